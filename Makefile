@@ -1,0 +1,50 @@
+# Every target works on a fresh machine with Python 3.11 or newer, pip and make: the rest goes into .venv.
+
+PYTHON ?= python3
+override PROMPT := $(value PROMPT)
+export PROMPT
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix bench soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: $(READY) ## run the first example on the scripted model; PROMPT="..." says something else to it
+	@echo "Running examples/01_hello.py on the scripted model: no key, no network."
+	@$(BIN)/python examples/01_hello.py $${PROMPT:+"$$PROMPT"}
+
+test: check ## everything that must hold: check, then the tests
+	@$(BIN)/python -m pytest -n 2
+
+check: $(READY) ## format, lint, types and layers, without running tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/basedpyright
+	@$(BIN)/lint-imports --no-logo
+
+fix: $(READY) ## format and mend what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## measure what the loop costs against its floor
+	@$(BIN)/python bench/loop.py
+
+soak: $(READY) ## the long tests, and the properties with many more examples
+	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m soak --timeout 3600
+
+clean: ## remove the virtual environment and what tools left behind
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@find . -name '*.egg-info' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(READY)
