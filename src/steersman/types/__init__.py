@@ -1,0 +1,1 @@
+"""Plain values: nothing here waits, reads a clock or does I/O."""

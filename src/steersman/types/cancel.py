@@ -1,0 +1,38 @@
+"""The token that asks a run to stop. It never waits; whoever waits registers a callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class CancelToken:
+    """Set once, seen everywhere: `cancel()` is idempotent and tells each callback once, in registration order."""
+
+    __slots__ = ("_callbacks", "reason")
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._callbacks: dict[object, Callable[[], None]] = {}
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether someone asked to stop."""
+        return self.reason is not None
+
+    def cancel(self, reason: str = "aborted") -> None:
+        """Ask to stop; the first reason stays."""
+        if self.reason is not None:
+            return
+        self.reason = reason
+        callbacks, self._callbacks = self._callbacks, {}
+        for callback in callbacks.values():
+            callback()
+
+    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when cancelled, at once if that already happened; the result takes the callback back."""
+        if self.reason is not None:
+            callback()
+            return lambda: None
+        key = object()
+        self._callbacks[key] = callback
+        return lambda: self._callbacks.pop(key, None) and None

@@ -1,0 +1,109 @@
+"""The blocks a message is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from steersman.types.frozen import FrozenDict, freeze
+
+
+class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True):
+    """Words. `signature` is a provider's opaque mark, replayed byte for byte to the model that made it."""
+
+    type: ClassVar[Literal["text"]] = "text"
+    text: str
+    signature: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.text.isascii():
+            force_setattr(self, "text", well_formed(self.text))
+
+
+class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
+    """A picture as base64 text."""
+
+    type: ClassVar[Literal["image"]] = "image"
+    data: str
+    mime_type: str = "image/png"
+
+
+class ThinkingContent(msgspec.Struct, frozen=True, tag="thinking", tag_field="type", omit_defaults=True):
+    """Reasoning as the model gave it. `field` is the provider's own name for it where several exist."""
+
+    type: ClassVar[Literal["thinking"]] = "thinking"
+    thinking: str
+    signature: str | None = None
+    redacted: bool = False
+    field: str | None = None
+
+
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
+    """A tool the model asks for.
+
+    `raw_arguments` is set when what the model wrote is not a JSON object: it is kept as written and never guessed at.
+    `provider_id` is the provider's own id where it could not serve as ours because it was taken.
+    """
+
+    type: ClassVar[Literal["tool_call"]] = "tool_call"
+    id: str
+    name: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
+    raw_arguments: str | None = None
+    signature: str | None = None
+    provider_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.arguments) is not FrozenDict:
+            force_setattr(self, "arguments", freeze(self.arguments))
+
+
+Content: TypeAlias = TextContent | ImageContent | ThinkingContent | ToolCall
+
+
+def well_formed(text: str) -> str:
+    """The text with surrogate halves joined and lone ones replaced, so that it can be encoded anywhere."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def text_of(content: Sequence[Content]) -> str:
+    """The text blocks, joined."""
+    return "".join([block.text for block in content if type(block) is TextContent])
+
+
+def parse_tool_call(
+    id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
+) -> ToolCall:
+    """A tool call from arguments as a server sent them: text, an object, or nothing.
+
+    Nothing, `""` and `null` mean no arguments. What is not a JSON object stays in `raw_arguments`.
+    """
+    value, raw = _parse_arguments(arguments)
+    return ToolCall(id, name, value, None if raw is None else well_formed(raw), signature, provider_id)
+
+
+def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
+    if arguments is None:
+        return FrozenDict(), None
+    if isinstance(arguments, dict):
+        return cast(dict[str, Any], arguments), None
+    if not isinstance(arguments, str):
+        return FrozenDict(), msgspec.json.encode(arguments).decode()
+    if not arguments.strip():
+        return FrozenDict(), None
+    try:
+        value: object = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return FrozenDict(), arguments
+    if value is None:
+        return FrozenDict(), None
+    if isinstance(value, dict):
+        return cast(dict[str, Any], value), None
+    return FrozenDict(), arguments

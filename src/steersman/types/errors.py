@@ -1,0 +1,167 @@
+"""What can go wrong, as values and as exceptions.
+
+A model's failure is a message, a tool's failure is a result the model reads; only a programmer's mistake raises.
+
+    SteersmanError
+      AgentBusy               a second prompt while one runs
+      MissingExtra            a feature whose optional dependency is not installed
+      ToolError               raised by a tool: its text is the error result the model reads
+      ProviderError           raised inside a StreamFn: becomes the error message of the answer
+        AuthenticationError   the key is missing or wrong
+        QuotaError            the account has no budget left
+        RateLimitError        too many requests; `retry_after` says how long to wait
+        OverloadedError       the server is over capacity or failed
+        ContextOverflowError  the request is longer than the model's window
+        InvalidRequestError   the server would not take the request
+        RefusedError          the model or its filter declined
+        NetworkError          the connection failed
+        StalledError          no bytes for too long
+        IncompleteStreamError the stream ended before its terminal event
+        ProtocolError         the server sent something else than its protocol
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+ErrorKind: TypeAlias = Literal[
+    "authentication",
+    "quota",
+    "rate_limit",
+    "overloaded",
+    "context_overflow",
+    "invalid_request",
+    "refused",
+    "network",
+    "stalled",
+    "incomplete",
+    "protocol",
+    "internal",
+]
+
+RETRYABLE: frozenset[ErrorKind] = frozenset(("rate_limit", "overloaded", "network", "stalled", "incomplete"))
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A provider's failure, told apart so that retry, fallback and overflow recovery can act on it.
+
+    `retryable` is the server's own word when it gave one; otherwise the kind decides.
+    """
+
+    kind: ErrorKind
+    message: str
+    provider: str | None = None
+    status: int | None = None
+    request_id: str | None = None
+    retry_after: float | None = None
+    retryable: bool | None = None
+    body: str | None = None
+
+    @property
+    def should_retry(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.kind in RETRYABLE if self.retryable is None else self.retryable
+
+
+class SteersmanError(Exception):
+    """The root of the exceptions defined here."""
+
+
+class AgentBusy(SteersmanError, RuntimeError):
+    """A run is already going on; steer it, queue a follow-up, or wait for it."""
+
+
+class MissingExtra(SteersmanError, ImportError):
+    """A feature needs an optional dependency; the message names the extra to install."""
+
+
+class ToolError(SteersmanError):
+    """Raised by a tool to answer the model with an error text of its own."""
+
+
+class ProviderError(SteersmanError):
+    """A failure of the model's side, with what is known about it in `info`."""
+
+    kind: ClassVar[ErrorKind] = "internal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+        retryable: bool | None = None,
+        body: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.info = ErrorInfo(self.kind, message, provider, status, request_id, retry_after, retryable, body)
+
+
+class AuthenticationError(ProviderError):
+    """The key is missing or wrong."""
+
+    kind = "authentication"
+
+
+class QuotaError(ProviderError):
+    """The account has no budget left."""
+
+    kind = "quota"
+
+
+class RateLimitError(ProviderError):
+    """Too many requests; `info.retry_after` says how long to wait."""
+
+    kind = "rate_limit"
+
+
+class OverloadedError(ProviderError):
+    """The server is over capacity or failed."""
+
+    kind = "overloaded"
+
+
+class ContextOverflowError(ProviderError):
+    """The request is longer than the model's window."""
+
+    kind = "context_overflow"
+
+
+class InvalidRequestError(ProviderError):
+    """The server would not take the request."""
+
+    kind = "invalid_request"
+
+
+class RefusedError(ProviderError):
+    """The model or its filter declined."""
+
+    kind = "refused"
+
+
+class NetworkError(ProviderError):
+    """The connection failed."""
+
+    kind = "network"
+
+
+class StalledError(ProviderError):
+    """No bytes for too long."""
+
+    kind = "stalled"
+
+
+class IncompleteStreamError(ProviderError):
+    """The stream ended before its terminal event."""
+
+    kind = "incomplete"
+
+
+class ProtocolError(ProviderError):
+    """The server sent something else than its protocol."""
+
+    kind = "protocol"

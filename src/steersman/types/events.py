@@ -1,0 +1,276 @@
+"""What a run tells while it happens. Every event carries its run's `loop_id` and a gapless `seq`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from steersman.types.continuation import ContinuationKind, TurnTrigger
+from steersman.types.errors import ErrorInfo
+from steersman.types.frozen import FrozenDict, FrozenList, freeze
+from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
+from steersman.types.stream import Delta
+from steersman.types.usage import Usage
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    loop_id: str
+    seq: int
+    timestamp: float
+
+
+class LoopConfigSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The configuration of a run as plain values: never a key, never a callable."""
+
+    model: str
+    thinking_level: str = "off"
+    max_tokens: int | None = None
+    temperature: float | None = None
+    tools: Sequence[str] = ()
+    tool_execution: str = "parallel"
+    steering: str = "skip"
+    limits: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    fallbacks: Sequence[str] = ()
+
+
+class AgentStart(_Event, frozen=True, tag="agent_start"):
+    """A run begins."""
+
+    type: ClassVar[Literal["agent_start"]] = "agent_start"
+    agent_id: str
+    session_id: str
+    continuation_kind: ContinuationKind
+    parent_loop_id: str | None = None
+    parent_tool_call_id: str | None = None
+    config_snapshot: LoopConfigSnapshot | None = None
+
+
+class AgentEnd(_Event, frozen=True, tag="agent_end"):
+    """A run is over; nothing follows. `messages` are the new ones."""
+
+    type: ClassVar[Literal["agent_end"]] = "agent_end"
+    messages: Sequence[AgentMessage]
+    usage: Usage
+    end_reason: EndReason
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        _freeze_list(self, "messages")
+
+
+class TurnStart(_Event, frozen=True, tag="turn_start"):
+    """A turn begins."""
+
+    type: ClassVar[Literal["turn_start"]] = "turn_start"
+    turn_index: int
+    triggered_by: TurnTrigger
+
+
+class TurnEnd(_Event, frozen=True, tag="turn_end"):
+    """A turn is over. `reason` is the answer's stop reason, or what ended the turn before there was one."""
+
+    type: ClassVar[Literal["turn_end"]] = "turn_end"
+    turn_index: int
+    message: AssistantMessage | None
+    tool_results: Sequence[ToolResultMessage]
+    reason: str
+
+    def __post_init__(self) -> None:
+        _freeze_list(self, "tool_results")
+
+
+class MessageStart(_Event, frozen=True, tag="message_start"):
+    """A message begins; an answer's is empty at this point."""
+
+    type: ClassVar[Literal["message_start"]] = "message_start"
+    message: AgentMessage
+
+
+class _Partial:
+    """Room for the function that rebuilds the partial message, outside the struct's fields and so never encoded."""
+
+    __slots__ = ("_partial",)
+
+
+class MessageUpdate(_Partial, msgspec.Struct, frozen=True, tag="message_update", tag_field="type"):
+    """More of an answer."""
+
+    type: ClassVar[Literal["message_update"]] = "message_update"
+    loop_id: str
+    seq: int
+    timestamp: float
+    delta: Delta
+
+    @property
+    def message(self) -> AssistantMessage | None:
+        """The answer as far as it had come with this delta, built when asked for; `None` on a decoded event."""
+        partial: tuple[Callable[[int], AssistantMessage], int] | None = getattr(self, "_partial", None)
+        return None if partial is None else partial[0](partial[1])
+
+
+class MessageEnd(_Event, frozen=True, tag="message_end"):
+    """A message is complete and in the transcript."""
+
+    type: ClassVar[Literal["message_end"]] = "message_end"
+    message: AgentMessage
+
+
+class ToolExecutionStart(_Event, frozen=True, tag="tool_execution_start"):
+    """A tool call begins, with the arguments it really gets."""
+
+    type: ClassVar[Literal["tool_execution_start"]] = "tool_execution_start"
+    tool_call_id: str
+    tool_name: str
+    args: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        if type(self.args) is not FrozenDict:
+            force_setattr(self, "args", freeze(self.args))
+
+
+class ToolExecutionUpdate(_Event, frozen=True, tag="tool_execution_update"):
+    """A running tool shows something: progress, partial output, or the event of a sub-agent."""
+
+    type: ClassVar[Literal["tool_execution_update"]] = "tool_execution_update"
+    tool_call_id: str
+    tool_name: str
+    update: Any = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "update", freeze(self.update))
+
+
+class ToolExecutionEnd(_Event, frozen=True, tag="tool_execution_end"):
+    """A tool call is settled; `duration` is in seconds."""
+
+    type: ClassVar[Literal["tool_execution_end"]] = "tool_execution_end"
+    tool_call_id: str
+    tool_name: str
+    result: ToolResultMessage
+    is_error: bool = False
+    duration: float = 0.0
+
+
+class CompactionStarted(_Event, frozen=True, tag="compaction_started"):
+    """The context is about to be made shorter."""
+
+    type: ClassVar[Literal["compaction_started"]] = "compaction_started"
+    estimated_tokens: int
+    message_count: int
+
+
+class CompactionEnded(_Event, frozen=True, tag="compaction_ended"):
+    """The context is shorter, or not (`reduced`)."""
+
+    type: ClassVar[Literal["compaction_ended"]] = "compaction_ended"
+    messages_before: int
+    messages_after: int
+    tokens_before: int
+    tokens_after: int
+    reduced: bool
+    error: str | None = None
+
+
+class PrunApplied(_Event, frozen=True, tag="prun_applied"):
+    """The model dropped some of its own work from what it sees."""
+
+    type: ClassVar[Literal["prun_applied"]] = "prun_applied"
+    entry_ids: Sequence[str]
+    tokens_removed: int
+    memo: str | None = None
+
+    def __post_init__(self) -> None:
+        _freeze_list(self, "entry_ids")
+
+
+class InputRejected(_Event, frozen=True, tag="input_rejected"):
+    """An input filter would not let messages in; `source` is `prompt`, `steering` or `follow_up`."""
+
+    type: ClassVar[Literal["input_rejected"]] = "input_rejected"
+    reason: str
+    source: Literal["prompt", "steering", "follow_up"]
+
+
+class RetryScheduled(_Event, frozen=True, tag="retry_scheduled"):
+    """The model is asked again after `delay` seconds."""
+
+    type: ClassVar[Literal["retry_scheduled"]] = "retry_scheduled"
+    attempt: int
+    delay: float
+    error: ErrorInfo
+
+
+class ModelFallback(_Event, frozen=True, tag="model_fallback"):
+    """Another model is asked instead."""
+
+    type: ClassVar[Literal["model_fallback"]] = "model_fallback"
+    from_model: str
+    to_model: str
+    error: ErrorInfo
+
+
+class LoopDetected(_Event, frozen=True, tag="loop_detected"):
+    """The model repeats itself; `action` is what is done about it."""
+
+    type: ClassVar[Literal["loop_detected"]] = "loop_detected"
+    tool_names: Sequence[str]
+    repetitions: int
+    action: Literal["nudge", "stop"]
+
+    def __post_init__(self) -> None:
+        _freeze_list(self, "tool_names")
+
+
+class CustomEvent(_Event, frozen=True, tag="custom"):
+    """An application's own event, or one of ours too rare to have a type."""
+
+    type: ClassVar[Literal["custom"]] = "custom"
+    name: str
+    data: Any = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "data", freeze(self.data))
+
+
+class UnknownEvent(_Event, frozen=True):
+    """An event of a type this version does not know, kept as it came."""
+
+    fields: dict[str, Any]
+
+    @property
+    def type(self) -> str:
+        """The type it came with."""
+        return self.fields["type"]
+
+
+def _freeze_list(event: msgspec.Struct, name: str) -> None:
+    value = getattr(event, name)
+    if type(value) is not FrozenList:
+        force_setattr(event, name, FrozenList(value))
+
+
+KnownEvent: TypeAlias = (
+    AgentStart
+    | AgentEnd
+    | TurnStart
+    | TurnEnd
+    | MessageStart
+    | MessageUpdate
+    | MessageEnd
+    | ToolExecutionStart
+    | ToolExecutionUpdate
+    | ToolExecutionEnd
+    | CompactionStarted
+    | CompactionEnded
+    | PrunApplied
+    | InputRejected
+    | RetryScheduled
+    | ModelFallback
+    | LoopDetected
+    | CustomEvent
+)
+AgentEvent: TypeAlias = KnownEvent | UnknownEvent

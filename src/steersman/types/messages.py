@@ -1,0 +1,158 @@
+"""What is said in a run: by a user, the model, a tool, or the application to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from steersman.types.content import Content, TextContent, ToolCall, parse_tool_call, text_of
+from steersman.types.errors import ErrorKind
+from steersman.types.frozen import FrozenDict, FrozenList, freeze
+from steersman.types.usage import Usage
+
+StopReason: TypeAlias = Literal["stop", "tool_use", "length", "refusal", "error", "aborted"]
+EndReason: TypeAlias = Literal["done", "limit", "vetoed", "stopped", "terminated", "rejected", "aborted", "error"]
+ToolStatus: TypeAlias = Literal["completed", "not_started", "interrupted", "denied", "invalid"]
+
+
+class _Spoken(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True):
+    content: Sequence[Content] = ()
+    timestamp: float = 0.0
+    synthetic: bool = False
+
+    def __post_init__(self) -> None:
+        content: object = self.content
+        if type(content) is not FrozenList:
+            blocks = [TextContent(content)] if isinstance(content, str) else self.content
+            force_setattr(self, "content", FrozenList(blocks))
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        return text_of(self.content)
+
+
+class UserMessage(_Spoken, frozen=True, tag="user"):
+    """A prompt, a steering message, a follow-up, or (when `synthetic`) the loop's own word."""
+
+    role: ClassVar[Literal["user"]] = "user"
+
+
+class AssistantMessage(_Spoken, frozen=True, tag="assistant"):
+    """The model's answer, whole; a failed one says why in `error_message`."""
+
+    role: ClassVar[Literal["assistant"]] = "assistant"
+    stop_reason: StopReason = "stop"
+    raw_stop_reason: str | None = None
+    usage: Usage = msgspec.field(default_factory=Usage)
+    model: str = ""
+    provider: str = ""
+    error_message: str | None = None
+    error_kind: ErrorKind | None = None
+    response_id: str | None = None
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The tool calls among the content, in order."""
+        return [block for block in self.content if type(block) is ToolCall]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the answer broke off: kept in the log, left out of requests, its tool calls never run."""
+        return self.stop_reason in _FAILED
+
+
+_FAILED = frozenset(("error", "aborted", "refusal"))
+
+
+class ToolResultMessage(_Spoken, frozen=True, tag="tool_result"):
+    """What a tool call came to; `details["status"]` says honestly what happened to it."""
+
+    role: ClassVar[Literal["tool_result"]] = "tool_result"
+    tool_call_id: str = ""
+    tool_name: str = ""
+    is_error: bool = False
+    details: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.details) is not FrozenDict:
+            force_setattr(self, "details", freeze(self.details))
+
+
+class ExtensionMessage(_Spoken, frozen=True, tag="extension"):
+    """An application's own entry in the transcript, never sent to a model unless `convert_to_llm` says so."""
+
+    role: ClassVar[Literal["extension"]] = "extension"
+    kind: str = ""
+    data: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        force_setattr(self, "data", freeze(self.data))
+
+
+AgentMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | ExtensionMessage
+Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
+"""What a model is sent."""
+
+MessageLike: TypeAlias = str | AgentMessage | Mapping[str, Any]
+
+_TYPES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
+
+
+def user_message(text: str, *, synthetic: bool = False, timestamp: float = 0.0) -> UserMessage:
+    """A user message of one text."""
+    return UserMessage([TextContent(text)], timestamp, synthetic)
+
+
+def to_message(value: MessageLike) -> AgentMessage:
+    """A message from a string, a message, or a dict such as `{"role": "user", "content": "Hello"}`."""
+    if isinstance(value, _TYPES):
+        return value
+    if isinstance(value, str):
+        if not value.strip():
+            raise ValueError(f"A message needs some text, got {value!r}.")
+        return user_message(value)
+    if isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        return _from_mapping(value)
+    raise TypeError(f"A message is a string, a message or a dict with 'role' and 'content', got {value!r}.")
+
+
+def to_messages(value: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
+    """One message or several, as a list."""
+    if isinstance(value, (str, Mapping, *_TYPES)):
+        return [to_message(value)]
+    if isinstance(value, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        return [to_message(item) for item in value]
+    raise TypeError(f"Messages are a string, a message, a dict or a list of these, got {value!r}.")
+
+
+def _from_mapping(value: Mapping[str, Any]) -> AgentMessage:
+    plain = dict(value)
+    content = plain.get("content")
+    if isinstance(content, str):
+        plain["content"] = [{"type": "text", "text": content}]
+    elif isinstance(content, Sequence):
+        plain["content"] = [_plain_block(block) for block in cast(Sequence[Any], content)]
+    try:
+        return msgspec.convert(plain, AgentMessage)
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"Not a message: {error}. A message is a dict with 'role' (user, assistant, tool_result or extension) "
+            f"and 'content' (a string or a list of blocks with 'type'), got {value!r}."
+        ) from error
+
+
+def _plain_block(block: Any) -> Any:
+    """A tool call whose arguments are still text is parsed; what is already a block passes as it is."""
+    if not isinstance(block, Mapping):
+        return msgspec.to_builtins(block) if isinstance(block, msgspec.Struct) else block
+    plain = cast(Mapping[str, Any], block)
+    if plain.get("type") == "tool_call" and not isinstance(plain.get("arguments"), dict):
+        call = parse_tool_call(plain.get("id") or "", plain.get("name") or "", plain.get("arguments"))
+        return msgspec.to_builtins(call)
+    return dict(plain)

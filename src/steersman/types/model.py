@@ -1,0 +1,78 @@
+"""A model, what it is asked, and the one callable type every provider and wrapper is: `StreamFn`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from steersman.types.messages import Message
+from steersman.types.stream import StreamEvent
+from steersman.types.usage import Prices
+
+ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
+ToolChoice: TypeAlias = Literal["auto", "none", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Which model, where, and what is known about it."""
+
+    provider: str
+    id: str
+    base_url: str | None = None
+    api_key: str | Callable[[], str | Awaitable[str]] | None = field(default=None, repr=False)
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    prices: Prices | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @property
+    def name(self) -> str:
+        """`provider:id`, as users type it."""
+        return f"{self.provider}:{self.id}"
+
+
+class ToolSpec(Protocol):
+    """What a model is told about a tool."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the model is asked: a valid transcript, ready to send."""
+
+    system_prompt: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How the model is asked."""
+
+    api_key: str | None = field(default=None, repr=False)
+    thinking_level: ThinkingLevel = "off"
+    max_tokens: int | None = None
+    temperature: float | None = None
+    tool_choice: ToolChoice = "auto"
+    output_schema: Mapping[str, Any] | None = None
+    session_id: str | None = None
+
+
+StreamResponse: TypeAlias = AsyncIterator[StreamEvent]
+
+
+class StreamFn(Protocol):
+    """Asks a model: an async generator function, or a coroutine function that gives an async iterator."""
+
+    def __call__(
+        self, model: Model, request: Request, options: StreamOptions, /
+    ) -> StreamResponse | Awaitable[StreamResponse]: ...

@@ -1,0 +1,38 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from steersman.types.messages import AgentMessage, AssistantMessage, EndReason
+from steersman.types.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The new messages of a run, how it ended and what it cost.
+
+    `output` is the validated value when an `output_type` was asked for; `undelivered` are messages still queued.
+    """
+
+    messages: list[AgentMessage]
+    usage: Usage
+    end_reason: EndReason
+    detail: str = ""
+    output: Any = None
+    undelivered: Sequence[AgentMessage] = ()
+
+    @property
+    def text(self) -> str:
+        """The text of the last answer."""
+        for message in reversed(self.messages):
+            if type(message) is AssistantMessage:
+                return message.text
+        return ""
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars, `None` when no price is known; a lower bound when `usage.partial`."""
+        return self.usage.cost

@@ -1,0 +1,31 @@
+"""What a tool gives back, and what it may ask the loop for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from steersman.types.content import Content
+
+
+@dataclass(frozen=True, slots=True)
+class Prun:
+    """Asks the loop to drop the model's own recent work once the batch is done."""
+
+    tokens: int
+    memo: str | None = None
+
+
+Effect: TypeAlias = Prun
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A tool's answer in full: `content` for the model, `details` for the application, `effects` for the loop."""
+
+    content: str | Sequence[Content] = ""
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    is_error: bool = False
+    terminate: bool = False
+    effects: Sequence[Effect] = ()

@@ -1,0 +1,79 @@
+"""What a request cost, in tokens and money. Unknown is `None`, never 0."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import force_setattr
+
+
+class Prices(msgspec.Struct, frozen=True, omit_defaults=True):
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of one request, or of many added up.
+
+    `input`, `cache_read` and `cache_write` are disjoint; `reasoning` is part of `output`; `total` is all of them.
+    `cost` is in US dollars. `partial` says that some request behind this sum did not report: a lower bound, then.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    total: int | None = None
+    cost: float | None = None
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.total is None and (self.input is not None or self.output is not None):
+            known = (self.input or 0) + (self.output or 0) + (self.cache_read or 0) + (self.cache_write or 0)
+            force_setattr(self, "total", known)
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=_add(self.input, other.input),
+            output=_add(self.output, other.output),
+            cache_read=_add(self.cache_read, other.cache_read),
+            cache_write=_add(self.cache_write, other.cache_write),
+            reasoning=_add(self.reasoning, other.reasoning),
+            total=_add(self.total, other.total),
+            cost=_add_cost(self.cost, other.cost),
+            partial=self.partial or other.partial,
+        )
+
+    @property
+    def known(self) -> bool:
+        """Whether the provider reported anything."""
+        return self.total is not None
+
+
+def priced(usage: Usage, prices: Prices | None) -> Usage:
+    """The same usage with its cost, where the prices are known and the provider did not say."""
+    if prices is None or usage.cost is not None or not usage.known:
+        return usage
+    cost = (
+        (usage.input or 0) * prices.input
+        + (usage.output or 0) * prices.output
+        + (usage.cache_read or 0) * (prices.input if prices.cache_read is None else prices.cache_read)
+        + (usage.cache_write or 0) * (prices.input if prices.cache_write is None else prices.cache_write)
+    )
+    return msgspec.structs.replace(usage, cost=cost / 1_000_000)
+
+
+def _add(a: int | None, b: int | None) -> int | None:
+    if a is None:
+        return b
+    return a if b is None else a + b
+
+
+def _add_cost(a: float | None, b: float | None) -> float | None:
+    if a is None:
+        return b
+    return a if b is None else a + b

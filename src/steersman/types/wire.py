@@ -1,0 +1,77 @@
+"""Messages and events as JSON and back: one form for files, pipes and servers. What is unknown is kept, not dropped."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast, get_args
+
+import msgspec
+
+from steersman.types.content import well_formed
+from steersman.types.events import AgentEvent, KnownEvent, UnknownEvent
+from steersman.types.messages import AgentMessage
+from steersman.types.stream import StreamEvent
+
+Wired: TypeAlias = AgentEvent | AgentMessage | StreamEvent
+
+_encoder = msgspec.json.Encoder()
+_events: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
+_messages: msgspec.json.Decoder[AgentMessage] = msgspec.json.Decoder(AgentMessage)
+_stream: msgspec.json.Decoder[StreamEvent] = msgspec.json.Decoder(StreamEvent)
+_EVENT_TYPES = frozenset(cast(type[Any], event).type for event in get_args(KnownEvent))
+_STREAM_TYPES = frozenset(cast(type[Any], event).type for event in get_args(StreamEvent))
+
+
+class _Head(msgspec.Struct):
+    type: str | None = None
+    role: str | None = None
+
+
+_heads: msgspec.json.Decoder[_Head] = msgspec.json.Decoder(_Head)
+
+
+def encode(value: Wired) -> bytes:
+    """One line of JSON without the line end."""
+    plain = value.fields if type(value) is UnknownEvent else value
+    try:
+        return _encoder.encode(plain)
+    except UnicodeEncodeError:  # half a surrogate pair, as a delta may end with
+        return _encoder.encode(_well_formed(msgspec.to_builtins(plain)))
+
+
+def decode(data: bytes | str) -> Wired:
+    """The message, event or stream event that `encode` was given; `ValueError` when it is none."""
+    try:
+        head = _heads.decode(data)
+        if head.role is not None:
+            return _messages.decode(data)
+        if head.type in _STREAM_TYPES:
+            return _stream.decode(data)
+        if head.type in _EVENT_TYPES:
+            return _events.decode(data)
+        if head.type is not None:
+            return _unknown(msgspec.json.decode(data))
+    except msgspec.DecodeError as error:
+        raise ValueError(f"Not a message or an event: {error}.") from error
+    raise ValueError("Not a message or an event: it has neither 'role' nor 'type'.")
+
+
+def _unknown(fields: dict[str, Any]) -> UnknownEvent:
+    number = fields.get("seq")
+    stamp = fields.get("timestamp")
+    return UnknownEvent(
+        loop_id=str(fields.get("loop_id", "")),
+        seq=number if isinstance(number, int) else 0,
+        timestamp=float(stamp) if isinstance(stamp, int | float) else 0.0,
+        fields=fields,
+    )
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {well_formed(key): _well_formed(item) for key, item in items}
+    if isinstance(value, list):
+        return [_well_formed(item) for item in cast(list[Any], value)]
+    return value
