@@ -1,0 +1,134 @@
+"""How a tool's function is called: with names, with one dict, with the context or without, in a thread or not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from steersman.tools.context import ToolContext
+from steersman.tools.forms import Convert
+from steersman.tools.schema import Parameters, function_hints, is_context
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """The way one function wants its arguments.
+
+    `bundled` functions get them as one dict, with the context after it where `context` is `""`; the others by name.
+    `schema` is what the arguments are checked against: what the function cannot take is refused there.
+    """
+
+    function: Callable[..., Any]
+    schema: Mapping[str, Any]
+    threaded: bool
+    bundled: bool = False
+    context: str | None = None
+    positional: Sequence[str] = ()
+    converts: Sequence[tuple[str, Convert]] = ()
+
+    def bind(self, arguments: dict[str, Any], ctx: ToolContext) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and the named arguments for one call."""
+        if self.bundled:
+            if self.context is None:
+                return [arguments], {}
+            return ([arguments, ctx], {}) if self.context == "" else ([arguments], {self.context: ctx})
+        named = dict(arguments)
+        for name, convert in self.converts:
+            if name in named:
+                named[name] = convert(named[name])
+        if self.context is not None:
+            named[self.context] = ctx
+        if not self.positional:
+            return [], named
+        # A gap would shift what follows it: after the first one left out, the defaults stand.
+        first = next((index for index, name in enumerate(self.positional) if name not in named), len(self.positional))
+        return [named.pop(name) for name in self.positional[:first]], named
+
+
+def by_signature(function: Callable[..., Any], parameters: Parameters) -> Calling:
+    """How to call a function whose schema came from its own signature."""
+    return Calling(
+        function,
+        parameters.schema,
+        not is_async(function),
+        context=parameters.context,
+        positional=parameters.positional,
+        converts=parameters.converts,
+    )
+
+
+def by_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str) -> Calling:
+    """How to call a function that came with a schema: by the names of its parameters, seen once."""
+    threaded = not is_async(function)
+    try:
+        listed = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        # Some builtins do not say what they take; a dict is what a hand-made tool most often gets.
+        return Calling(function, schema, threaded, bundled=True)
+    hints = function_hints(function, tool)
+    named = [p for p in listed if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD]
+    rest = any(p.kind is p.VAR_KEYWORD for p in listed)
+    context = next((p.name for p in named if is_context(p.name, hints)), None)
+    properties = cast(Mapping[str, Any], schema.get("properties", {}))
+    others = [p for p in named if p.name != context]
+    strangers = [p for p in others if p.name not in properties and p.default is p.empty]
+    if len(strangers) == len(others) == 1:
+        return _bundled(function, schema, threaded, context, named)
+    if len(strangers) == len(others) == 2 and context is None:
+        return Calling(function, schema, threaded, bundled=True, context="")
+    if strangers:
+        names = ", ".join(repr(p.name) for p in strangers)
+        raise TypeError(
+            f"The function of tool {tool!r} needs {names}, which its schema does not have. "
+            "Take the schema's properties by name, or one dict of all arguments, and 'ctx' for the context."
+        )
+    positional = [p.name for p in others if p.kind is p.POSITIONAL_ONLY]
+    needed = [p.name for p in others if p.default is p.empty]
+    closed = _closed(schema, [p.name for p in others], needed, tool, rest=rest)
+    return Calling(function, closed, threaded, context=context, positional=positional)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(cast(Any, function), "__call__", None)  # noqa: B004  # the question is what kind of call it is
+    )
+
+
+def _bundled(
+    function: Callable[..., Any], schema: Mapping[str, Any], threaded: bool, context: str | None, named: Sequence[Any]
+) -> Calling:
+    """One dict, and the context by name; one that stands first or has no name goes by position instead."""
+    if context is None:
+        return Calling(function, schema, threaded, bundled=True)
+    place = [p.name for p in named].index(context)
+    if place == 1 and named[1].kind is not named[1].KEYWORD_ONLY:
+        context = ""
+    elif place == 0 and named[0].kind is not named[0].KEYWORD_ONLY:
+        inner = function
+
+        def swapped(arguments: dict[str, Any], ctx: ToolContext) -> Any:
+            return inner(ctx, arguments)
+
+        function, context = swapped, ""
+    return Calling(function, schema, threaded, bundled=True, context=context)
+
+
+def _closed(
+    schema: Mapping[str, Any], names: Sequence[str], needed: Sequence[str], tool: str, *, rest: bool
+) -> Mapping[str, Any]:
+    """The schema with what the function itself demands: what it needs is required, what it cannot take is refused."""
+    properties = cast(Mapping[str, Any], schema.get("properties", {}))
+    surplus = [name for name in properties if name not in names]
+    if surplus and not rest:
+        raise TypeError(
+            f"The schema of tool {tool!r} has {', '.join(map(repr, surplus))}, which its function does not take. "
+            "Add the parameter, or take one dict of all arguments."
+        )
+    required = list(dict.fromkeys([*schema.get("required", ()), *needed]))
+    result = {**schema, "required": required}
+    if not rest and schema.get("additionalProperties") is not False:
+        result["additionalProperties"] = False
+    return result

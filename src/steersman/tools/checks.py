@@ -1,0 +1,230 @@
+"""The checks for plain JSON values, as functions that `validation` puts together.
+
+A check gets a value, its place and the list of problems; it gives the value back, mended where that loses nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from steersman.tools.text import clean, show
+
+Place: TypeAlias = "tuple[Place, str | int] | None"
+"""Where a value stands: the place of its container and its key there. A linked list, because most are never printed."""
+
+Problems: TypeAlias = list[tuple[Place, str]]
+Node: TypeAlias = Callable[[Any, Place, Problems], Any]
+Test: TypeAlias = tuple[Callable[[Any], bool], str]
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_EXACT = 2**53
+_LONGEST_NUMBER = 1_000
+_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+
+
+def anything(value: Any, at: Place, problems: Problems) -> Any:
+    """Any JSON value, as a fresh copy the tool may change."""
+    if type(value) is str:
+        return clean(value)
+    if type(value) is int or type(value) is bool or value is None:
+        return value
+    if isinstance(value, dict):
+        items = cast(dict[Any, Any], value).items()
+        return {key_of(key, at, problems): anything(item, (at, key), problems) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [anything(item, (at, index), problems) for index, item in enumerate(cast(Sequence[Any], value))]
+    if not isinstance(value, float):
+        problems.append((at, f"expected a JSON value, got {show(value)}"))
+    elif not math.isfinite(value):
+        problems.append((at, f"expected a finite number, got {value!r}"))
+    return value
+
+
+def never(value: Any, at: Place, problems: Problems) -> Any:
+    """No value at all."""
+    problems.append((at, f"no value is allowed here, got {show(value)}"))
+    return value
+
+
+def membership(allowed: Sequence[Any]) -> Node:
+    """One of some values; true and 1 are different ones, 1 and 1.0 are not."""
+    try:
+        known = {(type(value) is bool, value): value for value in allowed}
+    except TypeError:
+        known = None
+    label = show(allowed[0]) if len(allowed) == 1 else "one of " + ", ".join(show(value) for value in allowed)
+
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        same_kind = type(value) is bool
+        if known is None or not isinstance(value, Hashable):
+            for candidate in allowed:
+                if candidate == value and (type(candidate) is bool) == same_kind:
+                    return anything(value, at, problems)
+        elif (same_kind, value) in known:
+            return known[same_kind, value]
+        problems.append((at, f"expected {label}, got {show(value)}"))
+        return value
+
+    return check
+
+
+def string(schema: Mapping[str, Any]) -> Node:
+    """A string, never made from anything else."""
+    tests = length_tests(schema, "Length", "characters")
+    if (pattern := pattern_of(schema.get("pattern"))) is not None:
+        tests.append((lambda value: pattern.search(value) is not None, f"text matching {schema['pattern']!r}"))
+
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        if not isinstance(value, str):
+            problems.append((at, f"expected a string, got {show(value)}"))
+            return value
+        if not value.isascii():
+            value = clean(value)
+        return tested(value, tests, at, problems) if tests else value
+
+    return check
+
+
+def integer(schema: Mapping[str, Any], *, coerce: bool) -> Node:
+    """A whole number."""
+    tests = _bound_tests(schema)
+
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        if type(value) is not int:
+            number = _parse_number(value) if coerce and isinstance(value, str) else value
+            if type(number) is float and number.is_integer():
+                # Text is exact and a float is not: beyond 2**53 the number meant may be another one.
+                number = int(number) if number is value or abs(number) < _EXACT else None
+            if type(number) is not int:
+                problems.append((at, f"expected an integer, got {show(value)}"))
+                return value
+            value = number
+        return tested(value, tests, at, problems) if tests else value
+
+    return check
+
+
+def number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
+    """A finite number."""
+    tests = _bound_tests(schema)
+
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        if type(value) is not float and type(value) is not int:
+            number = _parse_number(value) if coerce and isinstance(value, str) else None
+            if number is None:
+                problems.append((at, f"expected a number, got {show(value)}"))
+                return value
+            value = number
+        if type(value) is float and not math.isfinite(value):
+            problems.append((at, f"expected a finite number, got {value!r}"))
+            return value
+        return tested(value, tests, at, problems) if tests else value
+
+    return check
+
+
+def boolean(*, coerce: bool) -> Node:
+    """True or false."""
+
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        if type(value) is bool:
+            return value
+        if coerce and isinstance(value, str) and value in _BOOLEANS:
+            return _BOOLEANS[value]
+        problems.append((at, f"expected true or false, got {show(value)}"))
+        return value
+
+    return check
+
+
+def null(*, coerce: bool) -> Node:
+    """Nothing."""
+
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        if value is None or (coerce and value == "null"):
+            return None
+        problems.append((at, f"expected null, got {show(value)}"))
+        return value
+
+    return check
+
+
+def key_of(key: Any, at: Place, problems: Problems) -> str:
+    """The name of a property; JSON has only strings for these."""
+    if not isinstance(key, str):
+        problems.append((at, f"expected names that are strings, got {show(key)}"))
+        return str(key)
+    return key if key.isascii() else clean(key)
+
+
+def _parse_number(text: str) -> int | float | None:
+    match = _NUMBER.fullmatch(text.strip()) if len(text) <= _LONGEST_NUMBER else None
+    if match is None:
+        return None
+    if match.group(1) is None and match.group(2) is None:
+        return int(match.group())
+    number = float(match.group())
+    return number if math.isfinite(number) else None
+
+
+def pattern_of(text: Any) -> re.Pattern[str] | None:
+    """A compiled pattern, or `None` for one that Python cannot read."""
+    try:
+        return None if text is None else re.compile(text)
+    except re.error:
+        # JSON Schema speaks another dialect than Python; what cannot be read is left for the tool to check.
+        return None
+
+
+def tested(value: Any, tests: Sequence[Test], at: Place, problems: Problems) -> Any:
+    """The value, with a problem noted for each test it fails."""
+    for fits, label in tests:
+        if not fits(value):
+            problems.append((at, f"expected {label}, got {show(value)}"))
+    return value
+
+
+def _bound_tests(schema: Mapping[str, Any]) -> list[Test]:
+    tests: list[Test] = []
+    if (low := _limit(schema, "minimum")) is not None:
+        tests.append((lambda value: value >= low, f"at least {low}"))
+    if (high := _limit(schema, "maximum")) is not None:
+        tests.append((lambda value: value <= high, f"at most {high}"))
+    if (floor := _limit(schema, "exclusiveMinimum")) is not None:
+        tests.append((lambda value: value > floor, f"more than {floor}"))
+    if (ceiling := _limit(schema, "exclusiveMaximum")) is not None:
+        tests.append((lambda value: value < ceiling, f"less than {ceiling}"))
+    if step := _limit(schema, "multipleOf"):
+        tests.append((lambda value: _is_multiple(value, step), f"a multiple of {step}"))
+    return tests
+
+
+def length_tests(schema: Mapping[str, Any], kind: str, unit: str) -> list[Test]:
+    """The tests for how long a value may be."""
+    tests: list[Test] = []
+    if low := _limit(schema, f"min{kind}"):
+        tests.append((lambda value: len(value) >= low, f"at least {low} {unit}"))
+    if (high := _limit(schema, f"max{kind}")) is not None:
+        tests.append((lambda value: len(value) <= high, f"at most {high} {unit}"))
+    return tests
+
+
+def _limit(schema: Mapping[str, Any], word: str) -> int | float | None:
+    value = schema.get(word)
+    if value is None or isinstance(value, bool):
+        return None  # Booleans are the oldest drafts' way to say exclusive.
+    if not isinstance(value, int | float):
+        raise ValueError(f"{word!r} is a number, got {show(value)}.")
+    return value
+
+
+def _is_multiple(value: int | float, step: int | float) -> bool:
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
+    try:
+        return math.isclose(value / step, round(value / step), rel_tol=1e-9, abs_tol=1e-9)
+    except OverflowError:
+        return False

@@ -1,0 +1,220 @@
+"""What a tool returned, in one form and of bounded size."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from steersman.tools.text import clean, show
+from steersman.types.content import Content, ImageContent, TextContent
+from steersman.types.tools import ToolOutput
+
+_BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
+
+
+def normalise(value: Any) -> ToolOutput:
+    """A tool's return value as a `ToolOutput`; `TypeError` for what is neither text, blocks nor JSON-able."""
+    if type(value) is str:
+        return ToolOutput(_tidy(value))
+    if value is None:
+        return ToolOutput()
+    if isinstance(value, ToolOutput):
+        content = _content(value.content)
+        return value if content is value.content else dataclasses.replace(value, content=content)
+    return ToolOutput(_content(value))
+
+
+def _content(value: Any) -> str | Sequence[Content]:
+    if isinstance(value, str):
+        return _tidy(value)
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _tidy(bytes(cast(bytes, value)).decode("utf-8", "replace"))
+    if isinstance(value, TextContent | ImageContent):
+        return [_block(value)]
+    if isinstance(value, list | tuple) and value and _are_blocks(cast(Sequence[Any], value)):
+        return [_block(item) for item in cast(Sequence[Any], value)]
+    return _tidy(_json(value))
+
+
+def _are_blocks(items: Sequence[Any]) -> bool:
+    """Whether a list is meant as content: only blocks, or texts among blocks. A list of texts alone is data."""
+    blocks = [item for item in items if not isinstance(item, str)]
+    return bool(blocks) and all(
+        isinstance(item, TextContent | ImageContent) or _is_plain_block(item) for item in blocks
+    )
+
+
+def _is_plain_block(item: Any) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    fields = cast(Mapping[str, Any], item)
+    kind = fields.get("type")
+    keys = _BLOCK_KEYS.get(kind) if isinstance(kind, str) else None
+    if keys is None or not keys.issuperset(fields):
+        return False
+    return isinstance(fields.get("text" if kind == "text" else "data"), str)
+
+
+def _block(item: Any) -> Content:
+    if isinstance(item, str):
+        return TextContent(_tidy(item))
+    if isinstance(item, Mapping):
+        return _block(msgspec.convert(dict(cast(Mapping[str, Any], item)), TextContent | ImageContent))
+    if isinstance(item, TextContent) and (text := _tidy(item.text)) is not item.text:
+        return TextContent(text)
+    return item
+
+
+def _json(value: Any) -> str:
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_cleaned(msgspec.to_builtins(value, enc_hook=_plain)))
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise TypeError(
+            "A tool returns text, JSON-able data, content blocks or a ToolOutput, "
+            f"but this one gave {show(value)} ({error})."
+        ) from error
+
+
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+def _plain(value: Any) -> Any:
+    """For what msgspec does not know."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, os.PathLike):
+        return str(cast(Any, value))
+    if isinstance(value, Mapping):
+        return dict(cast(Mapping[Any, Any], value))
+    if isinstance(value, range):
+        return list(value)
+    raise TypeError(f"{type(value).__name__!r} objects have no JSON form")
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in cast(Sequence[Any], value)]
+    return value
+
+
+def _tidy(text: str) -> str:
+    """Text that can be sent, stored and shown: no lone surrogates, and no NUL, which ends text in many places."""
+    return clean(text).replace("\x00", "") if "\x00" in text else clean(text)
+
+
+def exceeds(output: ToolOutput, *, max_bytes: int, max_lines: int) -> bool:
+    """Whether `cap` would cut this output. Cheap for all but very long ones."""
+    return _too_long(_text(output), max_bytes, max_lines)
+
+
+def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:
+    """The same output, or its beginning and end with a note of what is left out and where all of it is.
+
+    Only text counts; images stay. Writes a file, so long outputs belong in a thread.
+    """
+    text = _text(output)
+    if not _too_long(text, max_bytes, max_lines):
+        return output
+    path, failure = _save(text, directory)
+    where = f"full output: {path}" if path else f"the full output could not be saved: {failure}"
+    short = _shorten(text, max_bytes, max_lines, where)
+    details = {**output.details, "full_output": path} if path else output.details
+    if isinstance(output.content, str):
+        return dataclasses.replace(output, content=short, details=details)
+    images = [block for block in output.content if not isinstance(block, TextContent)]
+    return dataclasses.replace(output, content=[TextContent(short), *images], details=details)
+
+
+def _text(output: ToolOutput) -> str:
+    if isinstance(output.content, str):
+        return output.content
+    texts = [block.text for block in output.content if isinstance(block, TextContent)]
+    return texts[0] if len(texts) == 1 else "\n".join(texts)
+
+
+def _too_long(text: str, max_bytes: int, max_lines: int) -> bool:
+    # No character takes more than four bytes: most texts need no encoding to be found short.
+    if len(text) * 4 > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes:
+        return True
+    return _lines(text) > max_lines
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def _shorten(text: str, max_bytes: int, max_lines: int, where: str) -> str:
+    """Head and tail, within both limits, the note between them counted in."""
+    room = max(0, max_bytes - len(_note(len(text) * 4, len(text), where).encode("utf-8", "replace")))
+    lines = max(0, max_lines - 1)
+    data = text.encode("utf-8", "replace")
+    head = _head(data, room - room // 2, lines - lines // 2)
+    tail = _tail(data[len(head) :], room // 2, lines // 2)
+    left_out = data[len(head) : len(data) - len(tail)]
+    note = _note(len(left_out), left_out.count(b"\n") + (not left_out.endswith(b"\n")), where)
+    start, end = head.decode().rstrip("\n"), tail.decode()
+    return f"{start}\n{note}\n{end}" if start else f"{note}\n{end}"
+
+
+def _note(size: int, lines: int, where: str) -> str:
+    return f"[... {size:,} bytes in {lines:,} {'line' if lines == 1 else 'lines'} left out; {where} ...]"
+
+
+def _head(data: bytes, room: int, lines: int) -> bytes:
+    """The first lines that fit; part of a line only where not even half of the room would be used."""
+    end = 0
+    for _ in range(lines):
+        found = data.find(b"\n", end)
+        end = len(data) if found < 0 else found + 1
+        if found < 0 or end > room:
+            break
+    if lines == 0 or end <= room:
+        return data[:end]
+    cut = data[:room]
+    line_end = cut.rfind(b"\n") + 1
+    return cut[:line_end] if line_end > room // 2 else cut.decode("utf-8", "ignore").encode()
+
+
+def _tail(data: bytes, room: int, lines: int) -> bytes:
+    """The last lines that fit, likewise."""
+    if lines == 0 or room == 0:
+        return b""
+    start = len(data)
+    for _ in range(lines):
+        start = data.rfind(b"\n", 0, max(0, start - 1)) + 1
+        if start == 0 or len(data) - start > room:
+            break
+    if len(data) - start <= room:
+        return data[start:]
+    cut = data[-room:]
+    line_start = cut.find(b"\n") + 1
+    return cut[line_start:] if 0 < line_start < room // 2 else cut.decode("utf-8", "ignore").encode()
+
+
+def _save(text: str, directory: str | None) -> tuple[str | None, str]:
+    # Only an output that is too long pays for this import.
+    import tempfile
+
+    try:
+        if directory is not None:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        # Made by mkstemp: a name nobody can guess, readable by its owner alone.
+        handle, path = tempfile.mkstemp(prefix="tool-output-", suffix=".txt", dir=directory)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8", "replace"))
+    except OSError as error:
+        return None, str(error)
+    return path, ""

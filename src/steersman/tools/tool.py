@@ -1,0 +1,284 @@
+"""A tool: a name, words for the model, a schema, and a function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast, overload
+
+import msgspec
+
+from steersman.tools.calling import Calling, by_schema, by_signature
+from steersman.tools.context import ToolContext
+from steersman.tools.output import normalise
+from steersman.tools.schema import Parameters, converted, parameters_of
+from steersman.tools.threads import run_in_thread
+from steersman.tools.validation import InvalidArguments, compile_schema
+from steersman.types.errors import ToolError
+from steersman.types.frozen import freeze
+from steersman.types.tools import ToolOutput
+
+Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
+
+
+class Tool:
+    """Something the model can do.
+
+    `sequential` tools run alone; calls whose `keys` share an element run one after another; `uninterruptible` ones are
+    not cancelled by steering; `idempotent` says that doing it twice is the same as once.
+    """
+
+    __slots__ = (
+        "__name__",
+        "__wrapped__",
+        "_calling",
+        "_check",
+        "_parameters",
+        "description",
+        "execute",
+        "idempotent",
+        "keys",
+        "name",
+        "needs_approval",
+        "parameters",
+        "sequential",
+        "timeout",
+        "uninterruptible",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        execute: Callable[..., Any],
+        *,
+        timeout: float | None = None,
+        sequential: bool = False,
+        keys: Keys | None = None,
+        uninterruptible: bool = False,
+        idempotent: bool = False,
+        needs_approval: bool = False,
+    ) -> None:
+        _check_name(name)
+        if not callable(execute):
+            raise TypeError(f"Tool {name!r} needs a function to execute, got {execute!r}.")
+        if keys is not None and not callable(keys):
+            raise TypeError(f"'keys' of tool {name!r} is a function of the arguments, got {keys!r}.")
+        self.name = self.__name__ = name
+        self.description = description
+        self.parameters: Mapping[str, Any] = _object_schema(name, parameters)
+        self.execute = self.__wrapped__ = execute
+        self.timeout = _seconds(name, timeout)
+        self.sequential = sequential
+        self.keys = keys
+        self.uninterruptible = uninterruptible
+        self.idempotent = idempotent
+        self.needs_approval = needs_approval
+        self._parameters: Parameters | None = None
+        self._settle(by_schema(execute, self.parameters, name))
+
+    def _settle(self, calling: Calling) -> None:
+        self._calling = calling
+        try:
+            self._check = compile_schema(calling.schema)
+        except ValueError as error:
+            raise ValueError(f"The schema of tool {self.name!r} is wrong: {error}") from error
+
+    @property
+    def threaded(self) -> bool:
+        """Whether the tool is a plain `def`, which runs in a thread."""
+        return self._calling.threaded
+
+    def check(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments the tool will get: a fresh dict, mended where nothing is lost by it.
+
+        Raises `InvalidArguments`, whose text the model can act on.
+        """
+        if not isinstance(arguments, dict):
+            arguments = _as_dict(self.name, arguments)
+        try:
+            checked = cast(dict[str, Any], self._check(arguments))
+            for name, convert in self._calling.converts:
+                if name in checked:
+                    converted(convert, checked[name], f"arguments.{name}")
+        except InvalidArguments as error:
+            raise InvalidArguments(f"Invalid arguments for tool {self.name!r}:\n{error}") from error.__cause__
+        return checked
+
+    async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        """Run the tool with checked arguments; whatever it raises goes through."""
+        calling = self._calling
+        positional, named = calling.bind(arguments, ctx)
+        try:
+            if calling.threaded:
+                value = await self._call_in_thread(positional, named, ctx)
+            else:
+                value = await calling.function(*positional, **named)
+            if hasattr(value, "__await__"):
+                # A plain function that gives a coroutine, such as a lambda around an async one.
+                value = await value
+        except SystemExit as error:
+            raise ToolError(f"The tool tried to exit the program ({error!r}).") from error
+        return normalise(value)
+
+    async def _call_in_thread(self, positional: Sequence[Any], named: dict[str, Any], ctx: ToolContext) -> Any:
+        function, on_late = self._calling.function, ctx.on_late
+        if on_late is None:
+            return await run_in_thread(lambda: function(*positional, **named))
+
+        def settle_late(value: Any, error: BaseException | None) -> None:
+            try:
+                outcome = normalise(value) if error is None else error
+            except TypeError as wrong:
+                outcome = wrong
+            on_late(outcome)
+
+        return await run_in_thread(lambda: function(*positional, **named), on_late=settle_late)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, as if it were no tool."""
+        return self.execute(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Tool:
+        """A tool made from a method, bound to its object."""
+        if instance is None or self._parameters is None or not self._parameters.method:
+            return self
+        bound = self._copy(self.execute.__get__(instance, owner))
+        bound._settle(by_signature(bound.execute, self._parameters))
+        return bound
+
+    def _copy(self, execute: Callable[..., Any]) -> Tool:
+        copy = object.__new__(Tool)
+        for slot in Tool.__slots__:
+            setattr(copy, slot, getattr(self, slot))
+        copy.execute = copy.__wrapped__ = execute
+        return copy
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    sequential: bool = False,
+    keys: Keys | None = None,
+    uninterruptible: bool = False,
+    idempotent: bool = False,
+    needs_approval: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **settings: Any,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """A tool from a typed function: the schema from its signature, the descriptions from its docstring.
+
+    A parameter `ctx: ToolContext` gets the context of the call and is not shown to the model.
+    """
+    if function is None:
+
+        def decorate(function: Callable[..., Any]) -> Tool:
+            return _from_function(function, name, description, settings)
+
+        return decorate
+    return _from_function(function, name, description, settings)
+
+
+def tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    """The tools by name; plain functions become tools."""
+    table: dict[str, Tool] = {}
+    if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
+        raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
+    for item in tools:
+        found = item if isinstance(item, Tool) else _from_function(item, None, None, {})
+        if found.name in table:
+            raise ValueError(f"Two tools are named {found.name!r}; give one another name with @tool(name=...).")
+        table[found.name] = found
+    return table
+
+
+def unknown_tool(name: str, names: Iterable[str]) -> str:
+    """What a model is told that asked for a tool there is not."""
+    known = list(names)
+    text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
+    # Only a mistake pays for this import.
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, 1)
+    return f"{text} Did you mean {near[0]!r}?" if near else text
+
+
+def _from_function(function: Any, name: str | None, description: str | None, settings: dict[str, Any]) -> Tool:
+    if isinstance(function, Tool):
+        raise TypeError(f"{function!r} is a tool already; use @tool once.")
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"A tool is a typed function, @tool on one, or a Tool(...), got {function!r}.")
+    if name is None:
+        name = cast(str, getattr(function, "__name__", None) or type(function).__name__)
+        if name == "<lambda>":
+            raise ValueError("A lambda has no name for the model to call; write a def, or use tool(name=...).")
+    parameters = parameters_of(function, name)
+    words = parameters.description if description is None else description
+    made = Tool(name, words, parameters.schema, _takes_dict, **settings)
+    made.execute = made.__wrapped__ = function
+    made._parameters = parameters  # pyright: ignore[reportPrivateUsage]  # the second half of making one
+    made._settle(by_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]
+    return made
+
+
+def _takes_dict(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Stands in until the real function is set, so that the signature is read once and not twice."""
+    return arguments
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"A tool's name is a string, got {name!r}.")
+    if not name.strip():
+        raise ValueError(f"A tool needs a name, got {name!r}.")
+
+
+def _object_schema(name: str, parameters: Any) -> Mapping[str, Any]:
+    example = '{"type": "object", "properties": {...}}'
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"The parameters of tool {name!r} are a JSON Schema such as {example}, got {parameters!r}.")
+    schema = dict(cast(Mapping[str, Any], parameters))
+    if "type" not in schema and "properties" in schema:
+        schema = {"type": "object", **schema}
+    if schema.get("type") != "object":
+        raise ValueError(f"The parameters of tool {name!r} are an object schema such as {example}, got {parameters!r}.")
+    try:
+        msgspec.json.encode(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"The parameters of tool {name!r} are not JSON: {error}.") from error
+    return cast(Mapping[str, Any], freeze(schema))
+
+
+def _seconds(name: str, timeout: Any) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"The timeout of tool {name!r} is a number of seconds or None, got {timeout!r}.")
+    if math.isnan(timeout) or timeout <= 0:
+        raise ValueError(f"The timeout of tool {name!r} is more than 0 seconds or None for no limit, got {timeout!r}.")
+    return timeout
+
+
+def _as_dict(name: str, arguments: Any) -> dict[str, Any]:
+    if arguments is None:
+        return {}
+    if isinstance(arguments, Mapping):
+        return dict(cast(Mapping[str, Any], arguments))
+    raise InvalidArguments(
+        f"Invalid arguments for tool {name!r}:\narguments: expected an object, got {arguments!r:.80}"
+    )
