@@ -1,0 +1,84 @@
+"""The entries of a log. A message once said stays; what changes the view of it is an entry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from steersman.types.frozen import FrozenList
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, user_message
+
+
+class MessageEntry(msgspec.Struct, frozen=True, tag="message", tag_field="type", gc=False):
+    """Something was said."""
+
+    type: ClassVar[Literal["message"]] = "message"
+    id: str
+    message: AgentMessage
+
+
+class CompactionEntry(msgspec.Struct, frozen=True, tag="compaction", tag_field="type", omit_defaults=True):
+    """From here on the model sees `items` for all that came before: kept messages by their id, new ones whole."""
+
+    type: ClassVar[Literal["compaction"]] = "compaction"
+    id: str
+    items: Sequence[str | AgentMessage]
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.items) is not FrozenList:
+            force_setattr(self, "items", FrozenList(self.items))
+
+
+class PrunEntry(msgspec.Struct, frozen=True, tag="prun", tag_field="type", omit_defaults=True):
+    """The model no longer sees these entries of its own work; the memo stands where the earliest of them stood."""
+
+    type: ClassVar[Literal["prun"]] = "prun"
+    id: str
+    entry_ids: Sequence[str]
+    tokens_removed: int
+    memo: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.entry_ids) is not FrozenList:
+            force_setattr(self, "entry_ids", FrozenList(self.entry_ids))
+
+
+class UndoEntry(msgspec.Struct, frozen=True, tag="undo", tag_field="type"):
+    """A compaction or a prun no longer counts."""
+
+    type: ClassVar[Literal["undo"]] = "undo"
+    id: str
+    target: str
+
+
+Entry: TypeAlias = MessageEntry | CompactionEntry | PrunEntry | UndoEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A message of the model's work that no prun has taken away."""
+
+    message: AssistantMessage | ToolResultMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A message of the model's work that the model asked to see no more."""
+
+    message: AssistantMessage | ToolResultMessage
+
+
+def part_id(entry_id: str, number: int) -> str:
+    """The id of a message that a compaction or a prun brought with it."""
+    return f"{entry_id}.{number}"
+
+
+def memo_message(memo: str) -> UserMessage:
+    """What stands where pruned work stood."""
+    return user_message(f"[Memo: {memo}]", synthetic=True)

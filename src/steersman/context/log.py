@@ -1,0 +1,289 @@
+"""The one ordered log of a conversation. Entries are only ever added; what the model sees is a view kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+from steersman.context.entries import (
+    CompactionEntry,
+    Entry,
+    Live,
+    MessageEntry,
+    Pruned,
+    PrunEntry,
+    UndoEntry,
+    part_id,
+)
+from steersman.context.groups import owners, whole_groups
+from steersman.context.replay import Seen, group_end, pruned, replay, undone, where
+from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
+from steersman.context.view import MessageView, View
+from steersman.types.content import ToolCall
+from steersman.types.ids import new_id
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    ExtensionMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+
+_MESSAGES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
+
+
+class Log:
+    """Everything that was said, in order, and what compaction and prun made of it for the model."""
+
+    __slots__ = (
+        "_call_ids",
+        "_counted",
+        "_entries",
+        "_estimator",
+        "_ids",
+        "_messages",
+        "_tokens",
+        "_usage_from",
+        "_visible",
+        "_visible_ids",
+        "parent",
+    )
+
+    def __init__(self, messages: Iterable[AgentMessage] = (), *, estimator: Estimator = estimate_tokens) -> None:
+        self.parent: tuple[Log, str] | None = None
+        self._estimator = estimator
+        self._entries: list[Entry] = []
+        self._messages: list[AgentMessage] = []
+        self._ids: list[str] = []
+        # Until something is hidden from the model the two views are one list, and appending is one append.
+        self._visible = self._messages
+        self._visible_ids = self._ids
+        self._call_ids: set[str] = set()
+        self._tokens = 0
+        self._counted = 0
+        self._usage_from = 0
+        for message in messages:
+            self.append(message)
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[Entry], *, estimator: Estimator = estimate_tokens) -> Log:
+        """The log that these entries make, as a session file or another log holds them."""
+        log = cls(estimator=estimator)
+        for entry in entries:
+            log._entries.append(entry)
+            if type(entry) is MessageEntry:
+                log._hear(entry.id, entry.message)
+        log._replay()
+        return log
+
+    def append(self, message: AgentMessage) -> str:
+        """Add a message and give its entry id."""
+        _check(message)
+        entry_id = new_id("entry")
+        self._entries.append(MessageEntry(entry_id, message))
+        self._hear(entry_id, message)
+        return entry_id
+
+    @property
+    def entries(self) -> View[Entry]:
+        """All entries, in order."""
+        return View(self._entries)
+
+    @property
+    def messages(self) -> MessageView:
+        """Everything that was ever said, in order."""
+        return MessageView(self._messages)
+
+    @property
+    def visible(self) -> MessageView:
+        """What the model may see: `messages` after compaction and prun."""
+        return MessageView(self._visible)
+
+    @property
+    def call_ids(self) -> Set[str]:
+        """The ids of all tool calls in the log."""
+        return self._call_ids
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens `visible` has: the last usage a provider reported, and estimates since."""
+        visible = self._visible
+        if self._counted == len(visible):
+            return self._tokens
+        tokens = self._tokens
+        for index in range(self._counted, len(visible)):
+            message = visible[index]
+            # A usage from before the view changed speaks of another context.
+            if index >= self._usage_from and type(message) is AssistantMessage and (known := _reported(message)):
+                tokens = known
+            else:
+                tokens += self._estimator(message)
+        self._tokens = tokens
+        self._counted = len(visible)
+        return tokens
+
+    @property
+    def estimator(self) -> Estimator:
+        """What `tokens` and `prun` measure with; assigning another counts anew."""
+        return self._estimator
+
+    @estimator.setter
+    def estimator(self, value: Estimator) -> None:
+        if value is not self._estimator:
+            self._estimator = value
+            self._tokens = self._counted = 0
+
+    @property
+    def user_context(self) -> list[UserMessage]:
+        """Prompts, steering and follow-ups; not what the loop itself said."""
+        return [message for message in self._messages if type(message) is UserMessage and not message.synthetic]
+
+    @property
+    def inrun_context(self) -> list[Live | Pruned]:
+        """What the model and its tools said, and whether the model still wants to see it."""
+        void = undone(self._entries)
+        gone = {
+            entry_id
+            for entry in self._entries
+            if type(entry) is PrunEntry and entry.id not in void
+            for entry_id in entry.entry_ids
+        }
+        hidden = whole_groups(self._messages, where(self._ids, gone))
+        return [
+            Pruned(message) if index in hidden else Live(message)
+            for index, message in enumerate(self._messages)
+            if isinstance(message, AssistantMessage | ToolResultMessage)
+        ]
+
+    def visible_id(self, index: int) -> str:
+        """The id of `visible[index]`."""
+        return _at(self._visible_ids, index, "visible")
+
+    def entry_id_of(self, index: int) -> str:
+        """The entry id of `messages[index]`."""
+        return _at(self._ids, index, "messages")
+
+    def prun(self, tokens: int, *, memo: str | None = None, spare: str | None = None) -> PrunEntry | None:
+        """Hide the model's most recent work, whole groups at a time, until `tokens` are freed; `None` if there is none.
+
+        The group whose assistant message has the id `spare` stays, and so do the groups after it.
+        """
+        visible = self._visible
+        groups: dict[int, list[int]] = {}
+        for index, owner in enumerate(owners(visible)):
+            groups.setdefault(owner, []).append(index)
+        freed = 0
+        taken: list[int] = []
+        for head in range(self._spared_from(spare) - 1, -1, -1):
+            if freed >= tokens:
+                break
+            group = groups.get(head, ())
+            taken += group
+            freed += total_tokens((visible[index] for index in group), self._estimator)
+        if not taken:
+            return None
+        note = memo.strip() if memo else ""
+        hidden = [self._visible_ids[index] for index in sorted(taken)]
+        entry = PrunEntry(new_id("entry"), hidden, freed, note or None)
+        self._see(pruned(entry, visible, self._visible_ids))
+        self._entries.append(entry)
+        return entry
+
+    def compact(self, replacement: Sequence[AgentMessage]) -> CompactionEntry:
+        """Show the model `replacement` for all it saw so far; messages it shares with `visible` keep their ids."""
+        visible = list(replacement)
+        if not visible and self._visible:
+            raise ValueError("A compaction would leave the model nothing. Keep at least the first user message.")
+        places: dict[int, list[int]] = {}
+        for index in range(len(self._visible) - 1, -1, -1):
+            places.setdefault(id(self._visible[index]), []).append(index)
+        entry_id = new_id("entry")
+        items: list[str | AgentMessage] = []
+        ids: list[str] = []
+        for number, message in enumerate(visible):
+            _check(message)
+            same = places.get(id(message))
+            kept = self._visible_ids[same.pop()] if same else None
+            ids.append(kept or part_id(entry_id, number))
+            items.append(kept or message)
+        entry = CompactionEntry(entry_id, items, self.tokens, total_tokens(visible, self._estimator))
+        self._see(Seen(visible, ids, len(visible)))
+        self._entries.append(entry)
+        return entry
+
+    def undo(self, entry_id: str) -> None:
+        """Let a compaction or a prun no longer count; the log keeps both it and the undoing."""
+        entry = next((entry for entry in self._entries if entry.id == entry_id), None)
+        if entry is None:
+            raise ValueError(f"No entry {entry_id!r} in this log. The ids are in log.entries.")
+        if not isinstance(entry, CompactionEntry | PrunEntry):
+            raise ValueError(
+                f"Only a compaction or a prun can be undone, and {entry_id!r} is of type {entry.type!r}. "
+                "To go back to an earlier message use log.fork(at)."
+            )
+        if entry_id in undone(self._entries):
+            raise ValueError(f"The {entry.type} {entry_id!r} is already undone.")
+        self._entries.append(UndoEntry(new_id("entry"), entry_id))
+        self._replay()
+
+    def fork(self, at: str | int) -> Log:
+        """A new log up to `at`, an entry id or a message index, and the rest of the tool group there."""
+        place = self._place(self.entry_id_of(at) if isinstance(at, int) else at)
+        end = group_end(self._entries, place)
+        log = Log.from_entries(self._entries[:end], estimator=self._estimator)
+        log.parent = (self, self._entries[end - 1].id)
+        return log
+
+    def _hear(self, entry_id: str, message: AgentMessage) -> None:
+        self._messages.append(message)
+        self._ids.append(entry_id)
+        if self._visible is not self._messages:
+            self._visible.append(message)
+            self._visible_ids.append(entry_id)
+        if type(message) is AssistantMessage:
+            for block in message.content:
+                if type(block) is ToolCall:
+                    self._call_ids.add(block.id)
+
+    def _see(self, seen: Seen) -> None:
+        """Lists of its own each time: views of the ones before stay as they were."""
+        self._visible = seen.messages
+        self._visible_ids = seen.ids
+        self._usage_from = seen.usage_from
+        self._tokens = self._counted = 0
+
+    def _replay(self) -> None:
+        seen = replay(self._entries)
+        if len(seen.ids) == len(self._ids) and seen.ids == self._ids:
+            seen.messages, seen.ids = self._messages, self._ids
+        self._see(seen)
+
+    def _spared_from(self, spare: str | None) -> int:
+        if spare is None:
+            return len(self._visible)
+        for index in range(len(self._visible_ids) - 1, -1, -1):
+            if self._visible_ids[index] == spare:
+                return index
+        raise ValueError(f"No visible entry {spare!r} to spare. Give the id that append() gave the assistant message.")
+
+    def _place(self, entry_id: str) -> int:
+        # A message that a compaction or a prun brought lives in the entry its id begins with.
+        for wanted in (entry_id, entry_id.rpartition(".")[0]):
+            for place, entry in enumerate(self._entries):
+                if entry.id == wanted:
+                    return place
+        raise ValueError(f"No entry {entry_id!r} to fork at. Give an id from log.entries or a message index.")
+
+
+def _check(message: object) -> None:
+    if not isinstance(message, _MESSAGES):
+        raise TypeError(f"A log takes messages, got {message!r}. Convert it with to_message(value) first.")
+
+
+def _reported(message: AssistantMessage) -> int | None:
+    return None if message.failed else message.usage.total
+
+
+def _at(ids: list[str], index: int, name: str) -> str:
+    if not -len(ids) <= index < len(ids):
+        raise IndexError(f"There is no message {index!r} in log.{name}, which has {len(ids)}.")
+    return ids[index]

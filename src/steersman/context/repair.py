@@ -1,0 +1,268 @@
+"""The transcript as a provider accepts it, whatever cancels, crashes, compactions, forks and model switches left.
+
+Every tool call has exactly one result, in call order, directly after it; no result is without its call; nothing is
+empty; call ids are unique; thinking goes back byte for byte to the model that made it and to no other; the first
+message is not the model's, nor is the last. A message that needs no change stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import is_
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from steersman.context.view import MessageView
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Message,
+    ToolResultMessage,
+    UserMessage,
+    user_message,
+)
+
+INTERRUPTED = "Tool call interrupted: its outcome is unknown."
+NO_OUTPUT = "(no output)"
+
+_BEGIN = user_message("(conversation continues)", synthetic=True)
+_GO_ON = user_message("Continue.", synthetic=True)
+_INTERRUPTED = TextContent(INTERRUPTED)
+_NO_OUTPUT = TextContent(NO_OUTPUT)
+
+
+def repair(messages: Sequence[AgentMessage], *, provider: str, model: str) -> list[Message]:
+    """The messages as `provider` accepts them for `model`; repairing twice changes nothing more."""
+    transcript = _Transcript(provider, model)
+    transcript.hear_all(messages)
+    return transcript.written + transcript.ending()
+
+
+class Repairer:
+    """`repair` for a transcript that grows: of a view of the same list only the new messages are looked at."""
+
+    __slots__ = ("_base", "_heard", "_transcript", "model", "provider")
+
+    def __init__(self, provider: str, model: str) -> None:
+        self.provider = provider
+        self.model = model
+        self._base: list[AgentMessage] | None = None
+        self._heard = 0
+        self._transcript = _Transcript(provider, model)
+
+    def apply(self, messages: Sequence[AgentMessage]) -> Sequence[Message]:
+        """The same as `repair(messages)`, without a copy of the history where the messages are a view."""
+        if not isinstance(messages, MessageView):
+            return repair(messages, provider=self.provider, model=self.model)
+        length = len(messages)
+        if messages.base is not self._base or length < self._heard:
+            self._base = messages.base
+            self._heard = 0
+            self._transcript = _Transcript(self.provider, self.model)
+        transcript = self._transcript
+        transcript.hear_all(messages.base[self._heard : length])
+        self._heard = length
+        ending = transcript.ending()
+        if ending:
+            return transcript.written + ending
+        transcript.shared = True
+        return cast(Sequence[Message], MessageView(cast(list[AgentMessage], transcript.written)))
+
+
+class _Slot:
+    """Where the result of one call belongs: in the open group while `position` is `None`, then in what is written."""
+
+    __slots__ = ("call", "position", "result", "timestamp")
+
+    def __init__(self, call: ToolCall, timestamp: float) -> None:
+        self.call = call
+        self.timestamp = timestamp
+        self.result: ToolResultMessage | None = None
+        self.position: int | None = None
+
+    def filled(self) -> ToolResultMessage:
+        if self.result is not None:
+            return self.result
+        return ToolResultMessage(
+            [_INTERRUPTED],
+            timestamp=self.timestamp,
+            synthetic=True,
+            tool_call_id=self.call.id,
+            tool_name=self.call.name,
+            is_error=True,
+            details={"status": "interrupted"},
+        )
+
+
+class _Transcript:
+    """Hears messages one by one and writes the valid ones. Only a result that comes late changes what is written."""
+
+    __slots__ = ("_group", "_missing", "_model", "_numbers", "_provider", "_used", "_waiting", "shared", "written")
+
+    def __init__(self, provider: str, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self.written: list[Message] = []
+        self.shared = False
+        self._group: list[_Slot] = []
+        self._missing = 0
+        # Unanswered calls by the id the model gave them, of the last message that used it.
+        self._waiting: dict[str, list[_Slot]] = {}
+        self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+
+    def hear_all(self, messages: Iterable[AgentMessage]) -> None:
+        for message in messages:
+            if isinstance(message, ToolResultMessage):
+                self._hear_result(message)
+            elif isinstance(message, AssistantMessage):
+                self._hear_assistant(message)
+            elif isinstance(message, UserMessage):
+                self._hear_user(message)
+
+    def ending(self) -> list[Message]:
+        """What has to follow if the request is sent now; more messages may still make it unnecessary."""
+        if self._group:
+            return [slot.filled() for slot in self._group]
+        if self.written and isinstance(self.written[-1], AssistantMessage):
+            return [_GO_ON]
+        return []
+
+    def _hear_user(self, message: UserMessage) -> None:
+        content = _shown(message.content)
+        if content:
+            self._close()
+            self.written.append(message if _same(content, message.content) else replace(message, content=content))
+
+    def _hear_assistant(self, message: AssistantMessage) -> None:
+        for call in message.tool_calls:
+            # From here on a result with this id answers this message, not an older one that used the id too.
+            self._waiting.pop(call.id, None)
+        if message.failed:
+            return
+        content, slots, solid = self._answer(message)
+        if not solid:
+            return
+        self._close()
+        if not self.written:
+            self.written.append(_BEGIN)
+        self.written.append(message if _same(content, message.content) else replace(message, content=content))
+        self._group = slots
+        self._missing = len(slots)
+
+    def _hear_result(self, message: ToolResultMessage) -> None:
+        slots = self._waiting.get(message.tool_call_id)
+        if not slots:
+            return
+        slot = slots.pop(0)
+        if not slots:
+            del self._waiting[message.tool_call_id]
+        slot.result = _fitted(message, slot.call)
+        if slot.position is not None:
+            self._own()
+            self.written[slot.position] = slot.result
+            return
+        self._missing -= 1
+        if not self._missing:
+            self._close()
+
+    def _answer(self, message: AssistantMessage) -> tuple[list[Content], list[_Slot], bool]:
+        """The blocks to send, the places for results, and whether there is more than thinking and white space."""
+        own = message.provider == self._provider and message.model == self._model
+        content: list[Content] = []
+        slots: list[_Slot] = []
+        solid = False
+        for block in message.content:
+            if isinstance(block, ThinkingContent):
+                # A model's thinking may be empty but for its signature, which has to go back all the same.
+                if own and (block.signature is not None or not _blank(block.thinking)):
+                    content.append(block)
+            elif isinstance(block, ToolCall):
+                content.append(self._asked(block, slots, message.timestamp, keep_signature=own))
+                solid = True
+            elif isinstance(block, TextContent):
+                fixed = block if own else _unsigned(block)
+                blank = _blank(fixed.text)
+                solid = solid or not blank
+                if not blank or fixed.signature is not None:
+                    content.append(fixed)
+            elif block.data:
+                content.append(block)
+                solid = True
+        return content, slots, solid
+
+    def _asked(self, call: ToolCall, slots: list[_Slot], timestamp: float, *, keep_signature: bool) -> ToolCall:
+        changes: dict[str, Any] = {}
+        unique = self._unique(call.id)
+        if unique != call.id:
+            changes = {"id": unique, "provider_id": call.provider_id or call.id or None}
+        if call.raw_arguments is not None:
+            changes |= {"arguments": {"_raw": call.raw_arguments}, "raw_arguments": None}
+        if call.signature is not None and not keep_signature:
+            changes["signature"] = None
+        fixed = replace(call, **changes) if changes else call
+        slot = _Slot(fixed, timestamp)
+        self._waiting.setdefault(call.id, []).append(slot)
+        slots.append(slot)
+        return fixed
+
+    def _unique(self, call_id: str) -> str:
+        unique = call_id
+        while not unique or unique in self._used:
+            number = self._numbers.get(call_id, 1) + 1
+            self._numbers[call_id] = number
+            unique = f"{call_id or 'call'}_{number}"
+        self._used.add(unique)
+        return unique
+
+    def _close(self) -> None:
+        for slot in self._group:
+            slot.position = len(self.written)
+            self.written.append(slot.filled())
+        if self._group:
+            self._group = []
+            self._missing = 0
+
+    def _own(self) -> None:
+        """Views that were given out stay as they were."""
+        if self.shared:
+            self.written = list(self.written)
+            self.shared = False
+
+
+def _same(a: Sequence[Content], b: Sequence[Content]) -> bool:
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
+def _blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+def _shown(content: Sequence[Content]) -> list[Content]:
+    """The blocks that a user or a tool can say, without the empty ones and without any model's marks."""
+    shown: list[Content] = []
+    for block in content:
+        if isinstance(block, TextContent):
+            if not _blank(block.text):
+                shown.append(_unsigned(block))
+        elif isinstance(block, ImageContent) and block.data:
+            shown.append(block)
+    return shown
+
+
+def _unsigned(block: TextContent) -> TextContent:
+    return block if block.signature is None else TextContent(block.text)
+
+
+def _fitted(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
+    content = _shown(message.content)
+    changes: dict[str, Any] = {}
+    if not content or not _same(content, message.content):
+        changes["content"] = content or [_NO_OUTPUT]
+    if message.tool_call_id != call.id:
+        changes["tool_call_id"] = call.id
+    if message.tool_name != call.name:
+        changes["tool_name"] = call.name
+    return replace(message, **changes) if changes else message

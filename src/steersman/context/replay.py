@@ -1,0 +1,113 @@
+"""What the model sees, worked out from the entries of a log alone: the law that compaction, prun and undo obey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from steersman.context.entries import (
+    CompactionEntry,
+    Entry,
+    MessageEntry,
+    PrunEntry,
+    UndoEntry,
+    memo_message,
+    part_id,
+)
+from steersman.context.groups import whole_groups
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+
+
+@dataclass(slots=True)
+class Seen:
+    """Visible messages and their ids, side by side. `usage_from`: what is before it stood in another context once."""
+
+    messages: list[AgentMessage]
+    ids: list[str]
+    usage_from: int = 0
+
+
+def undone(entries: Iterable[Entry]) -> set[str]:
+    """The ids of the entries that no longer count."""
+    return {entry.target for entry in entries if type(entry) is UndoEntry}
+
+
+def replay(entries: Sequence[Entry]) -> Seen:
+    """The view that all entries together make."""
+    void = undone(entries)
+    known: dict[str, AgentMessage] = {}
+    seen = Seen([], [])
+    for entry in entries:
+        if type(entry) is MessageEntry:
+            known[entry.id] = entry.message
+            seen.messages.append(entry.message)
+            seen.ids.append(entry.id)
+            continue
+        # Parts of an undone entry stay known: a later compaction may have kept them.
+        known.update(_parts(entry))
+        if isinstance(entry, PrunEntry) and entry.id not in void:
+            seen = pruned(entry, seen.messages, seen.ids)
+        elif isinstance(entry, CompactionEntry) and entry.id not in void:
+            seen = _compacted(entry, known)
+        seen.usage_from = len(seen.messages)
+    return seen
+
+
+def pruned(entry: PrunEntry, messages: Sequence[AgentMessage], ids: Sequence[str]) -> Seen:
+    """The view without the groups a prun took, and its memo where the earliest of them stood."""
+    taken = whole_groups(messages, where(ids, set(entry.entry_ids)))
+    first = min(taken, default=-1)
+    seen = Seen([], [])
+    for index, message in enumerate(messages):
+        if index not in taken:
+            seen.messages.append(message)
+            seen.ids.append(ids[index])
+        elif entry.memo and index == first:
+            seen.messages.append(memo_message(entry.memo))
+            seen.ids.append(part_id(entry.id, 0))
+    seen.usage_from = len(seen.messages)
+    return seen
+
+
+def group_end(entries: Sequence[Entry], place: int) -> int:
+    """One past the last result that belongs to the group at `place`, so that no call is split from its results."""
+    calls: set[str] = set()
+    for at in range(place, -1, -1):
+        message = _message(entries[at])
+        if isinstance(message, AssistantMessage):
+            calls = {call.id for call in message.tool_calls}
+        if isinstance(message, AssistantMessage | UserMessage):
+            break
+    end = place + 1
+    for at in range(end, len(entries)):
+        message = _message(entries[at])
+        if isinstance(message, AssistantMessage | UserMessage):
+            break
+        if isinstance(message, ToolResultMessage) and message.tool_call_id in calls:
+            end = at + 1
+    return end
+
+
+def where(ids: Sequence[str], wanted: set[str]) -> list[int]:
+    """The places of the wanted ids."""
+    return [index for index, entry_id in enumerate(ids) if entry_id in wanted]
+
+
+def _message(entry: Entry) -> AgentMessage | None:
+    return entry.message if type(entry) is MessageEntry else None
+
+
+def _parts(entry: Entry) -> dict[str, AgentMessage]:
+    if isinstance(entry, CompactionEntry):
+        return {part_id(entry.id, at): item for at, item in enumerate(entry.items) if not isinstance(item, str)}
+    if isinstance(entry, PrunEntry) and entry.memo:
+        return {part_id(entry.id, 0): memo_message(entry.memo)}
+    return {}
+
+
+def _compacted(entry: CompactionEntry, known: dict[str, AgentMessage]) -> Seen:
+    ids = [item if isinstance(item, str) else part_id(entry.id, at) for at, item in enumerate(entry.items)]
+    for item in ids:
+        if item not in known:
+            raise ValueError(f"The compaction {entry.id!r} keeps {item!r}, which is not in the log before it.")
+    return Seen([known[item] for item in ids], ids)
