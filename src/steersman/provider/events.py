@@ -1,0 +1,235 @@
+"""The normal form of any `StreamFn`: known events, exactly one terminal event, the source always closed, no raise.
+
+Every delta passes through here, so one generator does it all: it normalises, and it asks again when told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast, get_args
+
+import msgspec
+
+from steersman.provider.partial import content_of, partial_message
+from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError
+from steersman.types.messages import AssistantMessage, to_message
+from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
+from steersman.types.usage import Usage
+
+Events: TypeAlias = AsyncGenerator[StreamEvent, None]
+
+DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
+"""The types of events that show something of the answer."""
+
+_KNOWN: tuple[type, ...] = get_args(StreamEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """A `StreamFn` whose streams already have the normal form, so that nobody puts another layer around them."""
+
+    stream: Callable[[Model, Request, StreamOptions], Events]
+
+    def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> Events:
+        return self.stream(model, request, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question to one model."""
+
+    stream_fn: StreamFn
+    model: Model
+    request: Request
+    options: StreamOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done instead of giving up: tell, wait, and ask again, perhaps somebody else."""
+
+    notice: RetryNotice | FallbackNotice
+    delay: float = 0.0
+    ask: Ask | None = None
+
+
+Again: TypeAlias = Callable[[Failed, int], Failed | Step]
+"""Given a failure and how many attempts were made: the next step, or the failure to end with."""
+
+
+def events_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
+    """The events of one answer, in normal form: a raise, a missing end or a wrong event becomes `Failed`."""
+    if type(stream_fn) is Normal:
+        return stream_fn.stream(model, request, options)
+    return answers(Ask(stream_fn, model, request, options))
+
+
+async def answers(ask: Ask, again: Again | None = None) -> Events:
+    """Ask until there is an answer or `again` gives up; what came before a reset is void."""
+    attempt = 0
+    started = False
+    while True:
+        attempt += 1
+        seen: list[StreamEvent] = []
+        outcome: Done | Failed | Exception | None = None
+        source: AsyncIterator[StreamEvent] | None = None
+        try:
+            source = await open_stream(ask)
+            async for event in source:
+                if type(event) not in DELTAS:
+                    event = event_of(event)
+                    if isinstance(event, Done | Failed):
+                        outcome = event
+                        break
+                    if isinstance(event, StreamStart):
+                        if started:
+                            continue
+                        started = True
+                seen.append(event)
+                yield event
+        except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, told as a message
+            outcome = error
+        finally:
+            await close_stream(source)
+        step = next_step(settled(outcome, seen, ask.model), attempt, again)
+        if not isinstance(step, Step):
+            yield step
+            return
+        yield step.notice
+        if shown(seen):
+            yield Reset()
+        await asyncio.sleep(step.delay)
+        ask = step.ask or ask
+
+
+async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
+    """The iterator of a `StreamFn`, whether it is an async generator function or a coroutine function."""
+    source: object = ask.stream_fn(ask.model, ask.request, ask.options)
+    if not hasattr(source, "__aiter__") and isinstance(source, Awaitable):
+        source = await cast(Awaitable[object], source)
+    if not hasattr(source, "__aiter__"):
+        raise ProtocolError(
+            f"stream_fn gave {source!r}; write an async generator, or return an async iterator of events."
+        )
+    return aiter(cast(AsyncIterator[StreamEvent], source))
+
+
+async def close_stream(source: AsyncIterator[StreamEvent] | None) -> None:
+    """Close an iterator that can be closed."""
+    aclose: Callable[[], Awaitable[None]] | None = getattr(source, "aclose", None)
+    if aclose is not None:
+        try:
+            await aclose()
+        except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
+            pass
+
+
+def event_of(value: object) -> StreamEvent:
+    """A stream event from one, or from a dict such as `{"type": "text_delta", "delta": "Hi"}`."""
+    if isinstance(value, _KNOWN):
+        return cast(StreamEvent, value)
+    if not isinstance(value, Mapping):
+        raise ProtocolError(
+            f"stream_fn gave {value!r}; give stream events, or dicts with a 'type' such as 'text_delta'."
+        )
+    fields = dict(cast(Mapping[str, Any], value))
+    try:
+        if fields.get("type") not in ("done", "error"):
+            return msgspec.convert(fields, StreamEvent)
+        return _terminal(fields)
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"stream_fn gave {value!r}, which is not a stream event: {error}") from error
+
+
+def _terminal(fields: dict[str, Any]) -> Done | Failed:
+    """A terminal event from a dict; its message may be as short as `{"content": "Hi"}`."""
+    message: object = fields.get("message")
+    error: object = fields.get("error")
+    if isinstance(message, Mapping):
+        message = to_message({"role": "assistant", **cast(Mapping[str, Any], message)})
+    if fields["type"] == "done":
+        if not isinstance(message, AssistantMessage):
+            raise TypeError("'done' carries the whole assistant message in 'message'")
+        return Done(message)
+    if isinstance(message, str | None):
+        text = message or (error if isinstance(error, str) else None)
+        message = AssistantMessage(stop_reason="error", error_message=text)
+    if not isinstance(message, AssistantMessage):
+        raise TypeError("'error' carries an assistant message, or a text, in 'message'")
+    return Failed(message, msgspec.convert(error, ErrorInfo) if isinstance(error, Mapping) else None)
+
+
+def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model) -> Done | Failed:
+    """The one terminal event of a stream that ended this way after these events."""
+    if outcome is None:
+        outcome = IncompleteStreamError("The stream ended before its terminal event.")
+    if isinstance(outcome, Exception):
+        info = error_info(outcome)
+        reason = "refusal" if info.kind == "refused" else "error"
+        outcome = Failed(partial_message(seen, stop_reason=reason), info)
+    elif isinstance(outcome, Done) and outcome.message.stop_reason in ("error", "aborted"):
+        outcome = Failed(outcome.message)
+    message = outcome.message
+    changes: dict[str, Any] = {}
+    if not message.content and seen and (content := content_of(seen)):
+        changes["content"] = content
+    if not message.model:
+        changes["model"] = model.id
+    if not message.provider:
+        changes["provider"] = model.provider
+    if isinstance(outcome, Done):
+        return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
+    info = info_of(outcome)
+    if not message.failed:
+        changes["stop_reason"] = "error"
+    changes["error_message"] = message.error_message or info.message
+    changes["error_kind"] = message.error_kind or info.kind
+    return Failed(msgspec.structs.replace(message, **changes), info)
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """What an exception out of a `StreamFn` means."""
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, ProviderError):
+        return error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
+    if isinstance(error, TimeoutError):
+        return ErrorInfo("stalled", words)
+    if isinstance(error, OSError):
+        return ErrorInfo("network", words)
+    if isinstance(error, EOFError):
+        return ErrorInfo("incomplete", words)
+    return ErrorInfo("internal", words)
+
+
+def shown(seen: Sequence[StreamEvent]) -> bool:
+    """Whether these events left a consumer with something of an answer."""
+    for event in reversed(seen):
+        if type(event) in DELTAS:
+            return True
+        if isinstance(event, Reset):
+            return False
+    return False
+
+
+def next_step(final: Done | Failed, attempt: int, again: Again | None) -> Done | Failed | Step:
+    """The terminal event, or what is done instead; a refusal or an abort is an answer, however it is told."""
+    if again is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
+        return final
+    return again(final, attempt)
+
+
+def info_of(failed: Failed) -> ErrorInfo:
+    """What is known about the failure, from the event or else from its message."""
+    if failed.error is not None:
+        return failed.error
+    message = failed.message
+    kind = message.error_kind or ("refused" if message.stop_reason == "refusal" else "internal")
+    return ErrorInfo(kind, message.error_message or "The model's answer failed without saying why.")
+
+
+def usage_of(failed: Failed) -> Usage | None:
+    """What the failed attempt cost, where the provider said."""
+    return failed.message.usage if failed.message.usage.known else None

@@ -1,0 +1,97 @@
+"""Which models there are and who talks to them; a provider's module is loaded when it is first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import fields, replace
+from typing import Any, TypeAlias
+
+from steersman.provider.events import events_of
+from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
+
+Context: TypeAlias = Request
+SimpleStreamOptions: TypeAlias = StreamOptions
+
+_OVERRIDABLE = tuple(field.name for field in fields(Model) if field.name not in ("provider", "id"))
+
+
+def _scripted() -> StreamFn:
+    from steersman.provider.scripted import stream_scripted
+
+    return stream_scripted
+
+
+_loaders: dict[str, Callable[[], StreamFn]] = {"scripted": _scripted}
+_loaded: dict[str, StreamFn] = {}
+
+
+def get_model(
+    name: str | Model,
+    *,
+    base_url: str | None = None,
+    api_key: str | Callable[[], str | Awaitable[str]] | None = None,
+    **overrides: Any,
+) -> Model:
+    """A model from `"provider:model-id"`, or from a `Model`, with what is given here put over what is known."""
+    model = name if isinstance(name, Model) else _parsed(name)
+    unknown = sorted(set(overrides) - set(_OVERRIDABLE))
+    if unknown:
+        raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
+    given = {"base_url": base_url, "api_key": api_key, **overrides}
+    changes = {key: value for key, value in given.items() if value is not None}
+    return replace(model, **changes) if changes else model
+
+
+def register_provider(name: str, loader: Callable[[], StreamFn]) -> None:
+    """Make `name:...` models talk through the `StreamFn` that `loader()` gives, asked once, when first needed."""
+    _check_provider_name(name)
+    if not callable(loader):
+        raise TypeError(f"loader is a function without arguments that gives a StreamFn, got {loader!r}.")
+    _loaders[name] = loader
+    _loaded.pop(name, None)
+
+
+def provider_names() -> tuple[str, ...]:
+    """The providers that can be asked, sorted."""
+    return tuple(sorted(_loaders))
+
+
+def stream_fn_for(model: Model) -> StreamFn:
+    """The `StreamFn` of the model's provider; `NotImplementedError` that says what to do when there is none."""
+    name = model.provider
+    stream_fn = _loaded.get(name)
+    if stream_fn is not None:
+        return stream_fn
+    loader = _loaders.get(name)
+    if loader is None:
+        raise NotImplementedError(
+            f"No provider named {name!r} for the model {model.name!r}. Known providers: {', '.join(provider_names())}. "
+            f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
+        )
+    stream_fn = _loaded[name] = loader()
+    return stream_fn
+
+
+async def stream_simple(
+    model: Model | str, context: Context, options: SimpleStreamOptions | None = None
+) -> StreamResponse:
+    """The events of one answer from the model's own provider, in normal form."""
+    asked = get_model(model)
+    return events_of(stream_fn_for(asked), asked, context, StreamOptions() if options is None else options)
+
+
+def _parsed(name: object) -> Model:
+    if not isinstance(name, str):
+        raise TypeError(f"A model is 'provider:model-id' or a Model, got {name!r}.")
+    provider, colon, model_id = name.strip().partition(":")
+    if not (colon and provider.strip() and model_id.strip()):
+        raise ValueError(
+            f"A model is named 'provider:model-id', such as 'anthropic:claude-sonnet-4-5', got {name!r}. "
+            f"Known providers: {', '.join(provider_names())}."
+        )
+    return Model(provider.strip(), model_id.strip())
+
+
+def _check_provider_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip() or ":" in name:
+        raise ValueError(f"A provider's name is a word without a colon, got {name!r}.")

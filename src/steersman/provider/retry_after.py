@@ -1,0 +1,101 @@
+"""How long a server asks to wait, in all the ways servers say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+
+# Nobody means more than a year: such a number is a mistake, and our own backoff is the better guess.
+_LONGEST = 366 * 86_400.0
+
+# A wait in seconds is never this long, a point in time is never this small.
+_EPOCH_SECONDS = 1e9
+_EPOCH_MILLISECONDS = 1e11
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+", re.ASCII)
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+", re.IGNORECASE | re.ASCII)
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.IGNORECASE | re.ASCII)
+_RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"([^"]+)"')
+_WORDS = re.compile(
+    r"(?:retry|try again|wait)(?: after| in| for)?:?\s+"
+    r"(?:((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)\b|(\d+(?:\.\d+)?)\s*(milliseconds?|ms|seconds?|secs?|minutes?|mins?|hours?))",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def retry_after(headers: Mapping[str, str], *, clock: Callable[[], float], body: str = "") -> float | None:
+    """The seconds to wait, from the headers or else from the words of the body; `None` when nothing usable is said.
+
+    `clock` gives the wall-clock time, which only the forms that name a point in time need. A past one means 0.
+    """
+    given = {name.lower(): value.strip() for name, value in headers.items()}
+    asked = _scaled(given.get("retry-after-ms"), 0.001)
+    if asked is None:
+        asked = _wait(given.get("retry-after"), clock)
+    if asked is None:
+        asked = _from_body(body)
+    if asked is None:
+        asked = _wait(given.get("x-ratelimit-reset-after"), clock)
+    if asked is None:
+        asked = _reset(given.get("x-ratelimit-reset"), clock)
+    return asked
+
+
+def _usable(seconds: float) -> float | None:
+    return seconds if isfinite(seconds) and 0 <= seconds <= _LONGEST else None
+
+
+def _scaled(text: str | None, unit: float) -> float | None:
+    return _usable(float(text) * unit) if text and _NUMBER.fullmatch(text) else None
+
+
+def _wait(text: str | None, clock: Callable[[], float]) -> float | None:
+    """Seconds, a duration such as `6m0s`, or a date."""
+    if not text:
+        return None
+    if _NUMBER.fullmatch(text):
+        return _scaled(text, 1.0)
+    if _DURATION.fullmatch(text):
+        return _duration(text)
+    moment = _moment(text)
+    return None if moment is None else _usable(max(0.0, moment - clock()))
+
+
+def _reset(text: str | None, clock: Callable[[], float]) -> float | None:
+    """A point in time in seconds or milliseconds, or any of the forms of a wait."""
+    if text and _NUMBER.fullmatch(text) and (number := float(text)) >= _EPOCH_SECONDS:
+        moment = number / 1000 if number >= _EPOCH_MILLISECONDS else number
+        return _usable(max(0.0, moment - clock()))
+    return _wait(text, clock)
+
+
+def _duration(text: str) -> float | None:
+    return _usable(sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text)))
+
+
+def _moment(text: str) -> float | None:
+    """An HTTP date or an RFC 3339 one, as seconds since the epoch."""
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
+
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            moment = parse(text)
+            return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, OverflowError, IndexError):
+            continue
+    return None
+
+
+def _from_body(body: str) -> float | None:
+    """Google's RetryInfo, or words such as `Please retry in 850ms`."""
+    if (found := _RETRY_INFO.search(body)) and _DURATION.fullmatch(found[1]):
+        return _duration(found[1])
+    if not (found := _WORDS.search(body)):
+        return None
+    if found[1]:
+        return _duration(found[1])
+    unit = found[3].lower()
+    return _usable(float(found[2]) * _UNITS["ms" if unit.startswith(("ms", "mil")) else unit[0]])

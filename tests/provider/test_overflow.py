@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from steersman.provider.overflow import classify_overflow
+
+TOO_LONG = [
+    "prompt is too long: 213462 tokens > 200000 maximum",
+    "input length and `max_tokens` exceed context limit: 196758 + 8192 > 200000, decrease input length or `max_tokens`",
+    "ValidationException: Input is too long for requested model.",
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+    "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+    "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+    "Please reduce the length of the messages or completion.",
+    "This endpoint's maximum context length is 163,840 tokens. However, you requested about 170,000 tokens",
+    "you requested 0 output tokens and your prompt contains at least 40961 input tokens",
+    "You passed 40961 input tokens and requested 0 output tokens. However, the model's context length is only 40960.",
+    "the request exceeds the available context size, try increasing it",
+    "exceed_context_size_error",
+    "The number of tokens to keep from the initial prompt is greater than the context length.",
+    "prompt token count of 136789 exceeds the limit of 128000",
+    "exceeds the limit of 128000",
+    "invalid params, context window exceeds limit (2013)",
+    "Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)",
+    "Prompt contains 200000 tokens, too large for model with 131072 maximum context length",
+    "The prompt is too long: 300000, model maximum context length: 131072",
+    "Prompt has 9000 tokens, but the configured context size is 8192 tokens",
+    "Error code: 400 - {'code': 'context_length_exceeded'}",
+    "stopped: model_context_window_exceeded",
+]
+
+TOO_FAST = [
+    "ThrottlingException: Too many tokens, please wait before trying again.",
+    "Too many tokens, please wait before trying again.",
+    "Request too large on tokens per min (TPM): Limit 30000. Please reduce the length of the messages",
+    "Rate limit reached: prompt is too long for your tier",
+]
+
+NEITHER = [
+    "max_tokens: must be at least 1",
+    "image exceeds the limit of 5 MB",
+    "The number of tools exceeds the limit of 128",
+    "file name exceeds the limit of 255 characters",
+    "invalid x-api-key",
+    "Overloaded",
+    "",
+]
+
+
+@pytest.mark.parametrize("message", TOO_LONG)
+def test_every_wording_of_too_long_is_known(message: str) -> None:
+    """loop.md C5"""
+    assert classify_overflow(message)
+    assert classify_overflow(message.upper(), status=400)
+
+
+@pytest.mark.parametrize("message", TOO_FAST)
+def test_throttling_is_not_overflow(message: str) -> None:
+    """loop.md C5"""
+    assert not classify_overflow(message)
+    assert not classify_overflow(message, status=413, code="context_length_exceeded")
+
+
+@pytest.mark.parametrize("message", TOO_LONG)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_status_of_throttling_outweighs_any_wording(message: str, status: int) -> None:
+    """loop.md C5"""
+    assert not classify_overflow(message, status=status, code="context_length_exceeded")
+
+
+@pytest.mark.parametrize("message", NEITHER)
+def test_other_limits_and_errors_are_not_overflow(message: str) -> None:
+    assert not classify_overflow(message)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "request_too_large"],
+)
+def test_a_code_needs_no_words(code: str) -> None:
+    assert classify_overflow("Bad request", status=400, code=code)
+
+
+@pytest.mark.parametrize(("code", "expected"), [("ThrottlingException", False), ("rate_limit_exceeded", False)])
+def test_a_code_of_throttling_outweighs_the_words(code: str, expected: bool) -> None:
+    assert classify_overflow("prompt is too long", code=code) is expected
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "expected"),
+    [("", 400, True), ("  ", 413, True), ("<html>Request Entity Too Large</html>", 413, True), ("", 401, False)],
+)
+def test_a_body_too_large_or_an_error_without_any_words_is_overflow(message: str, status: int, expected: bool) -> None:
+    assert classify_overflow(message, status=status) is expected

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steersman.provider.retry_after import retry_after
+
+NOW = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
+
+
+def clock() -> float:
+    return NOW
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after-ms": "850"}, 0.85),
+        ({"retry-after-ms": "1500.5"}, 1.5005),
+        ({"retry-after": "34"}, 34.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after": "0"}, 0.0),
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": "Sun, 09 Sep 2001 01:47:10 GMT"}, 30.0),
+        ({"retry-after": "Sunday, 09-Sep-01 01:47:10 GMT"}, 30.0),
+        ({"retry-after": "Sun, 09 Sep 2001 01:46:00 GMT"}, 0.0),
+        ({"retry-after": "2001-09-09T01:47:10Z"}, 30.0),
+        ({"x-ratelimit-reset-after": "12.5"}, 12.5),
+        ({"x-ratelimit-reset": "20"}, 20.0),
+        ({"x-ratelimit-reset": "1000000045"}, 45.0),
+        ({"x-ratelimit-reset": "1000000045500"}, 45.5),
+        ({"x-ratelimit-reset": "999999999000"}, 0.0),
+        ({"x-ratelimit-reset": "6m0s"}, 360.0),
+        ({"retry-after-ms": "850", "retry-after": "5", "x-ratelimit-reset": "9"}, 0.85),
+        ({"retry-after": "5", "x-ratelimit-reset-after": "7", "x-ratelimit-reset": "9"}, 5.0),
+        ({"retry-after": "soon", "x-ratelimit-reset-after": "7"}, 7.0),
+    ],
+)
+def test_the_headers_are_understood(headers: dict[str, str], seconds: float) -> None:
+    """failures.md E1"""
+    assert retry_after(headers, clock=clock) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "nan", "inf", "-5", "-inf", "1e400", "9" * 400, "9999999999999", "soon", "٣", "0x10", "1_0"]
+)
+@pytest.mark.parametrize("name", ["retry-after", "retry-after-ms", "x-ratelimit-reset-after", "x-ratelimit-reset"])
+def test_what_cannot_be_a_wait_is_as_if_not_said(name: str, value: str) -> None:
+    """failures.md E1"""
+    assert retry_after({name: value}, clock=clock) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        (
+            '{"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}]}}',
+            34.07,
+        ),
+        ('{"retryDelay" : "1m2.5s"}', 62.5),
+        ("Rate limited. Please retry in 850ms.", 0.85),
+        ("Please retry in 34.074824224s.", 34.074824224),
+        ("Rate limit reached. Please try again in 6m0s.", 360.0),
+        ("Please try again in 20 seconds", 20.0),
+        ("Please retry after 2 minutes.", 120.0),
+        ("retry after: 1 hour", 3600.0),
+        ("Please wait 500 milliseconds", 0.5),
+        ("try again later", None),
+        ("retry in many ways", None),
+        ("I waited 5 s", None),
+        ('{"retryDelay": "soon"}', None),
+        ("", None),
+    ],
+)
+def test_the_words_of_the_body_are_understood(body: str, seconds: float | None) -> None:
+    """failures.md E1"""
+    asked = retry_after({}, clock=clock, body=body)
+
+    assert asked is None if seconds is None else asked == pytest.approx(seconds)
+
+
+def test_a_header_that_names_a_wait_outweighs_the_body_and_the_body_a_reset() -> None:
+    body = "Please retry in 850ms"
+
+    assert retry_after({"retry-after": "3"}, clock=clock, body=body) == 3.0
+    assert retry_after({"x-ratelimit-reset": "60"}, clock=clock, body=body) == 0.85
+
+
+def test_without_headers_and_words_nothing_is_said_and_the_clock_is_not_asked() -> None:
+    def broken_clock() -> float:
+        raise AssertionError("asked")
+
+    assert retry_after({"content-type": "text/html"}, clock=broken_clock) is None
+    assert retry_after({"retry-after": "3"}, clock=broken_clock) == 3.0
+
+
+@given(st.text(), st.text(), st.text())
+def test_no_header_or_body_makes_it_raise_or_give_a_senseless_wait(after: str, reset: str, body: str) -> None:
+    """failures.md E1"""
+    asked = retry_after({"retry-after": after, "x-ratelimit-reset": reset}, clock=clock, body=body)
+
+    assert asked is None or 0 <= asked <= 366 * 86_400
