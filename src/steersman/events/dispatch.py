@@ -1,0 +1,62 @@
+"""Synchronous fan-out to subscribers."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from steersman.types.events import AgentEvent
+
+Subscriber: TypeAlias = Callable[[AgentEvent], object]
+SubscriptionId: TypeAlias = int
+
+_log = logging.getLogger("steersman")
+_ids = itertools.count(1)
+
+
+class Dispatcher:
+    """Subscribers in registration order.
+
+    A subscriber that raises is reported and removed. Each dispatch works on the subscribers there were when it began,
+    so that subscribing and unsubscribing inside a callback take effect with the next event.
+    """
+
+    __slots__ = ("_subscribers", "callbacks")
+
+    def __init__(self) -> None:
+        self._subscribers: dict[SubscriptionId, Subscriber] = {}
+        self.callbacks: tuple[tuple[SubscriptionId, Subscriber], ...] = ()
+
+    def subscribe(self, callback: Subscriber) -> SubscriptionId:
+        """Hear every event from now on."""
+        if not callable(callback):
+            raise TypeError(f"subscribe() takes a function of one event, got {callback!r}.")
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError(
+                f"subscribe() takes a plain function, got the async function {callback!r}. "
+                "Iterate over the EventStream to await between events."
+            )
+        number = next(_ids)
+        self._subscribers[number] = callback
+        self.callbacks = tuple(self._subscribers.items())
+        return number
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Hear no more; unknown ids are ignored, since a subscriber that raised is already gone."""
+        if self._subscribers.pop(subscription, None) is not None:
+            self.callbacks = tuple(self._subscribers.items())
+
+    def dispatch(self, event: AgentEvent) -> list[str]:
+        """Give the event to every subscriber; what comes back says which ones failed."""
+        failures: list[str] = []
+        for number, callback in self.callbacks:
+            try:
+                callback(event)
+            except BaseException as error:  # noqa: BLE001  # whatever a watcher does, even exiting, the run goes on
+                self.unsubscribe(number)
+                failures.append(f"{callback!r} raised {type(error).__name__}: {error}")
+                _log.error("A subscriber raised on %s and was removed.", event.type, exc_info=error)
+        return failures

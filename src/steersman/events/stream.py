@@ -1,0 +1,234 @@
+"""A run as its caller sees it: iterate over it, await it, or both.
+
+Memory is bounded: when the reader falls behind, `room()` makes the run wait before it reads more from the provider.
+The bound is lifted only while someone awaits the outcome and nobody reads, because then nobody would make room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Self
+
+from steersman.types.events import AgentEnd, AgentEvent
+from steersman.types.messages import AgentMessage
+from steersman.types.result import RunResult
+
+DEFAULT_LIMIT = 256
+
+
+class Channel:
+    """The buffer between a run and its reader; the run holds this, the caller holds the `EventStream`."""
+
+    __slots__ = ("_reader", "awaited", "buffer", "detached", "ended", "limit", "readers", "writer")
+
+    def __init__(self, limit: int) -> None:
+        self.buffer: deque[AgentEvent] = deque()
+        self.limit = limit
+        self.ended = False
+        self.detached = False
+        self.readers = 0
+        self.awaited = 0
+        self._reader: asyncio.Future[None] | None = None
+        self.writer: asyncio.Future[None] | None = None
+
+    def push(self, event: AgentEvent) -> None:
+        """Keep an event for the reader."""
+        self.buffer.append(event)
+        if self._reader is not None:
+            self._wake_reader()
+
+    @property
+    def full(self) -> bool:
+        """Whether the run should wait for the reader."""
+        return len(self.buffer) >= self.limit and not self.detached and (self.readers > 0 or self.awaited == 0)
+
+    async def room(self) -> None:
+        """Wait until the reader has caught up, or nobody will read any more."""
+        while self.full:
+            self.writer = asyncio.get_running_loop().create_future()
+            try:
+                await self.writer
+            finally:
+                self.writer = None
+
+    def make_room(self) -> None:
+        """Let a waiting run look again."""
+        if self.writer is not None and not self.writer.done():
+            self.writer.set_result(None)
+
+    def end(self) -> None:
+        """No more events."""
+        self.ended = True
+        self._wake_reader()
+
+    def detach(self) -> None:
+        """Nobody will read any more."""
+        self.detached = True
+        self.buffer.clear()
+        self.make_room()
+
+    async def arrival(self) -> None:
+        """Wait until there is an event or the end."""
+        while not self.buffer and not self.ended:
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+class _Reader:
+    """One iteration over a stream; dropping it before the end cancels the run."""
+
+    __slots__ = ("_channel", "_done", "_stream")
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._channel = stream.channel
+        self._channel.readers += 1
+        self._done = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AgentEvent:
+        channel = self._channel
+        if not channel.buffer:
+            await channel.arrival()
+            if not channel.buffer:
+                self._leave()
+                raise StopAsyncIteration
+        event = channel.buffer.popleft()
+        if channel.writer is not None and len(channel.buffer) <= channel.limit // 2:
+            channel.make_room()
+        return event
+
+    def _leave(self) -> None:
+        if not self._done:
+            self._done = True
+            self._channel.readers -= 1
+
+    def __del__(self) -> None:
+        if not self._done:
+            self._leave()
+            self._stream.abandon()
+
+
+class EventStream:
+    """What `agent_loop` and `Agent.prompt` return.
+
+    `async for event in stream` gives the events, `await stream` a `RunResult`, `stream.result()` the new messages.
+    Leaving an iteration early, or `async with`, cancels the run. A stream that is dropped unread lets its run go on.
+    """
+
+    __slots__ = ("__weakref__", "_cancel", "_finished", "_outcome", "_start", "channel")
+
+    def __init__(self, *, limit: int = DEFAULT_LIMIT) -> None:
+        self.channel = Channel(limit)
+        self._outcome: list[RunResult] = []
+        self._finished: list[asyncio.Future[None]] = []
+        self._start: Callable[[], None] | None = None
+        self._cancel: Callable[[], None] | None = None
+
+    def bind(self, *, start: Callable[[], None] | None, cancel: Callable[[], None]) -> None:
+        """Connect the stream to its run; `start` is called at first use, when the run could not start at once."""
+        self._start = start
+        self._cancel = cancel
+
+    def push(self, event: AgentEvent) -> None:
+        """Add an event; `agent_end` is the last one and resolves the result when no run is bound."""
+        self.channel.push(event)
+        if type(event) is AgentEnd and self._cancel is None:
+            self.finisher()(RunResult(list(event.messages), event.usage, event.end_reason, event.detail))
+
+    def finisher(self) -> Callable[[RunResult], None]:
+        """The function that ends this stream with a result; it does not keep the stream alive."""
+        channel, outcome, finished = self.channel, self._outcome, self._finished
+
+        def finish(result: RunResult) -> None:
+            outcome.append(result)
+            channel.end()
+            for waiter in finished:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+        return finish
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return bool(self._outcome)
+
+    def __aiter__(self) -> _Reader:
+        self._begin()
+        return _Reader(self)
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self._wait().__await__()
+
+    async def result(self) -> list[AgentMessage]:
+        """The new messages of the run, once it is over."""
+        return list((await self._wait()).messages)
+
+    async def aclose(self) -> None:
+        """Cancel the run unless it is over, and wait until nothing of it is left."""
+        self.abandon()
+        self._begin()
+        await self._wait()
+
+    def abandon(self) -> None:
+        """Cancel the run unless it is over, and keep no more events for a reader."""
+        if not self._outcome and self._cancel is not None:
+            self._cancel()
+        self.channel.detach()
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _wait(self) -> RunResult:
+        self._begin()
+        channel = self.channel
+        while not self._outcome:
+            waiter = asyncio.get_running_loop().create_future()
+            self._finished.append(waiter)
+            channel.awaited += 1
+            channel.make_room()
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # The caller gave up waiting; unless someone else still listens, the run was for them alone,
+                # and nothing of it may be left when the caller goes on.
+                if channel.readers == 0 and channel.awaited == 1:
+                    self.abandon()
+                    await self._wait()
+                raise
+            finally:
+                channel.awaited -= 1
+                self._finished.remove(waiter)
+        return self._outcome[0]
+
+    def _begin(self) -> None:
+        if self._start is not None:
+            start, self._start = self._start, None
+            start()
+
+    def __del__(self) -> None:
+        self.channel.detach()
+
+
+def create_agent_stream() -> EventStream:
+    """A stream of its own, to push events into by hand."""
+    return EventStream()

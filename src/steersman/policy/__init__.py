@@ -1,0 +1,1 @@
+"""What a caller may decide. A guard that breaks counts as one that said no."""

@@ -1,0 +1,73 @@
+"""Input filters: they see the text that is about to enter the transcript, and may warn or keep it out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import msgspec
+
+from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Warn
+from steersman.types.content import TextContent
+from steersman.types.messages import AgentMessage, UserMessage, user_message
+
+InputFilter: TypeAlias = Callable[[str], FilterVerdict | Awaitable[FilterVerdict]]
+"""A callable of one text, or an object with a `filter(text)` method; sync or async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What the filters let in: the messages with their warnings, or none and why."""
+
+    messages: list[AgentMessage]
+    rejected: str | None = None
+
+
+async def apply_filters(filters: Sequence[InputFilter], messages: Sequence[AgentMessage]) -> Filtered:
+    """Ask each filter in order about the joined text of the user messages; the first `Reject` wins."""
+    if not filters:
+        return Filtered(list(messages))
+    text = "\n".join([message.text for message in messages if type(message) is UserMessage])
+    warnings: list[str] = []
+    for input_filter in filters:
+        verdict = await _ask(input_filter, text)
+        if type(verdict) is Reject:
+            return Filtered([], verdict.reason or f"{_name(input_filter)} gave no reason")
+        if type(verdict) is Warn:
+            warnings.append(verdict.text)
+    return Filtered(_with_warnings(messages, warnings))
+
+
+async def _ask(input_filter: InputFilter, text: str) -> FilterVerdict:
+    try:
+        # The seeds write filters as objects with a `filter` method; both spellings are one mechanism.
+        ask = input_filter if callable(input_filter) else cast(InputFilter, getattr(input_filter, "filter"))  # noqa: B009
+        verdict: object = ask(text)
+        if isinstance(verdict, Awaitable):
+            verdict = await cast(Awaitable[object], verdict)
+    except Exception as error:  # noqa: BLE001  # a guard that broke must not count as one that agreed
+        return Reject(f"{_name(input_filter)} raised {type(error).__name__}: {error}")
+    if isinstance(verdict, Pass | Warn | Reject):
+        return verdict
+    return Reject(f"{_name(input_filter)} gave {verdict!r}; return Pass(), Warn(text) or Reject(reason)")
+
+
+def _with_warnings(messages: Sequence[AgentMessage], warnings: Sequence[str]) -> list[AgentMessage]:
+    """The same messages, the warnings on a copy of the last user message: the caller's objects stay as they were."""
+    result = list(messages)
+    if not warnings:
+        return result
+    text = " ".join([f"[Warning: {warning}]" for warning in warnings])
+    for index in range(len(result) - 1, -1, -1):
+        message = result[index]
+        if type(message) is UserMessage:
+            result[index] = msgspec.structs.replace(message, content=[*message.content, TextContent(text)])
+            return result
+    result.append(user_message(text))
+    return result
+
+
+def _name(input_filter: object) -> str:
+    name = getattr(input_filter, "__name__", None)
+    return f"input filter {name if isinstance(name, str) else type(input_filter).__name__!s}"

@@ -1,0 +1,257 @@
+"""The seams of a run where a caller may decide.
+
+Hook objects, single callables and the four policy lists are one mechanism: at each seam there is a tuple of callables,
+asked in order. The first `Stop` or `Skip` wins, `Inject`s add up, `Rewrite`s fold. Whoever breaks here ends the run or
+denies the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+import msgspec
+
+from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
+from steersman.types.content import ToolCall
+from steersman.types.errors import SteersmanError
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from steersman.types.tools import ToolOutput
+from steersman.types.usage import Usage
+
+Answer: TypeAlias = Verdict | bool | None
+MaybeAwaitable: TypeAlias = Answer | Awaitable[Answer]
+
+SEAMS: dict[str, tuple[str, ...]] = {
+    "before_loop": ("messages", "turn_index"),
+    "before_turn": ("messages", "turn_index"),
+    "before_compaction_start": ("estimated_tokens", "message_count"),
+    "after_compaction_end": ("messages_before", "messages_after", "tokens_before", "tokens_after"),
+    "before_tool_execution": ("call",),
+    "after_tool_execution": ("call", "output"),
+    "after_turn": ("messages", "usage"),
+    "before_follow_up": ("messages",),
+    "on_error": ("text",),
+    "after_loop": ("messages", "usage"),
+}
+"""Each seam with the arguments its hooks are called with."""
+
+POLICY_SEAMS: dict[str, str] = {
+    "pre_turn_policies": "before_turn",
+    "pre_dispatch_policies": "before_tool_execution",
+    "post_turn_policies": "after_turn",
+    "post_loop_policies": "before_follow_up",
+}
+"""Each policy list with the seam whose method a policy object may have."""
+
+
+@runtime_checkable
+class Hooks(Protocol):
+    """An object with any of the methods named in `SEAMS`, sync or async; each answers `None`, `False` or a verdict."""
+
+
+class HookError(SteersmanError):
+    """A hook or policy raised, or gave an answer that means nothing at its seam."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    """What a policy sees: read-only, at the moment it is asked."""
+
+    messages: Sequence[AgentMessage]
+    turn_index: int
+    usage: Usage
+    agent_id: str
+    session_id: str
+    loop_id: str
+    message: AssistantMessage | None = None
+    tool_results: Sequence[ToolResultMessage] = ()
+    call: ToolCall | None = None
+
+
+Policy: TypeAlias = Callable[[PolicyView], MaybeAwaitable]
+PreTurnPolicy = PreDispatchPolicy = PostTurnPolicy = PostLoopPolicy = Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the callables at a seam came to together."""
+
+    stop: Stop | None = None
+    inject: Sequence[AgentMessage] = ()
+
+
+YES = Decision()
+
+
+class Seams:
+    """The callables at each seam, gathered and checked once."""
+
+    __slots__ = (*SEAMS, *POLICY_SEAMS)
+
+    before_loop: tuple[Callable[..., Any], ...]
+    before_turn: tuple[Callable[..., Any], ...]
+    before_compaction_start: tuple[Callable[..., Any], ...]
+    after_compaction_end: tuple[Callable[..., Any], ...]
+    before_tool_execution: tuple[Callable[..., Any], ...]
+    after_tool_execution: tuple[Callable[..., Any], ...]
+    after_turn: tuple[Callable[..., Any], ...]
+    before_follow_up: tuple[Callable[..., Any], ...]
+    on_error: tuple[Callable[..., Any], ...]
+    after_loop: tuple[Callable[..., Any], ...]
+    pre_turn_policies: tuple[Callable[..., Any], ...]
+    pre_dispatch_policies: tuple[Callable[..., Any], ...]
+    post_turn_policies: tuple[Callable[..., Any], ...]
+    post_loop_policies: tuple[Callable[..., Any], ...]
+
+    def __init__(
+        self, hooks: Sequence[object], single: Mapping[str, Any], policies: Mapping[str, Sequence[object]]
+    ) -> None:
+        for hook in hooks:
+            if not any(hasattr(hook, seam) for seam in SEAMS):
+                raise TypeError(f"A hook has a method named after a seam ({', '.join(SEAMS)}), got {hook!r}.")
+        for seam, arguments in SEAMS.items():
+            found = [getattr(hook, seam) for hook in hooks if hasattr(hook, seam)]
+            if single.get(seam) is not None:
+                found.append(single[seam])
+            setattr(self, seam, tuple([_checked(hook, seam, arguments) for hook in found]))
+        for name, seam in POLICY_SEAMS.items():
+            found = [_policy(policy, name, seam) for policy in policies.get(name, ())]
+            setattr(self, name, tuple([_checked(policy, name, ("view",)) for policy in found]))
+
+
+def _policy(policy: object, name: str, seam: str) -> Any:
+    if callable(policy):
+        return policy
+    for method in (seam, "evaluate"):
+        if hasattr(policy, method):
+            return getattr(policy, method)
+    raise TypeError(f"{name} takes functions of one view or objects with a method {seam}(view), got {policy!r}.")
+
+
+def _checked(hook: Any, seam: str, arguments: tuple[str, ...]) -> Callable[..., Any]:
+    if not callable(hook):
+        raise TypeError(f"{seam} takes a function, got {hook!r}.")
+    try:
+        signature = inspect.signature(hook)
+    except ValueError:  # some built-ins do not tell
+        return hook
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"{seam} is called as {seam}({', '.join(arguments)}), but {hook!r} does not fit: {error}."
+        ) from None
+    return hook
+
+
+async def decide(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], *, seam: str) -> Decision:
+    """Ask everyone at a loop or turn seam; whoever raises or answers nonsense raises `HookError` here."""
+    inject: list[AgentMessage] = []
+    for hook in callables:
+        answer = _verdict(await call(hook, arguments, seam=seam), hook, seam)
+        if type(answer) is Stop:
+            return Decision(answer, inject)
+        if type(answer) is Inject:
+            inject.extend(answer.messages)
+        elif answer is not None:
+            raise HookError(f"{seam} hook {_name(hook)} gave {answer!r}, which means nothing here; use Stop or Inject.")
+    return Decision(None, inject) if inject else YES
+
+
+async def observe(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], *, seam: str) -> None:
+    """Tell everyone at a seam where nothing is decided; whoever raises, raises `HookError` here."""
+    for hook in callables:
+        await call(hook, arguments, seam=seam)
+
+
+async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str) -> object:
+    """One hook's answer, awaited where it is async."""
+    try:
+        answer: object = hook(*arguments)
+        if isinstance(answer, Awaitable):
+            answer = await cast(Awaitable[object], answer)
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        raise HookError(f"{seam} hook {_name(hook)} raised CancelledError") from None
+    except Exception as error:
+        raise HookError(f"{seam} hook {_name(hook)} raised {type(error).__name__}: {error}") from error
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a tool call may run, and with which arguments."""
+
+    call: ToolCall
+    denied: str | None = None
+    stop: Stop | None = None
+
+
+async def admit(
+    tool_call: ToolCall,
+    policies: Sequence[Callable[..., Any]],
+    hooks: Sequence[Callable[..., Any]],
+    *,
+    view: Callable[[ToolCall], PolicyView],
+    timeout: float | None,
+) -> Admission:
+    """Ask every gate about a call; one that raises, takes too long or answers nonsense denies it."""
+    gates = [("pre_dispatch_policies", gate) for gate in policies] + [("before_tool_execution", gate) for gate in hooks]
+    for seam, gate in gates:
+        argument = view(tool_call) if seam == "pre_dispatch_policies" else tool_call
+        try:
+            async with asyncio.timeout(timeout):
+                said = await call(gate, (argument,), seam=seam)
+            answer = Skip(f"Denied: {_name(gate)} did not allow it.") if said is False else _verdict(said, gate, seam)
+        except TimeoutError:
+            return Admission(tool_call, f"Denied: {seam} gate {_name(gate)} gave no answer within {timeout}s.")
+        except HookError as error:
+            return Admission(tool_call, f"Denied: {error}.")
+        match answer:
+            case None:
+                pass
+            case Skip(text):
+                return Admission(tool_call, text)
+            case Rewrite(args):
+                tool_call = msgspec.structs.replace(tool_call, arguments=dict(args), raw_arguments=None)
+            case Stop(reason):
+                return Admission(tool_call, f"Denied: the run was stopped. {reason}".strip(), answer)
+            case Inject():
+                return Admission(tool_call, f"Denied: {seam} gate {_name(gate)} cannot inject messages.")
+    return Admission(tool_call)
+
+
+async def revise(callables: Sequence[Callable[..., Any]], tool_call: ToolCall, output: ToolOutput) -> ToolOutput:
+    """What `after_tool_execution` makes of an output: each may replace it with a `ToolOutput` or a string."""
+    for hook in callables:
+        answer = await call(hook, (tool_call, output), seam="after_tool_execution")
+        if isinstance(answer, ToolOutput):
+            output = answer
+        elif isinstance(answer, str):
+            output = ToolOutput(answer, output.details, output.is_error, output.terminate, output.effects)
+        elif answer is not None and answer is not True:
+            raise HookError(
+                f"after_tool_execution hook {_name(hook)} gave {answer!r}; return a ToolOutput, a string or None"
+            )
+    return output
+
+
+def _verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdict | None:
+    if answer is None or answer is True:
+        return None
+    if answer is False:
+        return Stop()
+    if isinstance(answer, Stop | Inject | Skip | Rewrite):
+        return answer
+    raise HookError(
+        f"{seam} hook {_name(hook)} gave {answer!r}; return None, True, False, Stop, Inject, Skip or Rewrite"
+    )
+
+
+def _name(hook: Callable[..., Any]) -> str:
+    return getattr(hook, "__qualname__", None) or repr(hook)

@@ -1,0 +1,111 @@
+"""Notices a model that repeats itself: the same calls with the same arguments, alone or in a short cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from steersman.types.content import ToolCall
+
+_Batch: TypeAlias = list[tuple[str, Mapping[str, Any], str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCalls:
+    """After how many repetitions the model is nudged, and after how many the run is stopped; `None` means never.
+
+    A repetition is one more round of the same pattern: one batch of calls, or a cycle of up to `max_period` batches.
+    """
+
+    nudge_after: int | None = 8
+    stop_after: int | None = 16
+    max_period: int = 3
+
+    def __post_init__(self) -> None:
+        _check_count("nudge_after", self.nudge_after, 2)
+        _check_count("stop_after", self.stop_after, 2)
+        _check_count("max_period", self.max_period, 1)
+        if self.nudge_after is not None and self.stop_after is not None and self.nudge_after > self.stop_after:
+            raise ValueError(
+                f"nudge_after comes before stop_after, got nudge_after={self.nudge_after!r}, "
+                f"stop_after={self.stop_after!r}; use nudge_after=None for no nudge."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """The tools of the repeated pattern in order, how often it came in a row, and what to do about it."""
+
+    tool_names: tuple[str, ...]
+    repetitions: int
+    action: Literal["nudge", "stop"]
+
+    @property
+    def text(self) -> str:
+        """What the model is told, or the detail of the stop."""
+        calls = ", ".join(self.tool_names)
+        seen = f"The same tool calls with the same arguments ({calls}) came {self.repetitions} times in a row"
+        if self.action == "stop":
+            return f"{seen}."
+        return f"{seen}. Repeating them will not give anything new: try another way, or answer with what you have."
+
+
+class RepeatWatch:
+    """Sees each batch of calls of one run; keeps only as many batches as a cycle is long."""
+
+    __slots__ = ("_config", "_nudged", "_recent", "_same")
+
+    def __init__(self, config: RepeatedCalls | None = None) -> None:
+        self._config = RepeatedCalls() if config is None else config
+        self._recent: list[_Batch] = []
+        self._same: list[int] = []
+        self._nudged = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the streak, for instance because a user said something new."""
+        self._recent.clear()
+        self._same = [0] * self._config.max_period
+        self._nudged = False
+
+    def observe(self, calls: Sequence[ToolCall]) -> Repetition | None:
+        """What one more batch of calls means; a turn without calls ends a streak."""
+        if not calls:
+            self.reset()
+            return None
+        batch: _Batch = [(call.name, call.arguments, call.raw_arguments) for call in calls]
+        recent, same = self._recent, self._same
+        for index in range(len(same)):
+            # recent[0] is the batch before this one: a pattern of period n goes on when the n-th before is equal.
+            again = index < len(recent) and recent[index] == batch
+            same[index] = same[index] + 1 if again else 0
+        recent.insert(0, batch)
+        del recent[len(same) :]
+        return self._judge()
+
+    def _judge(self) -> Repetition | None:
+        rounds = [count // (index + 1) + 1 for index, count in enumerate(self._same)]
+        repetitions = max(rounds)
+        config = self._config
+        if config.stop_after is not None and repetitions >= config.stop_after:
+            return self._repetition(rounds, repetitions, "stop")
+        if config.nudge_after is None or repetitions < config.nudge_after:
+            self._nudged = False
+            return None
+        if self._nudged:
+            return None
+        self._nudged = True
+        return self._repetition(rounds, repetitions, "nudge")
+
+    def _repetition(self, rounds: list[int], repetitions: int, action: Literal["nudge", "stop"]) -> Repetition:
+        period = rounds.index(repetitions) + 1
+        cycle = reversed(self._recent[:period])
+        return Repetition(tuple(name for batch in cycle for name, _, _ in batch), repetitions, action)
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if value is None and name != "max_period":
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is a whole number from {least} on, got {value!r}.")

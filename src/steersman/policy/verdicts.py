@@ -1,0 +1,94 @@
+"""The answers a hook, a policy or an input filter may give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from steersman.types.messages import AgentMessage, MessageLike, to_messages
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run here."""
+
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        _check_text(self, "reason", self.reason)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Inject:
+    """Say something more to the model: a string, a message, a dict such as `{"role": "user", ...}`, or several."""
+
+    messages: Sequence[AgentMessage]
+
+    def __init__(self, messages: MessageLike | Sequence[MessageLike]) -> None:
+        object.__setattr__(self, "messages", tuple(to_messages(messages)))
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Do not do it; a tool call is answered with this text."""
+
+    text: str = "Skipped by a policy."
+
+    def __post_init__(self) -> None:
+        _check_text(self, "text", self.text)
+        if not self.text.strip():
+            raise ValueError(f"Skip(text) is what the model reads instead of a result, so say why; got {self.text!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Run the tool call with these arguments instead; they are checked again."""
+
+    args: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", _checked_args(self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Let the input in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Let the input in with a warning to the model."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _check_text(self, "text", self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Keep the input out."""
+
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        _check_text(self, "reason", self.reason)
+
+
+Verdict: TypeAlias = Stop | Inject | Skip | Rewrite
+"""What a hook or a policy answers when it has an opinion; `None` otherwise."""
+
+FilterVerdict: TypeAlias = Pass | Warn | Reject
+"""What an input filter answers, always."""
+
+
+def _check_text(verdict: object, name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(verdict).__name__}({name}) takes a string, got {value!r}.")
+
+
+def _checked_args(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"Rewrite(args) takes the tool's arguments as a dict, got {value!r}.")
+    return dict(cast(Mapping[str, Any], value))
