@@ -1,0 +1,164 @@
+"""Steersman: the agent loop, done right.
+
+The rooms of the house, from the front door down:
+
+    agent       Agent, the stateful shell most people use
+    loop        the loop itself: only here a run is changed and its events are emitted
+    policy      what a caller may decide: hooks, verdicts, filters, limits
+    context     what has been said and what the model is shown
+    events      how events leave a run
+    provider    talking to a model: everything is, or wraps, a StreamFn
+    tools       what the model can do
+    types       plain values
+    testing     a scripted model, a virtual clock, and checkers for what must always hold
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steersman.agent import Agent
+    from steersman.context.compaction import ContextConfig, SummaryCompaction
+    from steersman.context.context import AgentContext
+    from steersman.context.convert import default_convert_to_llm
+    from steersman.events.stream import EventStream, create_agent_stream
+    from steersman.loop.config import AgentLoopConfig, batched
+    from steersman.loop.entry import agent_loop, agent_loop_continue, stream_assistant_response
+    from steersman.policy.hooks import Hooks
+    from steersman.policy.limits import ExecutionLimits
+    from steersman.policy.repetition import RepeatedCalls
+    from steersman.policy.verdicts import Inject, Pass, Reject, Rewrite, Skip, Stop, Warn
+    from steersman.provider.models import get_model, stream_simple
+    from steersman.provider.retry import Retry
+    from steersman.tools.context import ToolContext
+    from steersman.tools.prun import prun, prun_with_memo
+    from steersman.tools.tool import Tool, tool
+    from steersman.types.cancel import CancelToken
+    from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
+    from steersman.types.continuation import Branch, Compaction, Default, Initial, Rerun
+    from steersman.types.errors import AgentBusy, ProviderError, SteersmanError, ToolError
+    from steersman.types.events import AgentEvent
+    from steersman.types.messages import (
+        AgentMessage,
+        AssistantMessage,
+        ExtensionMessage,
+        ToolResultMessage,
+        UserMessage,
+    )
+    from steersman.types.model import Model, Request, StreamFn, StreamOptions
+    from steersman.types.result import RunResult
+    from steersman.types.stream import STREAM_UPDATE_EVENTS
+    from steersman.types.tools import Prun, ToolOutput
+    from steersman.types.usage import Prices, Usage
+
+# Names are loaded when they are first used, so that `import steersman` costs next to nothing.
+_HOMES = {
+    "agent": "Agent",
+    "context.compaction": "ContextConfig SummaryCompaction",
+    "context.context": "AgentContext",
+    "context.convert": "default_convert_to_llm",
+    "events.stream": "EventStream create_agent_stream",
+    "loop.config": "AgentLoopConfig batched",
+    "loop.entry": "agent_loop agent_loop_continue stream_assistant_response",
+    "policy.hooks": "Hooks",
+    "policy.limits": "ExecutionLimits",
+    "policy.repetition": "RepeatedCalls",
+    "policy.verdicts": "Inject Pass Reject Rewrite Skip Stop Warn",
+    "provider.models": "get_model stream_simple",
+    "provider.retry": "Retry",
+    "tools.context": "ToolContext",
+    "tools.prun": "prun prun_with_memo",
+    "tools.tool": "Tool tool",
+    "types.cancel": "CancelToken",
+    "types.content": "ImageContent TextContent ThinkingContent ToolCall",
+    "types.continuation": "Branch Compaction Default Initial Rerun",
+    "types.errors": "AgentBusy ProviderError SteersmanError ToolError",
+    "types.events": "AgentEvent",
+    "types.messages": "AgentMessage AssistantMessage ExtensionMessage ToolResultMessage UserMessage",
+    "types.model": "Model Request StreamFn StreamOptions",
+    "types.result": "RunResult",
+    "types.stream": "STREAM_UPDATE_EVENTS",
+    "types.tools": "Prun ToolOutput",
+    "types.usage": "Prices Usage",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'steersman' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"steersman.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
+__all__ = [
+    "Agent",
+    "AgentBusy",
+    "AgentContext",
+    "AgentEvent",
+    "AgentLoopConfig",
+    "AgentMessage",
+    "AssistantMessage",
+    "Branch",
+    "CancelToken",
+    "Compaction",
+    "ContextConfig",
+    "Default",
+    "EventStream",
+    "ExecutionLimits",
+    "ExtensionMessage",
+    "Hooks",
+    "ImageContent",
+    "Initial",
+    "Inject",
+    "Model",
+    "Pass",
+    "Prices",
+    "ProviderError",
+    "Prun",
+    "Reject",
+    "RepeatedCalls",
+    "Request",
+    "Rerun",
+    "Retry",
+    "Rewrite",
+    "RunResult",
+    "STREAM_UPDATE_EVENTS",
+    "Skip",
+    "SteersmanError",
+    "Stop",
+    "StreamFn",
+    "StreamOptions",
+    "SummaryCompaction",
+    "TextContent",
+    "ThinkingContent",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolOutput",
+    "ToolResultMessage",
+    "Usage",
+    "UserMessage",
+    "Warn",
+    "agent_loop",
+    "agent_loop_continue",
+    "batched",
+    "create_agent_stream",
+    "default_convert_to_llm",
+    "get_model",
+    "prun",
+    "prun_with_memo",
+    "stream_assistant_response",
+    "stream_simple",
+    "tool",
+]

@@ -1,0 +1,326 @@
+"""`Agent`: a model, its tools and a conversation, with a loop that runs when it is spoken to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import msgspec
+
+from steersman.context.compaction import ContextConfig
+from steersman.context.context import AgentContext
+from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
+from steersman.events.stream import Channel, EventStream
+from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
+from steersman.loop.entry import Shell, check_continuable, launch
+from steersman.loop.inbox import Inbox, Queues, Receipt
+from steersman.loop.output import OutputPolicy
+from steersman.loop.run import Run
+from steersman.policy.filters import InputFilter
+from steersman.policy.limits import ExecutionLimits
+from steersman.provider.models import get_model
+from steersman.provider.retry import Retry, RetryStrategy
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, tool_table
+from steersman.types.cancel import CancelToken
+from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
+from steersman.types.errors import AgentBusy
+from steersman.types.events import AgentEvent
+from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
+from steersman.types.model import Model, StreamFn, ThinkingLevel
+from steersman.types.result import RunResult
+from steersman.types.tools import ToolOutput
+
+_DEFAULT_LIMITS = ExecutionLimits()
+_DEFAULT_RETRY = Retry()
+
+
+class Agent:
+    """The stateful shell most people use. One run at a time; steer it, queue follow-ups, interrupt it, go on from it.
+
+    Every other option of `AgentLoopConfig` (`convert_to_llm`, `before_turn`, `post_loop_policies`, ...) works here too.
+    """
+
+    __slots__ = (
+        "__weakref__", "_channel", "_idle", "_inbox", "_output", "_token", "config", "context", "dispatcher", "tools",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: str | Model,
+        *,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        system_prompt: str = "",
+        output_type: Any = None,
+        base_url: str | None = None,
+        api_key: str | Callable[[], str | Awaitable[str]] | None = None,
+        thinking_level: ThinkingLevel = "off",
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        hooks: Sequence[object] = (),
+        input_filters: Sequence[InputFilter] = (),
+        limits: ExecutionLimits | None = None,
+        context_config: ContextConfig | None = None,
+        tool_execution: ToolExecution = "parallel",
+        steering: SteeringPolicy = "skip",
+        steering_mode: QueueMode = "one-at-a-time",
+        follow_up_mode: QueueMode = "one-at-a-time",
+        retry: RetryStrategy | None = None,
+        fallbacks: Sequence[str | Model] = (),
+        stream_fn: StreamFn | None = None,
+        messages: Sequence[MessageLike] = (),
+        **options: Any,
+    ) -> None:
+        _check_options(options)
+        self.tools = tool_table(tools)
+        self._output = None if output_type is None else OutputPolicy(output_type)
+        if self._output is not None:
+            options["output_schema"] = self._output.schema
+            options["post_loop_policies"] = [*options.get("post_loop_policies", ()), self._output]
+            system_prompt = f"{system_prompt}\n\n{self._output.instruction}".strip()
+        self.config = AgentLoopConfig(
+            model=get_model(model, base_url=base_url, api_key=api_key),
+            stream_fn=stream_fn,
+            thinking_level=thinking_level,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            hooks=hooks,
+            input_filters=input_filters,
+            execution_limits=limits or _DEFAULT_LIMITS,
+            context_config=context_config,
+            tool_execution=tool_execution,
+            steering=steering,
+            retry_strategy=retry or _DEFAULT_RETRY,
+            fallbacks=fallbacks,
+            **options,
+        )
+        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
+        self.context = AgentContext(system_prompt, messages, [*self.tools.values()])
+        self.dispatcher = Dispatcher()
+        self._inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
+        self._token: CancelToken | None = None
+        self._channel: Channel | None = None
+        self._idle: list[asyncio.Future[None]] = []
+
+    # Speaking
+
+    def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
+        """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
+        return self._launch(_prompts(x), Initial())
+
+    async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
+        """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
+        return await self._launch(_prompts(x), Initial(), silent=True)
+
+    def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
+        """The same without an event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.run(x))
+        raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
+
+    def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
+        """Say something that is heard at the next safe point of the running turn. Safe from other threads."""
+        if mode not in (None, "skip", "cancel", "wait"):
+            raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
+        return self._inbox.add("steering", to_message(x), mode=mode, key=key)
+
+    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
+        """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
+        return self._inbox.add("follow_up", to_message(x), key=key)
+
+    @property
+    def queued(self) -> Queues:
+        """What waits to be heard: `.steering` and `.follow_up`."""
+        return self._inbox.queued
+
+    def clear_queue(self) -> list[AgentMessage]:
+        """Take back everything that waits; the receipts say `returned`."""
+        return self._inbox.withdraw()
+
+    # Stopping and waiting
+
+    def abort(self) -> None:
+        """Interrupt the run, if there is one. Safe from other threads, and from any callback."""
+        if self._token is not None:
+            self._token.cancel()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is going on."""
+        return self.context.running
+
+    async def wait_for_idle(self) -> None:
+        """Return once no run is going on."""
+        while self._channel is not None:
+            channel = self._channel
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            channel.awaited += 1
+            channel.make_room()
+            try:
+                await waiter
+            finally:
+                channel.awaited -= 1
+
+    # Going on
+
+    def continue_(self) -> EventStream:
+        """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
+        self._refuse_if_busy()
+        check_continuable(self.context, queued=len(self._inbox) > 0)
+        return self._launch([], Default())
+
+    def rerun(self, tag: str | None = None) -> EventStream:
+        """Ask for the last answer again, from the last thing a user said."""
+        self._refuse_if_busy()
+        messages = self.context.log.messages
+        for index in range(len(messages) - 1, -1, -1):
+            message = messages[index]
+            if type(message) is UserMessage and not message.synthetic:
+                self.context.log = self.context.log.fork(index)
+                return self._launch([], Rerun(tag))
+        raise ValueError("There is nothing to rerun: no user message in the conversation. Use prompt().")
+
+    def branch(
+        self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
+    ) -> EventStream:
+        """Go another way from an earlier message, given by entry id or index, with a new prompt where one is needed.
+
+        The way taken before is not lost: `agent.context.log.parent` leads back to it.
+        """
+        self._refuse_if_busy()
+        log = self.context.log.fork(at)
+        prompts = [] if prompt is None else _prompts(prompt)
+        probe = AgentContext(messages=log.messages, agent_id="any", session_id="any")
+        if not prompts:
+            check_continuable(probe, queued=len(self._inbox) > 0)
+        self.context.log = log
+        return self._launch(prompts, Branch(tag))
+
+    # Watching
+
+    def subscribe(self, callback: Subscriber) -> SubscriptionId:
+        """Call back with every event of every run from now on."""
+        return self.dispatcher.subscribe(callback)
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Call back no more."""
+        self.dispatcher.unsubscribe(subscription)
+
+    @property
+    def messages(self) -> Sequence[AgentMessage]:
+        """Everything that was said, in order."""
+        return self.context.messages
+
+    # Serving as a tool
+
+    def as_tool(self, name: str, description: str) -> Tool:
+        """This agent as a tool of another: a fresh conversation per call, the caller's limits and cancel."""
+
+        async def delegate(prompt: str, ctx: ToolContext) -> ToolOutput:
+            child = self._fresh()
+            child.subscribe(lambda event: ctx.update(_told(name, event)))
+            parent = ctx.scope if isinstance(ctx.scope, Run) else None
+            result = await child._launch(
+                _prompts(prompt), Initial(), silent=True, parent=parent, parent_tool_call_id=ctx.tool_call_id
+            )
+            return _reported(name, result)
+
+        parameters = {
+            "type": "object",
+            "properties": {"prompt": {"type": "string", "description": "What to do, with everything needed to do it."}},
+            "required": ["prompt"],
+            "additionalProperties": False,
+        }
+        return Tool(name, description, parameters, delegate)
+
+    def _fresh(self) -> Agent:
+        """An agent of the same make with an empty conversation."""
+        child = object.__new__(Agent)
+        child.config = replace(self.config, first_turn_trigger="sub_agent")
+        child._output = None
+        if self._output is not None:
+            child._output = self._output.fresh()
+            others = [policy for policy in self.config.post_loop_policies if policy is not self._output]
+            child.config = replace(child.config, post_loop_policies=[*others, child._output])
+        child.tools = self.tools
+        child.context = AgentContext(self.context.system_prompt, (), self.context.tools)
+        child.dispatcher = Dispatcher()
+        child._inbox = Inbox()
+        child._token = None
+        child._channel = None
+        child._idle = []
+        return child
+
+    # Inside
+
+    def _refuse_if_busy(self) -> None:
+        if self.context.running:
+            raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
+
+    def _launch(
+        self,
+        prompts: Sequence[AgentMessage],
+        kind: ContinuationKind,
+        *,
+        silent: bool = False,
+        parent: Run | None = None,
+        parent_tool_call_id: str | None = None,
+    ) -> EventStream:
+        self._refuse_if_busy()
+        context = self.context
+        context.continuation_kind = kind
+        context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
+        token = CancelToken()
+        shell = Shell(
+            self._inbox, self.dispatcher, self.tools, token, self._conclude, parent, parent_tool_call_id, silent
+        )
+        if self._output is not None:
+            self._output.reset()
+        stream = launch(prompts, context, self.config, shell=shell)
+        self._token = token
+        self._channel = stream.channel
+        return stream
+
+    def _conclude(self, result: RunResult) -> RunResult:
+        """The run is over: the agent is idle, and the output goes where it belongs."""
+        self._token = self._channel = None
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        return result if self._output is None else replace(result, output=self._output.value)
+
+
+def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
+    messages = to_messages(x)
+    if not messages:
+        raise ValueError("A prompt needs at least one message, got an empty list.")
+    return messages
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = {field.name for field in fields(AgentLoopConfig) if field.init}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"Agent() has no option {name!r}. The options are those of Agent and AgentLoopConfig.")
+
+
+def _told(name: str, event: AgentEvent) -> dict[str, Any]:
+    """A sub-agent's event as an update of the parent's tool call."""
+    return {"type": "agent_event", "agent": name, "event": msgspec.to_builtins(event)}
+
+
+def _reported(name: str, result: RunResult) -> ToolOutput:
+    details = {"end_reason": result.end_reason, "usage": msgspec.to_builtins(result.usage)}
+    if result.end_reason not in ("done", "terminated"):
+        text = f"Sub-agent {name!r} ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
+        return ToolOutput(f"{text}\n{result.text}".strip(), details, is_error=True)
+    if result.output is not None:
+        return ToolOutput(msgspec.json.encode(result.output).decode(), details)
+    return ToolOutput(result.text or "(the sub-agent gave no text)", details)

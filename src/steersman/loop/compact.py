@@ -1,0 +1,96 @@
+"""Making the context shorter: when it is over its threshold, when a run asks for it, or after an overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steersman.context.compaction import ContextConfig, DefaultCompaction, tighter
+from steersman.loop.config import resolve
+from steersman.loop.run import Run
+from steersman.policy.hooks import call, observe
+from steersman.types.continuation import Compaction
+from steersman.types.errors import ContextOverflowError
+from steersman.types.events import CompactionEnded, CompactionStarted
+from steersman.types.messages import AgentMessage, AssistantMessage
+
+_STANDARD = DefaultCompaction()
+# A pass that freed nothing is tried again only when the context has grown by this much.
+_GROWTH = 1.1
+
+
+async def compact_if_needed(run: Run) -> None:
+    """Compact when the estimate is over the threshold, or the run was started to compact."""
+    config = run.config.context_config
+    forced = run.turn_index == 0 and type(run.context.continuation_kind) is Compaction
+    if config is None and not forced:
+        return
+    config = config or ContextConfig()
+    log = run.context.log
+    if not forced:
+        if log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH:
+            return
+        if not await _allowed(run, log.tokens, len(log.visible)):
+            return
+    await compact(run, tighter(config, log.tokens) if forced and log.tokens <= config.limit else config)
+    if log.tokens > config.max_context_tokens:
+        raise ContextOverflowError(
+            f"The context has about {log.tokens} tokens, more than max_context_tokens={config.max_context_tokens}, and "
+            "compaction can free no more: shorten what the user said or raise the limit."
+        )
+
+
+async def make_room(run: Run, message: AssistantMessage) -> bool:
+    """Compact harder after the provider found the request too long; whether anything was freed."""
+    config = run.config.context_config or ContextConfig()
+    window = run.config.model.context_window or config.max_context_tokens
+    return await compact(run, tighter(config, min(run.context.log.tokens, window)))
+
+
+async def compact(run: Run, config: ContextConfig) -> bool:
+    """One compaction with its events; whether it freed anything. A strategy that fails leaves the context as it was."""
+    log = run.context.log
+    messages_before, tokens_before = len(log.visible), log.tokens
+    run.emit(CompactionStarted, estimated_tokens=tokens_before, message_count=messages_before)
+    error: str | None = "cancelled"
+    try:
+        error = await _attempt(run, config)
+    finally:
+        reduced = log.tokens < tokens_before
+        run.compaction_stuck = -1 if reduced else log.tokens
+        run.emit(
+            CompactionEnded,
+            messages_before=messages_before,
+            messages_after=len(log.visible),
+            tokens_before=tokens_before,
+            tokens_after=log.tokens,
+            reduced=reduced,
+            error=error,
+        )
+    after = run.config.seams.after_compaction_end
+    if after:
+        arguments = (messages_before, len(log.visible), tokens_before, log.tokens)
+        await observe(after, arguments, seam="after_compaction_end")
+    return reduced
+
+
+async def _attempt(run: Run, config: ContextConfig) -> str | None:
+    """Let the strategy replace what the model sees; what went wrong comes back as text."""
+    log = run.context.log
+    strategy = config.compaction.in_memory_strategy or _STANDARD
+    visible: Sequence[AgentMessage] = log.visible
+    try:
+        replacement: Sequence[AgentMessage] = await resolve(strategy.compact(visible, config))
+        if len(replacement) != len(visible) or any(a is not b for a, b in zip(replacement, visible, strict=True)):
+            log.compact(replacement)
+    except Exception as error:  # noqa: BLE001  # a caller's strategy that broke is reported, and the context stays
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+async def _allowed(run: Run, tokens: int, count: int) -> bool:
+    """Whether every `before_compaction_start` hook lets it happen."""
+    for hook in run.config.seams.before_compaction_start:
+        said = await call(hook, (tokens, count), seam="before_compaction_start")
+        if said is not None and said is not True:
+            return False
+    return True

@@ -1,0 +1,186 @@
+"""A run from its first id to its last event: it begins, goes round the loop, and always comes to an end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from steersman.loop.hearing import hear, receive
+from steersman.loop.inbox import Queued
+from steersman.loop.loop import run_loop
+from steersman.loop.run import DEADLINE, Run, Turn
+from steersman.loop.stream import error_answer
+from steersman.policy.filters import apply_filters
+from steersman.policy.hooks import HookError, decide, observe
+from steersman.types.cancel import CancelToken
+from steersman.types.continuation import Initial
+from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnEnd, TurnStart
+from steersman.types.messages import AgentMessage, AssistantMessage
+from steersman.types.result import RunResult
+
+
+async def conduct(
+    run: Run,
+    prompts: Sequence[AgentMessage],
+    signal: asyncio.Event | CancelToken | None,
+    finish: Callable[[RunResult], None],
+) -> None:
+    """Do the whole run; its outcome goes to `finish`, whatever happens."""
+    try:
+        with reachable(run, signal):
+            try:
+                run.pending.extend(prompts)
+                if await _begin(run, prompts):
+                    await run_loop(run)
+            except asyncio.CancelledError:
+                run.interrupt()
+            except Exception as error:  # noqa: BLE001  # whatever broke between turns, the run ends and says so
+                run.fail(error)
+            _end(run)
+            await _after(run)
+    finally:
+        finish(_result(run))
+    if run.external_cancel:
+        raise asyncio.CancelledError
+
+
+async def _begin(run: Run, prompts: Sequence[AgentMessage]) -> bool:
+    """Ask `before_loop`, say that the run starts, filter the prompts; whether there is a run to go on with."""
+    _open_inbox(run)
+    decision = await decide(run.config.seams.before_loop, (run.context.log.messages, 0), seam="before_loop")
+    if decision.stop is not None:
+        run.pending.clear()
+        run.finish("vetoed", decision.stop.reason or "before_loop said no")
+        return False
+    _start(run)
+    if prompts and run.config.input_filters:
+        kept = await apply_filters(run.config.input_filters, prompts)
+        run.pending[:] = kept.messages
+        if kept.rejected is not None:
+            run.emit(InputRejected, reason=kept.rejected, source="prompt")
+            run.finish("rejected", kept.rejected)
+            return False
+    run.pending.extend(decision.inject)
+    await receive(run, "steering")
+    if not prompts and not run.pending:
+        await _hear_follow_up(run)
+    return True
+
+
+def _open_inbox(run: Run) -> None:
+    """The two callbacks and the message provider are two spellings of the same sources."""
+    config, provider = run.config, run.config.message_provider
+    run.inbox.open(
+        steering=config.get_steering_messages or (provider.poll_steering if provider is not None else None),
+        follow_up=config.get_follow_up_messages or (provider.poll_follow_up if provider is not None else None),
+    )
+
+
+async def _hear_follow_up(run: Run) -> None:
+    """A continuation after a finished answer is about what was queued since."""
+    messages = run.context.log.messages
+    last = messages[-1] if messages else None
+    if type(last) is AssistantMessage and not last.failed and not last.tool_calls:
+        await receive(run, "follow_up")
+
+
+def _start(run: Run) -> None:
+    """Say that the run starts, once."""
+    if run.begun:
+        return
+    run.begun = True
+    context = run.context
+    run.emit(
+        AgentStart,
+        agent_id=context.agent_id,
+        session_id=context.session_id,
+        continuation_kind=context.continuation_kind or Initial(),
+        parent_loop_id=context.parent_loop_id,
+        parent_tool_call_id=run.parent_tool_call_id,
+        config_snapshot=run.config.snapshot([*run.tools]) if run.audible else None,
+    )
+
+
+def _end(run: Run) -> None:
+    """Close the run: everything that was accepted is heard or queued again, and `agent_end` is the last word."""
+    if run.end_reason not in ("vetoed", "rejected") and run.turn_index == 0:
+        _only_turn(run)
+    run.inbox.give_back([item for item in run.pending if type(item) is Queued])
+    run.pending.clear()
+    run.inbox.close()
+    run.finish("done")
+    run.emit(AgentEnd, messages=run.new_messages, usage=run.usage, end_reason=run.end_reason, detail=run.detail)
+    run.closed = True
+    context = run.context
+    context.last_loop_id, context.loop_id = run.loop_id, None
+    context.running = False
+
+
+def _only_turn(run: Run) -> None:
+    """A run that came to its end before its first turn still hears its prompts, and says what went wrong."""
+    _start(run)
+    turn = Turn(0)
+    run.emit(TurnStart, turn_index=0, triggered_by=run.config.first_turn_trigger)
+    hear(run)
+    if run.end_reason == "error":
+        error_answer(run, turn, run.detail)
+    run.emit(TurnEnd, turn_index=0, message=turn.message, tool_results=(), reason=run.end_reason or "")
+
+
+async def _after(run: Run) -> None:
+    """Tell `after_loop`; nothing it does can change the run any more."""
+    try:
+        await observe(run.config.seams.after_loop, (run.new_messages, run.usage), seam="after_loop")
+    except HookError as error:
+        run.report(str(error))
+    except asyncio.CancelledError:
+        run.interrupt()
+    for task in run.abandoned:
+        task.cancel()
+
+
+def _result(run: Run) -> RunResult:
+    return RunResult(
+        list(run.new_messages),
+        run.usage,
+        run.end_reason or "error",
+        run.detail,
+        undelivered=[item.message for item in run.inbox.items],
+    )
+
+
+def reachable(run: Run, signal: asyncio.Event | CancelToken | None) -> ExitStack:
+    """Connect everything that may cancel the run, until the stack is closed."""
+    stack = ExitStack()
+    loop = asyncio.get_running_loop()
+    stack.callback(run.token.on_cancel(partial(_deliver, run, loop, threading.get_ident())))
+    if (deadline := run.tracker.deadline) is not None:
+        stack.callback(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
+    if run.parent is not None:
+        parent = run.parent.token
+        stack.callback(parent.on_cancel(lambda: run.token.cancel(parent.reason or "aborted")))
+    if isinstance(signal, CancelToken):
+        stack.callback(signal.on_cancel(run.token.cancel))
+    elif signal is not None:
+        stack.callback(loop.create_task(_watch(signal, run.token)).cancel)
+    return stack
+
+
+async def _watch(signal: asyncio.Event, token: CancelToken) -> None:
+    await signal.wait()
+    token.cancel()
+
+
+def _deliver(run: Run, loop: asyncio.AbstractEventLoop, home: int) -> None:
+    """Wake the run where it waits. Inside its own task that has to be later: it may see the cancel by itself first."""
+    if loop.is_closed() or run.task is None or run.interrupted:
+        return
+    if threading.get_ident() != home:
+        loop.call_soon_threadsafe(_deliver, run, loop, home)
+    elif asyncio.current_task(loop) is run.task:
+        loop.call_soon(_deliver, run, loop, home)
+    else:
+        run.task.cancel()

@@ -1,0 +1,219 @@
+"""What a run is told before it starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias, cast
+
+from steersman.context.compaction import ContextConfig
+from steersman.context.convert import default_convert_to_llm
+from steersman.policy.filters import InputFilter
+from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
+from steersman.policy.limits import ExecutionLimits
+from steersman.policy.repetition import RepeatedCalls
+from steersman.provider.models import get_model
+from steersman.provider.retry import Retry, RetryStrategy
+from steersman.types.content import ToolCall
+from steersman.types.continuation import TurnTrigger
+from steersman.types.events import LoopConfigSnapshot
+from steersman.types.messages import AgentMessage, Message, MessageLike
+from steersman.types.model import Model, StreamFn, ThinkingLevel
+
+ConvertToLlmFn: TypeAlias = Callable[[Sequence[AgentMessage]], Sequence[Message] | Awaitable[Sequence[Message]]]
+TransformContextFn: TypeAlias = Callable[..., Sequence[AgentMessage]]
+AsyncContextTransformer: TypeAlias = Callable[..., Awaitable[Sequence[AgentMessage]]]
+ContextTransformer = TransformContextFn
+GetApiKeyFn: TypeAlias = Callable[..., Awaitable[str | None] | str | None]
+GetMessagesFn: TypeAlias = Callable[[], Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None]
+ApproveFn: TypeAlias = Callable[[ToolCall], bool | Awaitable[bool]]
+SteeringPolicy: TypeAlias = Literal["skip", "cancel", "wait"]
+QueueMode: TypeAlias = Literal["one-at-a-time", "all"]
+
+
+class MessageProvider(Protocol):
+    """Where messages come from while a run goes on; the other spelling of the two `get_..._messages` callbacks."""
+
+    def poll_steering(self) -> Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None:
+        """Messages to be heard at the next safe point."""
+        ...
+
+    def poll_follow_up(self) -> Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None:
+        """Messages to be heard when the agent would stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """Run tool calls in groups of `size`, one group after another."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise ValueError(f"batched(n) takes a whole number from 1 on, got {self.size!r}.")
+
+
+def batched(n: int) -> Batched:
+    """Tool calls in groups of `n`: `tool_execution=batched(4)`."""
+    return Batched(n)
+
+
+ToolExecution: TypeAlias = Literal["parallel", "sequential"] | Batched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLoopConfig:
+    """Everything a run needs besides its context. Callables may be sync or async."""
+
+    model: Model
+    stream_fn: StreamFn | None = None
+    thinking_level: ThinkingLevel = "off"
+    max_tokens: int | None = None
+    temperature: float | None = None
+    output_schema: dict[str, Any] | None = None
+
+    convert_to_llm: ConvertToLlmFn = default_convert_to_llm
+    transform_context: TransformContextFn | None = None
+    async_transform_context: AsyncContextTransformer | None = None
+    get_api_key: GetApiKeyFn | None = None
+    get_steering_messages: GetMessagesFn | None = None
+    get_follow_up_messages: GetMessagesFn | None = None
+    message_provider: MessageProvider | None = None
+
+    context_config: ContextConfig | None = None
+    execution_limits: ExecutionLimits | None = None
+    retry_strategy: RetryStrategy | None = field(default_factory=Retry)
+    fallbacks: Sequence[Model | str] = ()
+    repeated_calls: RepeatedCalls | None = field(default_factory=RepeatedCalls)
+    first_turn_trigger: TurnTrigger = "user"
+
+    tool_execution: ToolExecution = "parallel"
+    tool_timeout: float | None = None
+    max_tool_calls: int = 256
+    cancel_grace: float = 0.25
+    gate_timeout: float | None = 60.0
+    steering: SteeringPolicy = "skip"
+    length_policy: Literal["run_complete", "fail_all"] = "run_complete"
+    approve: ApproveFn | None = None
+
+    input_filters: Sequence[InputFilter] = ()
+    hooks: Sequence[object] = ()
+    pre_turn_policies: Sequence[Policy | object] = ()
+    pre_dispatch_policies: Sequence[Policy | object] = ()
+    post_turn_policies: Sequence[Policy | object] = ()
+    post_loop_policies: Sequence[Policy | object] = ()
+    before_loop: Callable[..., Any] | None = None
+    before_turn: Callable[..., Any] | None = None
+    before_compaction_start: Callable[..., Any] | None = None
+    after_compaction_end: Callable[..., Any] | None = None
+    before_tool_execution: Callable[..., Any] | None = None
+    after_tool_execution: Callable[..., Any] | None = None
+    after_turn: Callable[..., Any] | None = None
+    before_follow_up: Callable[..., Any] | None = None
+    on_error: Callable[..., Any] | None = None
+    after_loop: Callable[..., Any] | None = None
+
+    seams: Seams = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set(self, "model", get_model(self.model))
+        _set(self, "fallbacks", tuple([get_model(model) for model in self.fallbacks]))
+        _set(self, "execution_limits", _limits(self.execution_limits))
+        _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
+        self._check()
+        hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)
+        single = {seam: getattr(self, seam) for seam in SEAMS}
+        policies = {name: getattr(self, name) for name in POLICY_SEAMS}
+        _set(self, "seams", _seams(cast(Sequence[object], hooks), single, policies))
+
+    def _check(self) -> None:
+        mode: Any = self.tool_execution
+        if mode not in ("parallel", "sequential") and not isinstance(mode, Batched):
+            raise ValueError(f"tool_execution is 'parallel', 'sequential' or batched(n), got {mode!r}.")
+        _one_of("steering", self.steering, ("skip", "cancel", "wait"))
+        _one_of("length_policy", self.length_policy, ("run_complete", "fail_all"))
+        _one_of("first_turn_trigger", self.first_turn_trigger, ("user", "sub_agent", "continuation", "branch"))
+        _one_of("thinking_level", self.thinking_level, ("off", "minimal", "low", "medium", "high"))
+        for name in ("tool_timeout", "gate_timeout", "max_tokens", "max_tool_calls", "cancel_grace"):
+            value: object = getattr(self, name)
+            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or value < 0):
+                raise ValueError(f"{name} is a number from 0 on, got {value!r}.")
+        for name in _CALLABLES:
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"{name} takes a function, got {value!r}.")
+        for item in self.input_filters:
+            if not callable(item) and not hasattr(item, "filter"):
+                raise TypeError(f"input_filters takes functions of one text, got {item!r}.")
+
+    def snapshot(self, tools: Sequence[str]) -> LoopConfigSnapshot:
+        """The configuration as plain values: no key, no callable."""
+        limits, context = self.execution_limits, self.context_config
+        return LoopConfigSnapshot(
+            model=self.model.name,
+            thinking_level=self.thinking_level,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            tools=tools,
+            tool_execution=self.tool_execution
+            if isinstance(self.tool_execution, str)
+            else f"batched({self.tool_execution.size})",
+            steering=self.steering,
+            limits=None if limits is None else {name: getattr(limits, name) for name in limits.__slots__},
+            context=None if context is None else {"max_context_tokens": context.max_context_tokens},
+            fallbacks=[cast(Model, model).name for model in self.fallbacks],
+        )
+
+
+_CALLABLES = (
+    "stream_fn",
+    "convert_to_llm",
+    "transform_context",
+    "async_transform_context",
+    "get_api_key",
+    "get_steering_messages",
+    "get_follow_up_messages",
+    "approve",
+)
+
+_NO_SEAMS = Seams((), {}, {})
+
+
+def _seams(hooks: Sequence[object], single: dict[str, Any], policies: dict[str, Sequence[object]]) -> Seams:
+    """Agents without hooks share one empty set of seams."""
+    if not hooks and not any(single.values()) and not any(policies.values()):
+        return _NO_SEAMS
+    return Seams(hooks, single, policies)
+
+
+def _limits(limits: ExecutionLimits | None) -> ExecutionLimits | None:
+    if limits is not None and not isinstance(limits, ExecutionLimits):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"Limits are an ExecutionLimits(max_turns=..., ...), got {limits!r}.")
+    return limits
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))}, got {value!r}.")
+
+
+def _set(config: AgentLoopConfig, name: str, value: object) -> None:
+    object.__setattr__(config, name, value)
+
+
+async def resolve(value: Any) -> Any:
+    """The value, awaited where a callable gave an awaitable."""
+    return await cast(Awaitable[Any], value) if isinstance(value, Awaitable) else value
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a callable accepts that many positional arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # some built-ins do not tell
+        return count == 1
+    return True

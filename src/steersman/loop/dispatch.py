@@ -1,0 +1,179 @@
+"""Tool calls: each is admitted or answered why not, starts when its turn comes, and is settled exactly once.
+
+The dispatcher only peeks at steering; the loop alone takes it. Ends come in completion order, results in source order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from steersman.loop.config import Batched
+from steersman.loop.execute import Slot, abandon, admit_slot, examine, settle, start
+from steersman.loop.hearing import say
+from steersman.loop.run import Run, Turn
+from steersman.types.content import ToolCall
+from steersman.types.messages import ToolResultMessage
+from steersman.types.tools import Effect
+
+SKIPPED = "Skipped due to queued user message."
+STEERED = "tool call cancelled: user requested steering interrupt"
+ABORTED = "tool call cancelled: operation aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a batch of tool calls came to."""
+
+    results: list[ToolResultMessage]
+    effects: list[Effect]
+    terminate: bool
+
+
+async def execute_tool_calls(run: Run, turn: Turn, calls: Sequence[ToolCall], *, refusal: str | None = None) -> Outcome:
+    """Run a batch of calls; with a `refusal` none of them runs and each is answered with it."""
+    batch = [Slot(call, index) for index, call in enumerate(calls)]
+    try:
+        if refusal is None:
+            await _Batch(run, turn, batch).work()
+        else:
+            for slot in batch:
+                settle(run, slot, refusal, status="not_started")
+    finally:
+        for slot in batch:
+            if slot.result is None:
+                settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
+    results = [slot.result for slot in batch if slot.result is not None]
+    for result in results:
+        say(run, result)
+    return Outcome(
+        results,
+        [effect for slot in batch for effect in slot.effects],
+        terminate=bool(batch) and all(slot.terminate for slot in batch),
+    )
+
+
+class _Batch:
+    """The calls of one answer while they run."""
+
+    def __init__(self, run: Run, turn: Turn, slots: list[Slot]) -> None:
+        self.run = run
+        self.turn = turn
+        self.slots = slots
+        self.waiting: list[Slot] = []
+        self.running: list[Slot] = []
+        self._change = asyncio.Event()
+        mode = run.config.tool_execution
+        self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
+
+    async def work(self) -> None:
+        """Start what may start, wait for a change, until nothing waits or runs."""
+        run = self.run
+        # A tool's end, a steering message and a cancel all ring the same bell.
+        run.on_wake = self._change.set
+        run.inbox.on_arrival = self._arrival(asyncio.get_running_loop())
+        try:
+            self._examine()
+            while self.waiting or self.running:
+                self._change.clear()
+                if run.token.cancelled or run.end_reason is not None or await self._steered():
+                    break
+                if not await self._start_ready():
+                    await self._change.wait()
+                if any(slot.result is not None for slot in self.running):
+                    self.running = [slot for slot in self.running if slot.result is None]
+                    await run.inbox.poll("steering")
+        except asyncio.CancelledError:
+            run.interrupt()
+        finally:
+            run.on_wake = None
+            run.inbox.on_arrival = None
+        await self._wind_down()
+
+    def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Steering may come from any thread."""
+
+        def ring() -> None:
+            loop.call_soon_threadsafe(self._change.set)
+
+        return ring
+
+    def _examine(self) -> None:
+        """Answer at once what cannot be run; the rest waits for its turn."""
+        limit = self.run.config.max_tool_calls
+        for slot in self.slots[limit:]:
+            settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
+        self.waiting = [slot for slot in self.slots[:limit] if examine(self.run, self.turn, slot)]
+
+    async def _start_ready(self) -> bool:
+        """Admit and start the first call that may start now; whether there was one."""
+        for slot in self.waiting:
+            if self._may_start(slot):
+                if not slot.admitted and not await admit_slot(self.run, self.turn, slot):
+                    self.waiting.remove(slot)
+                # Admitted with other arguments it may have to wait for another call with the same key.
+                elif self._may_start(slot) and not self.run.token.cancelled:
+                    self.waiting.remove(slot)
+                    start(self.run, slot)
+                    self.running.append(slot)
+                return True
+        return False
+
+    def _may_start(self, slot: Slot) -> bool:
+        """Whether nothing that must come before it is unfinished: its group, a lone call, a call with the same key."""
+        group = slot.index // self._size
+        before = [
+            other for other in (*self.running, *self.waiting) if other.index < slot.index and other.result is None
+        ]
+        later = [other for other in self.running if other.index > slot.index and other.result is None]
+        if any(other.index // self._size < group or other.alone for other in before):
+            return False
+        if slot.alone:
+            return not before and not later
+        return not slot.keys or not any(slot.keys & other.keys for other in (*before, *later))
+
+    async def _steered(self) -> bool:
+        """Whether a steering message ends the batch; calls not yet started are skipped then."""
+        message = self.run.inbox.peek()
+        mode = None if message is None else message.mode or self.run.config.steering
+        if mode is None or mode == "wait":
+            return False
+        for slot in self.waiting:
+            settle(self.run, slot, SKIPPED, status="not_started")
+        self.waiting.clear()
+        if mode == "cancel":
+            await self._let_finish(self.running, self.run.config.cancel_grace)
+            await self._cancel([slot for slot in self.running if not slot.uninterruptible], STEERED)
+        return not self.running
+
+    async def _wind_down(self) -> None:
+        """After a cancel or a stop: what waits is not started, what runs is cancelled on abort, awaited otherwise."""
+        run = self.run
+        aborted = run.token.cancelled
+        text = ABORTED if aborted else f"Not run: {run.detail or 'the run was stopped.'}"
+        for slot in self.waiting:
+            settle(run, slot, text, status="not_started")
+        self.waiting.clear()
+        try:
+            if not aborted:
+                await self._let_finish(self.running, None)
+            await self._cancel(self.running, ABORTED)
+        except asyncio.CancelledError:
+            run.interrupt()
+            await self._cancel(self.running, ABORTED)
+
+    async def _cancel(self, slots: list[Slot], text: str) -> None:
+        """Cancel running calls; one that will not stop within the grace is abandoned."""
+        for slot in slots:
+            slot.stop(text)
+        await self._let_finish(slots, self.run.config.cancel_grace)
+        for slot in slots:
+            if slot.result is None:
+                abandon(self.run, slot, text)
+        self.running = [slot for slot in self.running if slot.result is None]
+
+    async def _let_finish(self, slots: list[Slot], seconds: float | None) -> None:
+        tasks = [slot.task for slot in slots if slot.result is None and slot.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)

@@ -1,0 +1,201 @@
+"""The two ways into a run: `agent_loop` with fresh prompts, `agent_loop_continue` with what the context holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from steersman.context.context import AgentContext
+from steersman.events.dispatch import Dispatcher
+from steersman.events.stream import Channel, EventStream
+from steersman.loop.conduct import conduct, reachable
+from steersman.loop.config import AgentLoopConfig
+from steersman.loop.inbox import Inbox, Queued
+from steersman.loop.request import layered
+from steersman.loop.run import Run, Turn
+from steersman.loop.stream import answer, error_answer
+from steersman.tools.tool import Tool, tool_table
+from steersman.types.cancel import CancelToken
+from steersman.types.continuation import Default, Initial
+from steersman.types.errors import AgentBusy
+from steersman.types.ids import new_id
+from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, to_messages
+from steersman.types.model import StreamFn
+from steersman.types.result import RunResult
+
+# asyncio keeps only weak references to tasks, and a run may outlive every other reference to it.
+_running: set[asyncio.Task[None]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What an `Agent` brings to its runs and a bare context does not have."""
+
+    inbox: Inbox
+    dispatcher: Dispatcher
+    tools: dict[str, Tool]
+    token: CancelToken
+    conclude: Callable[[RunResult], RunResult]
+    parent: Run | None = None
+    parent_tool_call_id: str | None = None
+    silent: bool = False
+
+
+def agent_loop(
+    prompts: MessageLike | Sequence[MessageLike],
+    context: AgentContext,
+    config: AgentLoopConfig,
+    signal: asyncio.Event | CancelToken | None = None,
+    stream_fn: StreamFn | None = None,
+) -> EventStream:
+    """Start a run with one or more new messages."""
+    messages = to_messages(prompts)
+    if not messages:
+        raise ValueError("agent_loop() needs at least one prompt. To go on without one use agent_loop_continue().")
+    _check(context, config)
+    context.continuation_kind = Initial()
+    return launch(messages, context, config, signal=signal, stream_fn=stream_fn)
+
+
+def agent_loop_continue(
+    context: AgentContext,
+    config: AgentLoopConfig,
+    signal: asyncio.Event | CancelToken | None = None,
+    stream_fn: StreamFn | None = None,
+) -> EventStream:
+    """Start a run that answers what is already there, for instance after an error."""
+    _check(context, config)
+    check_continuable(context, queued=bool(context.undelivered))
+    if context.continuation_kind is None or type(context.continuation_kind) is Initial:
+        context.continuation_kind = Default()
+    return launch([], context, config, signal=signal, stream_fn=stream_fn)
+
+
+def check_continuable(context: AgentContext, *, queued: bool) -> None:
+    """Raise unless there is something to answer and the ids carry over."""
+    messages = context.log.messages
+    if not messages:
+        raise ValueError("There is nothing to continue: the context has no messages. Use agent_loop() with a prompt.")
+    if not context.agent_id or not context.session_id:
+        raise ValueError(
+            "To continue, agent_id and session_id must be set on the context, as an earlier run leaves them."
+        )
+    last = next((message for message in reversed(messages) if message.role != "extension"), None)
+    if last is None:
+        raise ValueError("There is nothing to continue: the context has only extension messages.")
+    if type(last) is AssistantMessage and not last.failed and not last.tool_calls and not queued:
+        raise ValueError(
+            "There is nothing to answer: the last message is the assistant's. Use agent_loop() with a prompt."
+        )
+
+
+def _check(context: object, config: object) -> None:
+    if not isinstance(context, AgentContext):
+        raise TypeError(f"context is an AgentContext, got {context!r}.")
+    if not isinstance(config, AgentLoopConfig):
+        raise TypeError(f"config is an AgentLoopConfig, got {config!r}.")
+
+
+def launch(
+    prompts: Sequence[AgentMessage],
+    context: AgentContext,
+    config: AgentLoopConfig,
+    *,
+    signal: asyncio.Event | CancelToken | None = None,
+    stream_fn: StreamFn | None = None,
+    shell: Shell | None = None,
+) -> EventStream:
+    """Make a run and start it, at once where an event loop runs, else when the stream is first used."""
+    if context.running:
+        raise AgentBusy(
+            "A run is already going on with this context. Wait for it, or give the other run its own context."
+        )
+    if signal is not None and not isinstance(signal, asyncio.Event | CancelToken):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
+    layers = layered(config, stream_fn)
+    shell = shell or _shell_of(context)
+    context.running = True
+    context.loop_id = context.loop_id or new_id("loop")
+    context.agent_id = context.agent_id or new_id("agent")
+    context.session_id = context.session_id or new_id("session")
+    stream = EventStream()
+    channel, finish, conclude = stream.channel, stream.finisher(), shell.conclude
+    if shell.silent:
+        channel.detach()
+
+    def start() -> None:
+        run = _run_of(context, config, layers, shell, channel)
+        task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal, lambda end: finish(conclude(end))))
+        run.task = task
+        _running.add(task)
+        task.add_done_callback(_running.discard)
+
+    loop_runs = _loop_runs()
+    stream.bind(start=None if loop_runs else start, cancel=shell.token.cancel)
+    if loop_runs:
+        start()
+    return stream
+
+
+def _run_of(context: AgentContext, config: AgentLoopConfig, stream_fn: StreamFn, shell: Shell, channel: Channel) -> Run:
+    return Run(
+        context,
+        config,
+        stream_fn=stream_fn,
+        tools=shell.tools,
+        inbox=shell.inbox,
+        dispatcher=shell.dispatcher,
+        token=shell.token,
+        channel=channel,
+        parent=shell.parent,
+        parent_tool_call_id=shell.parent_tool_call_id,
+    )
+
+
+def _shell_of(context: AgentContext) -> Shell:
+    """A shell for a bare context: what one run leaves unheard, the context keeps for the next."""
+    inbox = Inbox()
+    items: list[Queued] = context.undelivered
+    inbox.give_back(items)
+    context.undelivered = []
+
+    def conclude(result: RunResult) -> RunResult:
+        context.undelivered = inbox.items
+        return result
+
+    return Shell(inbox, Dispatcher(), tool_table(context.tools), CancelToken(), conclude)
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def stream_assistant_response(
+    context: AgentContext,
+    config: AgentLoopConfig,
+    signal: asyncio.Event | CancelToken | None,
+    stream: EventStream,
+    stream_fn: StreamFn | None = None,
+) -> AssistantMessage:
+    """One answer of the model, streamed into `stream` and added to the context; no tools run."""
+    _check(context, config)
+    if not context.log.visible:
+        raise ValueError("There is nothing to answer: the context has no messages.")
+    context.loop_id = context.loop_id or new_id("loop")
+    run = _run_of(context, config, layered(config, stream_fn), _shell_of(context), stream.channel)
+    run.task = asyncio.current_task()
+    turn = Turn(0)
+    with reachable(run, signal):
+        try:
+            await answer(run, turn)
+        except Exception as error:  # noqa: BLE001  # as in a run: a failure around the model is told as its answer
+            run.fail(error)
+        if turn.message is None:
+            error_answer(run, turn, run.detail)
+    assert turn.message is not None
+    return turn.message

@@ -1,0 +1,64 @@
+"""How messages enter the transcript: what is pending is heard first, and from then on nothing can lose it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import msgspec
+
+from steersman.loop.inbox import Queued, QueueKind
+from steersman.loop.run import Run
+from steersman.policy.filters import apply_filters
+from steersman.types.events import InputRejected, MessageEnd, MessageStart
+from steersman.types.messages import AgentMessage, UserMessage
+
+
+def say(run: Run, message: AgentMessage) -> str:
+    """Put a message in the transcript, with its events; its entry id comes back."""
+    if not message.timestamp:
+        message = msgspec.structs.replace(message, timestamp=time.time())
+    run.emit(MessageStart, message=message)
+    entry_id = run.append(message)
+    run.emit(MessageEnd, message=message)
+    return entry_id
+
+
+def hear(run: Run) -> None:
+    """Put everything that is pending in the transcript."""
+    while run.pending:
+        item = run.pending.pop(0)
+        message = item.message if type(item) is Queued else item
+        assert not isinstance(message, Queued)
+        say(run, message)
+        if type(item) is Queued:
+            item.receipt.status = "delivered"
+        if run.repeats is not None and type(message) is UserMessage and not message.synthetic:
+            run.repeats.reset()
+
+
+async def receive(run: Run, kind: QueueKind) -> bool:
+    """Make the next steering messages or follow-ups pending; whether there were any that the filters let in."""
+    items = run.inbox.take(kind)
+    if not items:
+        await run.inbox.poll(kind)
+        items = run.inbox.take(kind)
+    if not items:
+        return False
+    # Pending before anything is awaited: whatever happens now, they are heard or go back to the queue.
+    run.pending.extend(items)
+    if run.config.input_filters:
+        await _filter(run, items)
+    return bool(run.pending)
+
+
+async def _filter(run: Run, items: list[Queued]) -> None:
+    kept = await apply_filters(run.config.input_filters, [item.message for item in items])
+    del run.pending[-len(items) :]
+    if kept.rejected is not None:
+        for item in items:
+            item.receipt.status = "returned"
+        run.emit(InputRejected, reason=kept.rejected, source=items[0].kind)
+        return
+    run.pending.extend(replace(item, message=message) for item, message in zip(items, kept.messages, strict=False))
+    run.pending.extend(kept.messages[len(items) :])

@@ -1,0 +1,163 @@
+"""Messages on their way into a run: steering and follow-ups, kept until heard, never lost and never doubled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, resolve
+from steersman.types.messages import AgentMessage, to_message
+
+QueueKind: TypeAlias = Literal["steering", "follow_up"]
+ReceiptStatus: TypeAlias = Literal["accepted", "next_run", "delivered", "returned"]
+
+
+_NO_SOURCES: dict[QueueKind, GetMessagesFn | None] = {"steering": None, "follow_up": None}
+
+
+class Receipt:
+    """What became of a queued message: `accepted` for this run, left for the `next_run`, `delivered` or `returned`."""
+
+    __slots__ = ("message", "status")
+
+    def __init__(self, message: AgentMessage, status: ReceiptStatus) -> None:
+        self.message = message
+        self.status: ReceiptStatus = status
+
+    def __repr__(self) -> str:
+        return f"Receipt({self.status!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One message that waits."""
+
+    kind: QueueKind
+    message: AgentMessage
+    receipt: Receipt
+    mode: SteeringPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """What waits, as messages."""
+
+    steering: list[AgentMessage]
+    follow_up: list[AgentMessage]
+
+
+class Inbox:
+    """The two queues of an agent. Adding is safe from any thread; only the loop takes."""
+
+    __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "on_arrival")
+
+    def __init__(self, *, steering_mode: QueueMode = "all", follow_up_mode: QueueMode = "all") -> None:
+        self._queues: dict[QueueKind, list[Queued]] = {"steering": [], "follow_up": []}
+        self._one_at_a_time = frozenset(
+            kind
+            for kind, mode in (("steering", steering_mode), ("follow_up", follow_up_mode))
+            if mode == "one-at-a-time"
+        )
+        self._sources: dict[QueueKind, GetMessagesFn | None] = _NO_SOURCES
+        self._keys: dict[str, Receipt] | None = None
+        self._lock = threading.Lock()
+        self._open = False
+        self.on_arrival: Callable[[], None] | None = None
+
+    def add(
+        self, kind: QueueKind, message: AgentMessage, *, mode: SteeringPolicy | None = None, key: str | None = None
+    ) -> Receipt:
+        """Queue a message; the same key twice is one message."""
+        with self._lock:
+            if key is not None and self._keys is not None and (known := self._keys.get(key)) is not None:
+                return known
+            receipt = Receipt(message, "accepted" if self._open else "next_run")
+            if key is not None:
+                self._keys = {} if self._keys is None else self._keys
+                self._keys[key] = receipt
+            self._queues[kind].append(Queued(kind, message, receipt, mode))
+            notify = self.on_arrival
+        if notify is not None and kind == "steering":
+            notify()
+        return receipt
+
+    def open(self, *, steering: GetMessagesFn | None, follow_up: GetMessagesFn | None) -> None:
+        """A run begins to listen; its callbacks are further sources of the same queues."""
+        with self._lock:
+            self._sources = {"steering": steering, "follow_up": follow_up}
+            self._open = True
+            self._relabel("accepted")
+
+    def close(self, *, only_if_empty: bool = False) -> bool:
+        """The run listens no more; looking and closing are one step, so nothing slips in between."""
+        with self._lock:
+            if only_if_empty and (self._queues["steering"] or self._queues["follow_up"]):
+                return False
+            self._open = False
+            self._sources = _NO_SOURCES
+            self.on_arrival = None
+            self._relabel("next_run")
+            return True
+
+    async def poll(self, kind: QueueKind) -> None:
+        """Bring in what the run's callback has; it stays queued until it is taken."""
+        source = self._sources[kind]
+        if source is not None:
+            for value in await resolve(source()) or ():
+                self.add(kind, to_message(value))
+
+    def peek(self) -> Queued | None:
+        """The first steering message, left where it is."""
+        steering = self._queues["steering"]
+        return steering[0] if steering else None
+
+    def take(self, kind: QueueKind) -> list[Queued]:
+        """The next message, or all of them, by the queue's mode."""
+        with self._lock:
+            queue = self._queues[kind]
+            if not queue:
+                return []
+            if kind in self._one_at_a_time:
+                return [queue.pop(0)]
+            taken = list(queue)
+            queue.clear()
+            return taken
+
+    def give_back(self, items: Sequence[Queued]) -> None:
+        """Put messages that were taken and not heard back where they were."""
+        with self._lock:
+            for item in reversed(items):
+                self._queues[item.kind].insert(0, item)
+                item.receipt.status = "accepted" if self._open else "next_run"
+
+    def withdraw(self) -> list[AgentMessage]:
+        """Take everything back; the receipts say `returned`."""
+        with self._lock:
+            items = [*self._queues["steering"], *self._queues["follow_up"]]
+            self._queues["steering"].clear()
+            self._queues["follow_up"].clear()
+            for item in items:
+                item.receipt.status = "returned"
+        return [item.message for item in items]
+
+    @property
+    def queued(self) -> Queues:
+        """What waits."""
+        with self._lock:
+            return Queues(*([item.message for item in self._queues[kind]] for kind in ("steering", "follow_up")))
+
+    @property
+    def items(self) -> list[Queued]:
+        """What waits, with receipts."""
+        with self._lock:
+            return [*self._queues["steering"], *self._queues["follow_up"]]
+
+    def __len__(self) -> int:
+        return len(self._queues["steering"]) + len(self._queues["follow_up"])
+
+    def _relabel(self, status: ReceiptStatus) -> None:
+        for queue in self._queues.values():
+            for item in queue:
+                item.receipt.status = status

@@ -1,0 +1,42 @@
+"""The loop: take a turn, listen, repeat, until nobody has more to say."""
+
+from __future__ import annotations
+
+from steersman.loop.hearing import receive
+from steersman.loop.run import Run, Turn
+from steersman.loop.turn import take_turn
+from steersman.policy.hooks import decide
+
+
+async def run_loop(run: Run) -> None:
+    """Turns, until there is a reason to end."""
+    while run.end_reason is None:
+        turn = await take_turn(run)
+        if run.end_reason is None:
+            await listen(run, turn)
+
+
+async def listen(run: Run, turn: Turn) -> None:
+    """What the next turn is about: steering, tool results, an injection, a follow-up; or else the run is done."""
+    while not run.cancelled():
+        if await receive(run, "steering") or turn.results or run.pending:
+            return
+        seams = run.config.seams
+        for hooks, arguments, seam in (
+            (seams.post_loop_policies, (run.view(turn),), "post_loop_policies"),
+            (seams.before_follow_up, (run.context.log.messages,), "before_follow_up"),
+        ):
+            decision = await decide(hooks, arguments, seam=seam)
+            if decision.stop is not None:
+                return run.finish("stopped", decision.stop.reason)
+            run.pending.extend(decision.inject)
+        if run.pending or await receive(run, "follow_up"):
+            return
+        # The last look and the end are one step; what came while we asked around is heard in another round.
+        if run.inbox.close(only_if_empty=True):
+            return run.finish("done", _remark(turn))
+
+
+def _remark(turn: Turn) -> str:
+    cut = turn.message is not None and turn.message.stop_reason == "length"
+    return "The last answer was cut at the token limit." if cut else ""

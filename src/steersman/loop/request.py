@@ -1,0 +1,103 @@
+"""From the log to a request: transform, convert, ask the pre-turn policies, repair. Every request goes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from steersman.context.convert import default_convert_to_llm
+from steersman.context.repair import repair
+from steersman.loop.config import AgentLoopConfig, resolve, takes
+from steersman.loop.hearing import say
+from steersman.loop.run import Run, Turn
+from steersman.policy.hooks import decide
+from steersman.provider.events import Normal, events_of
+from steersman.provider.fallback import with_fallback
+from steersman.provider.models import stream_fn_for
+from steersman.provider.retry import with_retry
+from steersman.types.messages import AgentMessage
+from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
+
+
+async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | None:
+    """The request for this turn, or `None` when a policy ended the run."""
+    messages = await _shown(run, overflow=overflow)
+    if run.config.seams.pre_turn_policies and not overflow:
+        decision = await decide(run.config.seams.pre_turn_policies, (run.view(turn),), seam="pre_turn_policies")
+        if decision.stop is not None:
+            run.finish("stopped", decision.stop.reason)
+            return None
+        if decision.inject:
+            for message in decision.inject:
+                say(run, message)
+            messages = await _shown(run, overflow=overflow)
+    return Request(run.context.system_prompt, run.repairer.apply(messages), tuple(run.tools.values()))
+
+
+async def _shown(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
+    """What the model is to see, before repair; copied only where a caller's function gets to touch it."""
+    config = run.config
+    messages: Sequence[AgentMessage] = run.context.log.visible
+    for transform in (config.async_transform_context, config.transform_context):
+        if transform is not None:
+            messages = await resolve(_transformed(transform, list(messages), overflow=overflow))
+    if config.convert_to_llm is not default_convert_to_llm:  # the repair drops what the default would drop
+        messages = await resolve(config.convert_to_llm(list(messages)))
+    return messages
+
+
+def _transformed(transform: Callable[..., Any], messages: list[AgentMessage], *, overflow: bool) -> Any:
+    """A transform that takes a second argument is told whether the provider just reported an overflow."""
+    return transform(messages, overflow) if takes(transform, 2) else transform(messages)
+
+
+def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
+    """How the model is asked."""
+    config = run.config
+    return StreamOptions(
+        thinking_level=config.thinking_level,
+        max_tokens=config.max_tokens,
+        temperature=config.temperature,
+        tool_choice=tool_choice,
+        output_schema=config.output_schema,
+        session_id=run.context.session_id,
+    )
+
+
+def layered(config: AgentLoopConfig, stream_fn: StreamFn | None) -> StreamFn:
+    """The `StreamFn` of a run: the caller's or the provider's, with a key for each request, retry and fallbacks."""
+    own = stream_fn or config.stream_fn
+
+    def of(model: Model) -> StreamFn:
+        plain = _keyed(own or stream_fn_for(model), config)
+        return with_retry(plain, config.retry_strategy) if config.retry_strategy is not None else _normal(plain)
+
+    return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refit)
+
+
+def _model(model: Model | str) -> Model:
+    assert isinstance(model, Model)  # the config has resolved the names
+    return model
+
+
+def _normal(stream_fn: StreamFn) -> StreamFn:
+    return Normal(lambda model, request, options: events_of(stream_fn, model, request, options))
+
+
+def _keyed(stream_fn: StreamFn, config: AgentLoopConfig) -> StreamFn:
+    """Asks for the key anew for every request, each provider for its own."""
+    get_api_key = config.get_api_key
+    if get_api_key is None:
+        return stream_fn
+
+    async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
+        key = await resolve(get_api_key(model.provider) if takes(get_api_key, 1) else get_api_key())
+        return await resolve(stream_fn(model, request, replace(options, api_key=key)))
+
+    return keyed
+
+
+def _refit(request: Request, model: Model) -> Request:
+    """The same conversation for another model, which must not be sent the first one's thinking."""
+    return replace(request, messages=repair(request.messages, provider=model.provider, model=model.id))

@@ -1,0 +1,243 @@
+"""One run: its state, and the one place its events leave from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from steersman.context.context import AgentContext
+from steersman.context.repair import Repairer
+from steersman.events.dispatch import Dispatcher
+from steersman.events.stream import Channel
+from steersman.loop.config import AgentLoopConfig
+from steersman.loop.inbox import Inbox, Queued
+from steersman.policy.hooks import PolicyView
+from steersman.policy.limits import ExecutionTracker
+from steersman.policy.repetition import RepeatWatch
+from steersman.tools.tool import Tool
+from steersman.types.cancel import CancelToken
+from steersman.types.content import ToolCall
+from steersman.types.errors import SteersmanError
+from steersman.types.events import AgentEvent, CustomEvent
+from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
+from steersman.types.model import StreamFn
+from steersman.types.usage import Usage
+
+witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
+"""Hears every event of every run started in its context; for test suites that check all of them."""
+
+DEADLINE = "deadline"
+"""The cancel reason of a run that took too long."""
+
+_log = logging.getLogger("steersman")
+
+
+class Turn:
+    """One turn while it is taken."""
+
+    __slots__ = ("entry_id", "index", "message", "reason", "results")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.message: AssistantMessage | None = None
+        self.entry_id = ""
+        self.results: Sequence[ToolResultMessage] = ()
+        self.reason = ""
+
+
+class Run:
+    """The state of one run. Only the loop changes it."""
+
+    __slots__ = (
+        "_witness",
+        "abandoned",
+        "begun",
+        "channel",
+        "closed",
+        "compaction_stuck",
+        "config",
+        "context",
+        "detail",
+        "dispatcher",
+        "end_reason",
+        "external_cancel",
+        "inbox",
+        "interrupted",
+        "limit_noted",
+        "loop_id",
+        "new_messages",
+        "on_wake",
+        "parent",
+        "parent_tool_call_id",
+        "pending",
+        "repairer",
+        "repeats",
+        "seq",
+        "stream_fn",
+        "task",
+        "token",
+        "tools",
+        "tracker",
+        "turn_index",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        context: AgentContext,
+        config: AgentLoopConfig,
+        *,
+        stream_fn: StreamFn,
+        tools: dict[str, Tool],
+        inbox: Inbox,
+        dispatcher: Dispatcher,
+        token: CancelToken,
+        channel: Channel,
+        parent: Run | None = None,
+        parent_tool_call_id: str | None = None,
+    ) -> None:
+        self.context = context
+        self.config = config
+        self.stream_fn = stream_fn
+        self.tools = tools
+        self.inbox = inbox
+        self.dispatcher = dispatcher
+        self.token = token
+        self.channel = channel
+        self.parent = parent
+        self.parent_tool_call_id = parent_tool_call_id
+        self.tracker = ExecutionTracker(
+            config.execution_limits,
+            clock=asyncio.get_running_loop().time,
+            parent=None if parent is None else parent.tracker,
+        )
+        self.repairer = Repairer(config.model.provider, config.model.id)
+        self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
+        self.loop_id = context.loop_id or ""
+        self.seq = 0
+        self.turn_index = 0
+        self.usage = Usage()
+        self.pending: list[Queued | AgentMessage] = []
+        self.new_messages: list[AgentMessage] = []
+        self.end_reason: EndReason | None = None
+        self.detail = ""
+        self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        self.closed = False
+        self.interrupted = False
+        self.external_cancel = False
+        self.compaction_stuck = -1
+        self.limit_noted = False
+        self.abandoned: set[asyncio.Task[None]] = set()
+        self.on_wake: Callable[[], None] | None = None
+        self._witness = witness.get()
+
+    # Events
+
+    @property
+    def audible(self) -> bool:
+        """Whether anyone listens; events nobody hears are counted and not built."""
+        return not self.channel.detached or bool(self.dispatcher.callbacks) or self._witness is not None
+
+    def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
+        """Tell everyone what happened, before going on; nothing is told after the end."""
+        if self.closed:
+            return
+        number = self.seq
+        self.seq = number + 1
+        if self.audible:
+            self.deliver(kind(self.loop_id, number, time.time(), **fields))
+
+    def deliver(self, event: AgentEvent) -> None:
+        """Give a numbered event to the witness, the subscribers and the stream."""
+        if self._witness is not None:
+            self._witness(event)
+        failures = self.dispatcher.dispatch(event) if self.dispatcher.callbacks else None
+        if not self.channel.detached:
+            self.channel.push(event)
+        if failures and event.type != "agent_end":
+            self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
+
+    # Ending
+
+    def finish(self, reason: EndReason, detail: str = "") -> None:
+        """Say why the run ends; the first reason stays."""
+        if self.end_reason is None:
+            self.end_reason = reason
+            self.detail = detail
+
+    def fail(self, error: Exception) -> None:
+        """End the run because something in it broke."""
+        self.finish("error", str(error) if isinstance(error, SteersmanError) else _described(error))
+        _log.debug("The run failed.", exc_info=error)
+
+    def report(self, text: str) -> None:
+        """Say what went wrong where nothing can be done about it any more."""
+        _log.error("%s", text)
+
+    def interrupt(self) -> None:
+        """End the run because it was cancelled, by its caller or by its deadline."""
+        task = asyncio.current_task()
+        self.interrupted = True
+        if not self.token.cancelled:
+            # Nobody asked through the token: the task itself was cancelled, and its canceller expects it to end so.
+            self.external_cancel = True
+            self.token.cancel()
+        elif task is not None and not self.external_cancel and task.cancelling():
+            task.uncancel()
+        if self.token.reason == DEADLINE:
+            self.finish("limit", self.tracker.overdue())
+        else:
+            self.finish("aborted", "operation aborted")
+
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled; if so, its end is noted."""
+        if self.token.reason is None:
+            return False
+        self.interrupt()
+        return True
+
+    def wake(self) -> None:
+        """Let the dispatcher look again."""
+        if self.on_wake is not None:
+            self.on_wake()
+
+    # The transcript
+
+    def append(self, message: AgentMessage) -> str:
+        """Put a message in the log and among the new ones."""
+        self.new_messages.append(message)
+        return self.context.log.append(message)
+
+    def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
+        """Count a request for this run and for the runs it belongs to."""
+        self.tracker.record_usage(usage, estimated_tokens=estimated_tokens)
+        if not usage.known:
+            usage = Usage(partial=True)
+        run: Run | None = self
+        while run is not None:
+            run.usage = run.usage + usage
+            run = run.parent
+
+    def view(self, turn: Turn | None = None, call: ToolCall | None = None) -> PolicyView:
+        """What a policy gets to see."""
+        context = self.context
+        return PolicyView(
+            messages=context.log.messages,
+            turn_index=self.turn_index,
+            usage=self.usage,
+            agent_id=context.agent_id or "",
+            session_id=context.session_id or "",
+            loop_id=self.loop_id,
+            message=None if turn is None else turn.message,
+            tool_results=() if turn is None else turn.results,
+            call=call,
+        )
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

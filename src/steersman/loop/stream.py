@@ -1,0 +1,219 @@
+"""The answer of one turn: asked for, shown as it arrives, and put in the transcript once, however it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from steersman.loop.compact import make_room
+from steersman.loop.request import options_for, prepare_request
+from steersman.loop.run import Run, Turn
+from steersman.provider.events import DELTAS, events_of
+from steersman.provider.partial import partial_message
+from steersman.types.content import ToolCall
+from steersman.types.events import MessageEnd, MessageStart, MessageUpdate, ModelFallback, RetryScheduled
+from steersman.types.ids import new_id
+from steersman.types.messages import AssistantMessage
+from steersman.types.model import Request, ToolChoice
+from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
+from steersman.types.usage import priced
+
+
+class ResponseStreamState:
+    """An answer while it arrives: what was shown of it, and whether its `message_start` is out."""
+
+    __slots__ = ("asked", "deltas", "model", "provider", "started", "timestamp")
+
+    def __init__(self, run: Run) -> None:
+        self.deltas: list[StreamEvent] = []
+        self.model = run.config.model.id
+        self.provider = run.config.model.provider
+        self.started = False
+        self.asked = False
+        self.timestamp = time.time()
+
+    def start(self, run: Run) -> None:
+        """Say once that the answer begins."""
+        if not self.started:
+            self.started = True
+            run.emit(MessageStart, message=self.partial(0))
+
+    def partial(self, count: int) -> AssistantMessage:
+        """The answer as its first deltas gave it."""
+        return partial_message(
+            self.deltas[:count], stop_reason="stop", model=self.model, provider=self.provider, timestamp=self.timestamp
+        )
+
+    def broken(self, stop_reason: Any, error: str) -> AssistantMessage:
+        """What had arrived of an answer that came to no end."""
+        return msgspec.structs.replace(self.partial(len(self.deltas)), stop_reason=stop_reason, error_message=error)
+
+
+async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
+    """Ask the model and put its answer in the transcript; `None` when it was not asked because the run ended."""
+    state = ResponseStreamState(run)
+    try:
+        message = await _answered(run, turn, state, tool_choice)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if run.token.cancelled or (task is not None and task.cancelling()):
+            run.interrupt()
+            if not state.asked:
+                return None
+            message = state.broken("aborted", run.detail or "operation aborted")
+        else:
+            message = state.broken("error", "The stream raised CancelledError though nobody cancelled it.")
+    return None if message is None else commit(run, turn, state, message)
+
+
+async def _answered(
+    run: Run, turn: Turn, state: ResponseStreamState, tool_choice: ToolChoice
+) -> AssistantMessage | None:
+    for overflow in (False, True):
+        request = await prepare_request(run, turn, overflow=overflow)
+        if request is None or run.cancelled():
+            return None
+        message = await _asked(run, state, request, tool_choice)
+        if overflow or not _overflowed(run, message):
+            return message
+        if not await make_room(run, message):
+            words = message.error_message or "The request is longer than the model's context window."
+            return msgspec.structs.replace(
+                message,
+                stop_reason="error",
+                error_message=f"{words} Compaction could free nothing more: shorten the conversation.",
+                error_kind="context_overflow",
+            )
+        run.add_usage(message.usage)
+        if state.deltas:
+            _noticed(run, state, Reset())
+    return None  # cannot be: the second round always returns
+
+
+async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice) -> AssistantMessage:
+    state.asked = True
+    events = events_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
+    try:
+        return await _consumed(run, state, events)
+    finally:
+        await events.aclose()
+
+
+async def _consumed(
+    run: Run, state: ResponseStreamState, events: AsyncGenerator[StreamEvent, None]
+) -> AssistantMessage:
+    """Show each delta as it comes; nothing here may cost more than it must, for it is done per delta."""
+    token, channel, deltas = run.token, run.channel, state.deltas
+    async for event in events:
+        if type(event) in DELTAS:
+            if not state.started:
+                state.start(run)
+            deltas.append(event)
+            _show(run, state, event)  # pyright: ignore[reportArgumentType]  # DELTAS are just these
+            if token.reason is not None:
+                break
+            if len(channel.buffer) >= channel.limit:
+                await channel.room()
+        elif isinstance(event, Done | Failed):
+            return event.message
+        else:
+            _noticed(run, state, event)
+    run.interrupt()
+    return state.broken("aborted", run.detail)
+
+
+def _show(run: Run, state: ResponseStreamState, delta: Delta) -> None:
+    number = run.seq
+    run.seq = number + 1
+    if run.audible:
+        update = MessageUpdate(run.loop_id, number, time.time(), delta)
+        force_setattr(update, "_partial", (state.partial, len(state.deltas)))
+        run.deliver(update)
+
+
+def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
+    match event:
+        case RetryNotice():
+            state.start(run)
+            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=event.error)
+        case FallbackNotice():
+            state.start(run)
+            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=event.error)
+        case Reset():
+            state.deltas.append(event)
+            _show(run, state, event)
+            return
+        case _:
+            return
+    if event.usage is not None:
+        run.add_usage(event.usage)
+
+
+def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
+    """The answer in its final form, in the transcript, counted, and told."""
+    message = _settled(run, state, message)
+    state.start(run)
+    turn.message = message
+    turn.entry_id = run.append(message)
+    run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
+    run.emit(MessageEnd, message=message)
+    return message
+
+
+def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
+    """With its origin, price and time filled in, ids nobody else has, and a stop reason that fits its content."""
+    calls = message.tool_calls
+    reason = message.stop_reason
+    if calls and reason == "stop":
+        reason = "tool_use"
+    elif reason == "tool_use" and not calls:
+        reason = "stop"
+    elif calls and reason == "tool_use" and any(call.raw_arguments is not None for call in calls):
+        reason = "length"
+    return msgspec.structs.replace(
+        message,
+        content=_unique(run, message, calls) if calls else message.content,
+        stop_reason=reason,
+        usage=priced(message.usage, run.config.model.prices),
+        timestamp=message.timestamp or state.timestamp,
+        model=message.model or state.model,
+        provider=message.provider or state.provider,
+    )
+
+
+def _unique(run: Run, message: AssistantMessage, calls: list[ToolCall]) -> Any:
+    """Servers repeat ids, across turns and within one; ours are unique, theirs is kept beside."""
+    seen = run.context.log.call_ids
+    own: set[str] = set()
+    if all(call.id and call.id not in seen and not (call.id in own or own.add(call.id)) for call in calls):
+        return message.content
+    own.clear()
+    content: list[Any] = []
+    for block in message.content:
+        if type(block) is ToolCall:
+            if not block.id or block.id in seen or block.id in own:
+                block = msgspec.structs.replace(block, id=new_id("call"), provider_id=block.id or None)
+            own.add(block.id)
+        content.append(block)
+    return content
+
+
+def _overflowed(run: Run, message: AssistantMessage) -> bool:
+    """Whether the provider said the request was too long, or silently cut it."""
+    if message.error_kind == "context_overflow":
+        return True
+    window = run.config.model.context_window
+    usage = message.usage
+    sent = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    return window is not None and not message.failed and sent > window
+
+
+def error_answer(run: Run, turn: Turn, text: str) -> None:
+    """A failure of the loop itself, told as an answer that failed."""
+    message = AssistantMessage(stop_reason="error", error_message=text, error_kind="internal")
+    commit(run, turn, ResponseStreamState(run), message)

@@ -1,0 +1,149 @@
+"""One turn: what is pending is heard, the model answers once, the tools it asked for run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from steersman.loop.compact import compact_if_needed
+from steersman.loop.dispatch import execute_tool_calls
+from steersman.loop.hearing import hear, say
+from steersman.loop.run import Run, Turn
+from steersman.loop.stream import answer, error_answer
+from steersman.policy.hooks import HookError, decide, observe
+from steersman.types.continuation import Branch, Initial, TurnTrigger
+from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart
+from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.tools import Effect
+
+
+async def take_turn(run: Run) -> Turn:
+    """Take the next turn; however it goes, it is closed, and a run that has to end knows why."""
+    turn = Turn(run.turn_index)
+    run.emit(TurnStart, turn_index=turn.index, triggered_by=_trigger(run))
+    try:
+        hear(run)
+        if await _may_go_on(run, turn):
+            await compact_if_needed(run)
+            message = await answer(run, turn)
+            if message is not None:
+                await _act_on(run, turn, message)
+                await _conclude(run, turn)
+    except asyncio.CancelledError:
+        run.interrupt()
+    except Exception as error:  # noqa: BLE001  # whatever broke, the turn is closed and the run says so
+        await _failed(run, turn, error)
+    finally:
+        _close(run, turn)
+    return turn
+
+
+def _trigger(run: Run) -> TurnTrigger:
+    kind = run.context.continuation_kind
+    if run.turn_index > 0:
+        return "continuation"
+    if type(kind) is Branch:
+        return "branch"
+    return run.config.first_turn_trigger if kind is None or type(kind) is Initial else "continuation"
+
+
+async def _may_go_on(run: Run, turn: Turn) -> bool:
+    """Whether neither a cancel, nor a limit, nor a veto stands against asking the model."""
+    if run.cancelled():
+        return False
+    if (reason := run.tracker.check_limits()) is not None:
+        await _stop_at_limit(run, turn, reason)
+        return False
+    hooks = run.config.seams.before_turn
+    if hooks:
+        decision = await decide(hooks, (run.context.log.messages, turn.index), seam="before_turn")
+        for message in decision.inject:
+            say(run, message)
+        if decision.stop is not None:
+            run.finish("vetoed", decision.stop.reason or "before_turn said no")
+            return False
+    return not run.cancelled()
+
+
+async def _stop_at_limit(run: Run, turn: Turn, reason: str) -> None:
+    """End the run at a limit; with `wrap_up` the model gets one last answer, with tools declared and not allowed."""
+    run.finish("limit", reason)
+    _note_limit(run)
+    limits = run.config.execution_limits
+    if limits is not None and limits.wrap_up:
+        message = await answer(run, turn, tool_choice="none")
+        if message is not None and not message.failed:
+            outcome = await execute_tool_calls(run, turn, message.tool_calls, refusal=f"Not run: {reason}.")
+            turn.results = outcome.results
+
+
+def _note_limit(run: Run) -> None:
+    if not run.limit_noted:
+        run.limit_noted = True
+        say(run, user_message(f"[Agent stopped: {run.detail}]", synthetic=True))
+
+
+async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
+    """Run the tools of a good answer; of a failed one, never."""
+    if message.failed:
+        text = message.error_message or f"The model's answer ended with {message.stop_reason!r}."
+        if message.stop_reason != "aborted":
+            run.finish("error", text)
+            await observe(run.config.seams.on_error, (text,), seam="on_error")
+        elif not run.cancelled():
+            run.finish("aborted", text)
+        return
+    calls = message.tool_calls
+    if calls:
+        outcome = await execute_tool_calls(run, turn, calls)
+        turn.results = outcome.results
+        _apply(run, turn, outcome.effects)
+        if outcome.terminate:
+            run.finish("terminated", "A tool asked to end the run.")
+    repetition = None if run.repeats is None else run.repeats.observe(calls)
+    if repetition is not None:
+        names, action = repetition.tool_names, repetition.action
+        run.emit(LoopDetected, tool_names=names, repetitions=repetition.repetitions, action=action)
+        if action == "stop":
+            run.finish("stopped", repetition.text)
+        else:
+            run.pending.append(user_message(repetition.text, synthetic=True))
+
+
+def _apply(run: Run, turn: Turn, effects: list[Effect]) -> None:
+    """Grant what the tools asked the loop for, now that the batch is done."""
+    for effect in effects:
+        entry = run.context.log.prun(effect.tokens, memo=effect.memo, spare=turn.entry_id)
+        if entry is not None:
+            run.emit(PrunApplied, entry_ids=entry.entry_ids, tokens_removed=entry.tokens_removed, memo=entry.memo)
+
+
+async def _conclude(run: Run, turn: Turn) -> None:
+    """Count the turn, then ask who wants a word after it."""
+    run.tracker.record_turn()
+    seams = run.config.seams
+    usage = run.usage if turn.message is None else turn.message.usage
+    after = await decide(seams.after_turn, (run.context.log.messages, usage), seam="after_turn")
+    post = await decide(seams.post_turn_policies, (run.view(turn),), seam="post_turn_policies")
+    for decision in (after, post):
+        if decision.stop is not None:
+            run.finish("stopped", decision.stop.reason)
+        run.pending.extend(decision.inject)
+
+
+async def _failed(run: Run, turn: Turn, error: Exception) -> None:
+    """Something in the turn broke: an error answer if there was none, and a word to those who listen for errors."""
+    run.fail(error)
+    if turn.message is None:
+        error_answer(run, turn, run.detail)
+    try:
+        await observe(run.config.seams.on_error, (run.detail,), seam="on_error")
+    except (HookError, asyncio.CancelledError) as second:
+        run.report(f"{second}")
+
+
+def _close(run: Run, turn: Turn) -> None:
+    if run.end_reason == "limit":
+        _note_limit(run)
+    reason = turn.reason or (turn.message.stop_reason if turn.message is not None else run.end_reason or "")
+    run.emit(TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=reason)
+    run.turn_index += 1
