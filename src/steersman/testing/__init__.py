@@ -1,0 +1,41 @@
+"""For tests of agents: a scripted model, a virtual clock, and judges of events, transcripts and `StreamFn`s."""
+
+from __future__ import annotations
+
+from steersman.provider.script import Turn, answer, call, cut, error, raises, stall, text, thinking
+from steersman.provider.scripted import ScriptedModel
+from steersman.testing.clock import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
+from steersman.testing.collector import EventCollector
+from steersman.testing.conformance import Scenario, Subject, check_stream, conformance_checks
+from steersman.testing.grammar import GrammarChecker, GrammarError, check_events
+from steersman.testing.transcript import check_request, check_transcript
+from steersman.testing.witness import Witness, watch
+
+__all__ = [
+    "Deadlock",
+    "EventCollector",
+    "GrammarChecker",
+    "GrammarError",
+    "LeftBehind",
+    "Scenario",
+    "ScriptedModel",
+    "Subject",
+    "Turn",
+    "VirtualClockLoop",
+    "Witness",
+    "answer",
+    "call",
+    "check_events",
+    "check_request",
+    "check_stream",
+    "check_transcript",
+    "conformance_checks",
+    "cut",
+    "error",
+    "raises",
+    "run_virtual",
+    "stall",
+    "text",
+    "thinking",
+    "watch",
+]

@@ -1,0 +1,174 @@
+"""Is this sequence of events one a run may emit?
+
+    run        := agent_end(vetoed)                                   # before_loop said no
+                | agent_start body agent_end
+    body       := input_rejected | turn*                              # no turn only if the run ended before its first
+    turn       := turn_start heard* (limit_notice | work limit_notice?) wrap_up? turn_end
+    heard      := message_start(m) message_end(m) | compaction        # prompts, steering, follow-ups, injections
+    work       := (answer tools?)?
+    wrap_up    := answer tools?                                       # only after a limit notice
+    compaction := compaction_started compaction_ended
+    answer     := message_start (message_update | retry_scheduled | model_fallback)* message_end(assistant)
+    tools      := shuffle(span_1 .. span_n) result_1 .. result_n (loop_detected | prun_applied)*
+    span       := tool_execution_start tool_execution_update* tool_execution_end
+
+`input_rejected` of steering and follow-ups may stand between turns and among what is heard; `custom` and unknown events
+anywhere between `agent_start` and `agent_end`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Never
+
+from steersman.testing.spans import Unfit
+from steersman.testing.turn import RULES as TURN_RULES
+from steersman.testing.turn import TurnGrammar
+from steersman.types.events import (
+    AgentEnd,
+    AgentEvent,
+    AgentStart,
+    CustomEvent,
+    InputRejected,
+    MessageEnd,
+    TurnEnd,
+    TurnStart,
+    UnknownEvent,
+)
+from steersman.types.messages import AgentMessage
+
+_ENDS_WITHOUT_TURN = frozenset(("vetoed", "rejected", "aborted", "error", "stopped"))
+_RECENT = 12
+
+
+class GrammarError(AssertionError):
+    """An event that must not stand where it stands."""
+
+
+class GrammarChecker:
+    """Reads the events of one run as they come and raises `GrammarError` at the first that does not fit."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._index = -1
+        self._loop_id = ""
+        self._seq = 0
+        self._recent: deque[str] = deque(maxlen=_RECENT)
+        self._started = False
+        self._rejected = False
+        self._turns = 0
+        self._messages: list[AgentMessage] = []
+        self._turn: TurnGrammar | None = None
+        self._rules: dict[type[Any], Callable[[Any], None]] = {
+            AgentStart: self._agent_start,
+            AgentEnd: self._agent_end,
+            TurnStart: self._turn_start,
+            TurnEnd: self._turn_end,
+            InputRejected: self._input_rejected,
+            MessageEnd: self._message_end,
+        }
+
+    def feed(self, event: AgentEvent) -> None:
+        """Read the next event."""
+        self._index += 1
+        self._recent.append(f"{self._index} {event.type}")
+        self._envelope(event)
+        if type(event) is CustomEvent or type(event) is UnknownEvent:
+            return
+        try:
+            self._rules.get(type(event), self._in_turn)(event)
+        except Unfit as unfit:
+            self._fail(event, str(unfit))
+
+    def finish(self) -> None:
+        """Say that nothing follows."""
+        if not self.finished:
+            where = "inside a turn" if self._turn is not None else "without its agent_end"
+            raise GrammarError(
+                f"The run {self._loop_id!r} ended {where}. Last events: {', '.join(self._recent) or 'none'}."
+            )
+
+    def _envelope(self, event: AgentEvent) -> None:
+        if self.finished:
+            self._fail(event, "nothing follows agent_end")
+        if self._index == 0:
+            self._loop_id = event.loop_id
+        elif event.loop_id != self._loop_id:
+            self._fail(event, f"expected loop_id {self._loop_id!r}, got {event.loop_id!r}")
+        elif event.seq != self._seq + 1:
+            self._fail(event, f"expected seq {self._seq + 1}, got {event.seq}")
+        self._seq = event.seq
+        if not self._started and type(event) is not AgentStart and not _is_veto(event):
+            self._fail(event, "expected agent_start first, or agent_end(vetoed) alone")
+
+    def _fail(self, event: AgentEvent, expected: str) -> Never:
+        head = f"event {self._index} ({event.type}, seq {event.seq}): {expected}."
+        raise GrammarError(f"{head} Last events: {', '.join(self._recent)}. The event: {event!r}")
+
+    def _agent_start(self, _: AgentStart) -> None:
+        if self._started:
+            raise Unfit("agent_start comes once")
+        self._started = True
+
+    def _agent_end(self, event: AgentEnd) -> None:
+        if self._turn is not None:
+            raise Unfit("expected turn_end of the open turn before agent_end")
+        self.finished = True
+        if self._turns == 0:
+            if event.end_reason not in _ENDS_WITHOUT_TURN:
+                raise Unfit(f"expected a turn before agent_end({event.end_reason})")
+            return
+        told, self._messages = self._messages, []
+        if list(event.messages) != told:
+            raise Unfit(
+                f"expected agent_end to carry the {len(told)} messages of this run in order, got {len(event.messages)}"
+            )
+
+    def _turn_start(self, event: TurnStart) -> None:
+        if self._turn is not None:
+            raise Unfit(f"expected turn_end of turn {self._turns} first")
+        if self._rejected:
+            raise Unfit("expected agent_end after the prompt was rejected")
+        if event.turn_index != self._turns:
+            raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
+        self._turn = TurnGrammar()
+
+    def _turn_end(self, event: TurnEnd) -> None:
+        self._open_turn().end(event)
+        if event.turn_index != self._turns:
+            raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
+        self._turn = None
+        self._turns += 1
+
+    def _input_rejected(self, event: InputRejected) -> None:
+        if event.source == "prompt":
+            if self._turns or self._turn is not None:
+                raise Unfit("a prompt is rejected before the first turn")
+            self._rejected = True
+        elif self._turn is not None:
+            self._turn.quiet("input_rejected")
+
+    def _message_end(self, event: MessageEnd) -> None:
+        self._open_turn().message_end(event.message)
+        self._messages.append(event.message)
+
+    def _in_turn(self, event: Any) -> None:
+        TURN_RULES[type(event)](self._open_turn(), event)
+
+    def _open_turn(self) -> TurnGrammar:
+        if self._turn is None:
+            raise Unfit("expected turn_start first")
+        return self._turn
+
+
+def _is_veto(event: AgentEvent) -> bool:
+    return isinstance(event, AgentEnd) and event.end_reason == "vetoed" and not event.messages
+
+
+def check_events(events: Iterable[AgentEvent]) -> None:
+    """Fail unless the events are those of one whole run."""
+    checker = GrammarChecker()
+    for event in events:
+        checker.feed(event)
+    checker.finish()

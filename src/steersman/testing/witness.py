@@ -1,0 +1,64 @@
+"""Hears every event of any number of runs and holds each run to the grammar and to a valid transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from steersman.testing.grammar import GrammarChecker
+from steersman.testing.transcript import check_transcript
+from steersman.types.events import AgentEnd, AgentEvent
+
+
+class Witness:
+    """A subscriber that judges, and remembers what it finds: a raise inside a run would look like the run's failure."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.finished = 0
+        self._open: dict[str, GrammarChecker] = {}
+        self._dropped: set[str] = set()
+
+    def __call__(self, event: AgentEvent) -> None:
+        loop_id = event.loop_id
+        if loop_id in self._dropped:
+            return
+        checker = self._open.get(loop_id)
+        if checker is None:
+            checker = self._open[loop_id] = GrammarChecker()
+        try:
+            checker.feed(event)
+            if isinstance(event, AgentEnd):
+                check_transcript(event.messages)
+        except AssertionError as fault:
+            self.faults.append(str(fault))
+            self._dropped.add(loop_id)
+            del self._open[loop_id]
+        else:
+            self.finished += checker.finished
+
+    def check(self) -> None:
+        """Fail with everything that was wrong, runs that did not end among it."""
+        faults = list(self.faults)
+        for checker in self._open.values():
+            try:
+                checker.finish()
+            except AssertionError as fault:
+                faults.append(str(fault))
+        if faults:
+            raise AssertionError("\n".join(faults))
+
+
+class Subscribable(Protocol):
+    """Something with events to hear, such as an `Agent`."""
+
+    def subscribe(self, callback: Callable[[AgentEvent], object], /) -> object:
+        """Call back with every event."""
+        ...
+
+
+def watch(agent: Subscribable) -> Witness:
+    """Hold every run of the agent from now on to the grammar; `check()` the result when done."""
+    witness = Witness()
+    agent.subscribe(witness)
+    return witness

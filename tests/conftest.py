@@ -1,0 +1,73 @@
+"""What holds around every test: async tests run on virtual time and leave nothing behind, and every run is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+
+from steersman.loop.run import witness
+from steersman.testing import Witness, run_virtual
+
+SOAK = os.environ.get("STEERSMAN_SOAK") == "1"
+
+# No deadline: examples run on virtual time, and real time on a busy machine says nothing.
+hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=10_000)
+hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A soak runs every property too, with more examples."""
+    for item in items:
+        if SOAK and isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
+            item.add_marker("soak")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """An `async def` test is run to its end on a loop of its own; one inside `@given` as well."""
+    run = _run_real if pyfuncitem.get_closest_marker("real_time") else run_virtual
+    inner = getattr(pyfuncitem.obj, "hypothesis", None)
+    if inner is not None:
+        if inspect.iscoroutinefunction(inner.inner_test):
+            inner.inner_test = _driven(inner.inner_test, run)
+    elif inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _driven(pyfuncitem.obj, run)
+
+
+@pytest.fixture(autouse=True)
+def witnessed() -> Iterator[Witness]:
+    """Every event of every run in the test is held to the grammar, and every transcript to its rules."""
+    judge = Witness()
+    token = witness.set(judge)
+    yield judge
+    witness.reset(token)
+    judge.check()
+
+
+Work = Callable[..., Coroutine[Any, Any, None]]
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def _driven(function: Work, run: Run) -> Callable[..., None]:
+    @functools.wraps(function)
+    def test(*args: Any, **kwargs: Any) -> None:
+        run(function(*args, **kwargs))
+
+    return test
+
+
+def _run_real(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner() as runner:
+        runner.run(work)
+        runner.run(asyncio.sleep(0))
+        left = [task for task in asyncio.all_tasks(runner.get_loop()) if not task.done()]
+    assert not left, f"Tasks left when the test was over: {left!r}"
