@@ -73,7 +73,7 @@ def test_no_docstring_says_nothing(text: str | None) -> None:
 
 
 def test_words_that_only_look_like_a_section_stay_in_the_description() -> None:
-    text = "Note that args matter: see below.\n\n    Args: indented, so part of an example."
+    text = "Note that args matter: see below.\n\nArgs: are only words here.\n\nNotes on returns"
     assert read_docstring(text) == Documentation(text, {})
 
 

@@ -145,7 +145,12 @@ POINT: dict[str, Any] = {
         ),
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}, {"a": 1}, {"a": 1}),
         (dict[int, Any], {"type": "object"}, {"1": "a"}, {1: "a"}),
-        (Mapping[Color, int], {"type": "object", "additionalProperties": {"type": "integer"}}, {"red": 1}, {Color.RED: 1}),
+        (
+            Mapping[Color, int],
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+            {"red": 1},
+            {Color.RED: 1},
+        ),
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, "a", "a"),
         (Literal[1, "b", None], {"enum": [1, "b", None]}, None, None),
         (Literal[Color.RED], {"type": "string", "enum": ["red"]}, "red", Color.RED),

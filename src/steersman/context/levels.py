@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -61,9 +62,8 @@ def shorten_outputs(messages: Sequence[AgentMessage], tail: int, chars: int) -> 
 
 def summarise_turns(messages: Sequence[AgentMessage], tail: int, estimator: Estimator) -> list[AgentMessage]:
     """Each turn before the tail as one short message, where that is shorter."""
-    starts = [start for start in unit_starts(messages) if start < tail]
     kept: list[AgentMessage] = []
-    for start, end in zip(starts, [*starts[1:], tail], strict=True):
+    for start, end in pairwise([*(start for start in unit_starts(messages) if start < tail), tail]):
         kept += _summarised(messages[start:end], estimator)
     return kept + list(messages[tail:])
 

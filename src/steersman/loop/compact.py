@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from steersman.context.compaction import ContextConfig, DefaultCompaction, tighter
+from steersman.context.tokens import total_tokens
 from steersman.loop.config import resolve
 from steersman.loop.run import Run
 from steersman.policy.hooks import call, observe
@@ -49,28 +51,36 @@ async def make_room(run: Run, message: AssistantMessage) -> bool:
 async def compact(run: Run, config: ContextConfig) -> bool:
     """One compaction with its events; whether it freed anything. A strategy that fails leaves the context as it was."""
     log = run.context.log
-    messages_before, tokens_before = len(log.visible), log.tokens
-    run.emit(CompactionStarted, estimated_tokens=tokens_before, message_count=messages_before)
+    messages_before, tokens_before = len(log.visible), total_tokens(log.visible, config.estimator)
+    run.emit(CompactionStarted, estimated_tokens=log.tokens, message_count=messages_before)
     error: str | None = "cancelled"
     try:
-        error = await _attempt(run, config)
+        error = await _attempt(run, _fitted(config, log.tokens, tokens_before))
     finally:
-        reduced = log.tokens < tokens_before
+        messages_after, tokens_after = len(log.visible), total_tokens(log.visible, config.estimator)
+        reduced = tokens_after < tokens_before
         run.compaction_stuck = -1 if reduced else log.tokens
         run.emit(
             CompactionEnded,
             messages_before=messages_before,
-            messages_after=len(log.visible),
+            messages_after=messages_after,
             tokens_before=tokens_before,
-            tokens_after=log.tokens,
+            tokens_after=tokens_after,
             reduced=reduced,
             error=error,
         )
     after = run.config.seams.after_compaction_end
     if after:
-        arguments = (messages_before, len(log.visible), tokens_before, log.tokens)
+        arguments = (messages_before, messages_after, tokens_before, tokens_after)
         await observe(after, arguments, seam="after_compaction_end")
     return reduced
+
+
+def _fitted(config: ContextConfig, known: int, estimated: int) -> ContextConfig:
+    """The same limit in estimated tokens, where the provider counts more of them than the estimator does."""
+    if known <= estimated:
+        return config
+    return replace(config, max_context_tokens=max(1, config.max_context_tokens * estimated // known))
 
 
 async def _attempt(run: Run, config: ContextConfig) -> str | None:

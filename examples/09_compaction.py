@@ -1,0 +1,45 @@
+"""A conversation longer than the window: what the model sees shrinks, what was said stays."""
+
+from __future__ import annotations
+
+import asyncio
+
+from steersman import Agent, ContextConfig, tool
+from steersman.context.entries import CompactionEntry
+from steersman.testing import ScriptedModel, answer, call
+from steersman.types.events import CompactionEnded
+
+
+@tool
+def read(page: int) -> str:
+    """Read a page."""
+    return f"page {page}: " + "and so on, " * 200
+
+
+async def main() -> None:
+    script = ScriptedModel(*[answer(call("read", page=page)) for page in range(1, 9)], "I have read all of it.")
+    agent = Agent(
+        script.model,
+        tools=[read],
+        context_config=ContextConfig(max_context_tokens=3_000, keep_recent=4, old_output_chars=200),
+    )
+    stream = agent.prompt("Read all eight pages.")
+    async for event in stream:
+        if isinstance(event, CompactionEnded):
+            print(
+                f"compacted: {event.tokens_before} -> {event.tokens_after} tokens, "
+                f"{event.messages_before} -> {event.messages_after} messages shown"
+            )
+    print((await stream).text)
+
+    log = agent.context.log
+    print(f"said: {len(log.messages)} messages, shown: {len(log.visible)}, about {log.tokens} tokens")
+    print(f"the first message the model sees: {log.visible[0].text}")
+    print(f"an old page as it sees it: {len(log.visible[2].text)} characters; in the log: {len(log.messages[2].text)}")
+    for entry in [entry for entry in log.entries if isinstance(entry, CompactionEntry)][::-1]:
+        log.undo(entry.id)  # compactions are entries of the log, and can be undone
+    print(f"undone: {len(log.visible)} messages shown, about {log.tokens} tokens")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
