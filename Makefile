@@ -33,7 +33,7 @@ fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff format .
 
 bench: $(READY) ## measure what the loop costs against its floor
-	@$(BIN)/python bench/loop.py
+	@$(BIN)/python -m bench.loop
 
 soak: $(READY) ## the long tests, and the properties with many more examples
 	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m soak --timeout 3600

@@ -25,7 +25,7 @@ def play(request: Request) -> Turn:
         return answer(f"The sum is {last.text}.")
     numbers = re.findall(r"-?\d+", last.text)
     if len(numbers) == 2:
-        return answer("Let me add these.", call("add", a=numbers[0], b=numbers[1]))
+        return answer("Let me add these.", call("add", a=int(numbers[0]), b=int(numbers[1])))
     return answer(f"I am a script and can only add two numbers. You said: {last.text}")
 
 

@@ -41,7 +41,7 @@ def want_a_summary(view: PolicyView) -> Inject | None:
 
 
 script = ScriptedModel(
-    answer(call("delete", path="a.txt"), call("read", path="b.txt", lines=500)),
+    answer("Cleaning up.", call("delete", path="a.txt"), call("read", path="b.txt", lines=500)),
     "I read b.txt and deleted nothing.",
     "Summary: b.txt holds a token.",
 )

@@ -17,13 +17,13 @@ def read(page: int) -> str:
 
 
 async def main() -> None:
-    script = ScriptedModel(*[answer(call("read", page=page)) for page in range(1, 9)], "I have read all of it.")
+    script = ScriptedModel(*[answer(call("read", page=page)) for page in range(1, 13)], "I have read all of it.")
     agent = Agent(
         script.model,
         tools=[read],
-        context_config=ContextConfig(max_context_tokens=3_000, keep_recent=4, old_output_chars=200),
+        context_config=ContextConfig(max_context_tokens=4_000, keep_recent=2, old_output_chars=2_000),
     )
-    stream = agent.prompt("Read all eight pages.")
+    stream = agent.prompt("Read all twelve pages.")
     async for event in stream:
         if isinstance(event, CompactionEnded):
             print(
@@ -34,8 +34,8 @@ async def main() -> None:
 
     log = agent.context.log
     print(f"said: {len(log.messages)} messages, shown: {len(log.visible)}, about {log.tokens} tokens")
-    print(f"the first message the model sees: {log.visible[0].text}")
-    print(f"an old page as it sees it: {len(log.visible[2].text)} characters; in the log: {len(log.messages[2].text)}")
+    for message in log.visible[:3]:
+        print(f"  the model sees {message.role}: {message.text[:60]}")
     for entry in [entry for entry in log.entries if isinstance(entry, CompactionEntry)][::-1]:
         log.undo(entry.id)  # compactions are entries of the log, and can be undone
     print(f"undone: {len(log.visible)} messages shown, about {log.tokens} tokens")

@@ -35,6 +35,8 @@ from steersman.types.tools import ToolOutput
 
 _DEFAULT_LIMITS = ExecutionLimits()
 _DEFAULT_RETRY = Retry()
+# Two options of AgentLoopConfig have a shorter name here.
+_OWN_NAMES = {"execution_limits": "limits", "retry_strategy": "retry"}
 
 
 class Agent:
@@ -169,11 +171,11 @@ class Agent:
 
     # Going on
 
-    def continue_(self) -> EventStream:
+    def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._refuse_if_busy()
         check_continuable(self.context, queued=len(self._inbox) > 0)
-        return self._launch([], Default())
+        return self._launch([], Default() if kind is None or type(kind) is Initial else kind)
 
     def rerun(self, tag: str | None = None) -> EventStream:
         """Ask for the last answer again, from the last thing a user said."""
@@ -307,6 +309,8 @@ def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
 def _check_options(options: dict[str, Any]) -> None:
     known = {field.name for field in fields(AgentLoopConfig) if field.init}
     for name in options:
+        if name in _OWN_NAMES:
+            raise TypeError(f"Agent() calls {name!r} {_OWN_NAMES[name]!r}: Agent(..., {_OWN_NAMES[name]}=...).")
         if name not in known:
             raise TypeError(f"Agent() has no option {name!r}. The options are those of Agent and AgentLoopConfig.")
 

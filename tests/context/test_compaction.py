@@ -232,7 +232,9 @@ def test_a_transcript_without_a_task_at_its_start_is_compacted_too() -> None:
     shown = compacted(messages, limited(40, keep_recent=2))
     assert shown == [user("task"), MARKER, *turn("c")]
     assert compacted([], limited(1)) == []
-    assert compacted([answer("x" * 900), answer("y" * 900)], limited(1)) == [MARKER, answer("y" * 900)]
+    answers = [answer("x" * 900), answer("y" * 900)]
+    summary = user_message(f"[Earlier turn] {'x' * 197}...", synthetic=True)
+    assert compacted(answers, limited(1)) == [summary, answer("y" * 900)]
 
 
 def test_an_applications_own_messages_survive_summaries() -> None:

@@ -10,7 +10,7 @@ from steersman.context.compaction import ContextConfig, DefaultCompaction, Summa
 from steersman.context.levels import MARKER
 from steersman.types.messages import AgentMessage, ExtensionMessage, Message, UserMessage, user_message
 
-CONFIG = ContextConfig(max_context_tokens=200, threshold=1.0, keep_recent=2)
+CONFIG = ContextConfig(max_context_tokens=800, threshold=0.25, keep_recent=2)
 MIDDLE = [*turn("a", "x" * 900), user("steer"), *turn("b", "x" * 900)]
 MESSAGES = [user("task"), *MIDDLE, *turn("end")]
 
@@ -122,3 +122,20 @@ def test_the_fallback_may_be_any_strategy() -> None:
 
     strategy = SummaryCompaction(Summariser(""), Waiting())
     assert asyncio.run(_gathered(strategy, MESSAGES, CONFIG)) == [user("task")]
+
+
+def test_what_is_too_long_for_one_request_is_summarised_piece_by_piece() -> None:
+    """failures.md I3: the request for a summary must not overflow itself."""
+    summarise = Summariser("So far.")
+    config = ContextConfig(max_context_tokens=300, threshold=0.66, keep_recent=2)
+    assert compact(summarise, config=config) == ([user("task"), summary("So far."), *turn("end")], [])
+    assert summarise.asked == [MIDDLE[:4], [summary("So far."), *MIDDLE[4:]]]
+
+
+def test_without_anyone_to_ask_the_fallback_works_alone() -> None:
+    """failures.md I4"""
+    reasons: list[str] = []
+    strategy = SummaryCompaction(on_fallback=reasons.append)
+    shown = asyncio.run(_gathered(strategy, MESSAGES, CONFIG))
+    assert list(shown) == list(DefaultCompaction().compact(MESSAGES, CONFIG))
+    assert reasons == ["there is no model to ask; give SummaryCompaction a function"]

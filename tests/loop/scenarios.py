@@ -341,7 +341,9 @@ SCENARIOS: dict[str, Scenario] = {
         _calls("slow", "quick", "slow", "quick"), lambda: {"tools": [slow, quick], "tool_execution": batched(2)}
     ),
     "keys": Scenario(
-        lambda: ScriptedModel(answer(call("touch", path="a"), call("touch", path="a"), call("touch", path="b")), "Done."),
+        lambda: ScriptedModel(
+            answer(call("touch", path="a"), call("touch", path="a"), call("touch", path="b")), "Done."
+        ),
         lambda: {"tools": [touch]},
     ),
     "a tool that runs alone": Scenario(_calls("slow", "alone", "quick"), lambda: {"tools": [slow, alone, quick]}),
@@ -384,12 +386,8 @@ SCENARIOS: dict[str, Scenario] = {
         lambda: ScriptedModel(stall(after=2), "Fine."),
         lambda: {"retry": Retry(base_delay=1.0, jitter=0, idle_timeout=5.0)},
     ),
-    "a fallback": Scenario(
-        lambda: ScriptedModel(error("quota"), "Fine."), lambda: {"fallbacks": ["scripted:other"]}
-    ),
-    "an overflow": Scenario(
-        lambda: ScriptedModel(error("context_overflow"), "Fine."), _long_conversation
-    ),
+    "a fallback": Scenario(lambda: ScriptedModel(error("quota"), "Fine."), lambda: {"fallbacks": ["scripted:other"]}),
+    "an overflow": Scenario(lambda: ScriptedModel(error("context_overflow"), "Fine."), _long_conversation),
     "compaction": Scenario(lambda: ScriptedModel("Fine."), _long_conversation),
     "a written summary": Scenario(
         lambda: ScriptedModel("Fine."),
@@ -417,7 +415,9 @@ SCENARIOS: dict[str, Scenario] = {
         lambda: ScriptedModel(answer(call("research", prompt="Look.")), "Done."),
         lambda: {"tools": [_researcher().as_tool("research", "Looks things up.")]},
     ),
-    "structured output": Scenario(lambda: ScriptedModel("no json", '{"a": 1}'), lambda: {"output_type": dict[str, int]}),
+    "structured output": Scenario(
+        lambda: ScriptedModel("no json", '{"a": 1}'), lambda: {"output_type": dict[str, int]}
+    ),
     "a turn limit": Scenario(
         lambda: ScriptedModel(answer(call("quick")), repeat_last=True),
         lambda: {"tools": [quick], "limits": ExecutionLimits(max_turns=2)},

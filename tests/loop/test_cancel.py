@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from tests.loop.scenarios import SCENARIOS, Scenario, Stage
 
 from steersman.testing import EventCollector, ScriptedModel, VirtualClockLoop, check_transcript, run_virtual
-from tests.loop.scenarios import SCENARIOS, Scenario, Stage
+from steersman.types.events import AgentEnd, ToolExecutionEnd
 
 Interrupt = Callable[[Stage, "asyncio.Task[None]"], object]
 
@@ -40,6 +41,61 @@ def test_a_cancel_at_any_step_leaves_everything_in_order(name: str, interrupt: I
         except BaseException as failure:
             failure.add_note(f"{name!r}, interrupted before step {step} of {steps}")
             raise
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_abort_inside_any_callback_ends_the_run_there(name: str) -> None:
+    """loop.md T12, section 5; failures.md F12, J3: a subscriber may abort on any event, even with more already buffered."""
+    total = _abort_on_event(name, None)
+    assert total > 0
+    for number in range(total):
+        try:
+            _abort_on_event(name, number)
+        except BaseException as failure:
+            failure.add_note(f"{name!r}, aborted in the callback of event {number} of {total}")
+            raise
+
+
+def _abort_on_event(name: str, number: int | None) -> int:
+    """Play the scenario and abort inside the callback of one event; how many events there were before the next prompt."""
+    scenario = SCENARIOS[name]
+    stage = scenario.stage()
+    events = EventCollector()
+    stage.agent.subscribe(events)
+    stage.agent.subscribe(lambda _: stage.agent.abort() if len(events) - 1 == number else None)
+
+    async def main() -> int:
+        await scenario.run(stage)
+        _check(stage, events)
+        told = list(events)
+        if number is not None and told[number].type in ("message_start", "message_update", "turn_start"):
+            ends = [event for event in told if isinstance(event, AgentEnd) and event.loop_id == told[number].loop_id]
+            # A deadline that has already cut the run stays the reason.
+            cut = any(isinstance(event, ToolExecutionEnd) and event.is_error for event in told[:number])
+            assert [end.end_reason for end in ends] == ["limit" if cut and name == "a deadline" else "aborted"]
+        await _speak_again(stage, events)
+        return len(told)
+
+    return run_virtual(main())
+
+
+def test_a_task_that_is_cancelled_before_its_first_step_still_ends_the_run() -> None:
+    """loop.md R8: a run whose task never got to run is closed all the same, and its prompt is not lost."""
+
+    async def main() -> None:
+        stage = SCENARIOS["a text"].stage()
+        events = EventCollector()
+        stage.agent.subscribe(events)
+        stage.said.append("Go.")
+        stream = stage.agent.prompt("Go.")
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        result = await stream
+        assert result.end_reason == "aborted"
+        _check(stage, events)
+        await _speak_again(stage, events)
+
+    run_virtual(main())
 
 
 def _play(scenario: Scenario, step: int | None, interrupt: Interrupt) -> int:

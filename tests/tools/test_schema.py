@@ -280,16 +280,8 @@ def test_a_pydantic_model_keeps_its_schema_and_its_validators() -> None:
 
 
 def test_definitions_of_one_name_do_not_overwrite_each_other() -> None:
-    def other() -> type[pydantic.BaseModel]:
-        class Address(pydantic.BaseModel):
-            zip: int
-
-        class Company(pydantic.BaseModel):
-            seat: Address
-
-        return Company
-
-    company = other()
+    address = pydantic.create_model("Address", zip=int)
+    company = pydantic.create_model("Company", seat=address)
     schema, convert = output_codec(tuple[Person, company])
     person = {"fullName": "Ada", "home": {"street": "Elm", "number": 3}}
     first, second = convert([person, {"seat": {"zip": "123"}}])

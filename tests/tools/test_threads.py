@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from steersman.tools import threads
-from steersman.tools.threads import abandoned_threads, in_thread, run_in_thread, running_threads
+from steersman.tools.threads import Threads, abandoned_threads, in_thread, run_in_thread, running_threads
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 
@@ -35,9 +34,9 @@ async def abandon(task: asyncio.Task[Any]) -> None:
 
 
 async def until_calm(base: int) -> None:
-    """Wait, in real time, for threads that were released to be done."""
+    """Wait for threads that were released to be done: each further call gives them time."""
     while running_threads() > base:
-        await asyncio.to_thread(threading.Event().wait, 0.001)
+        await in_thread(int)
 
 
 async def test_a_call_runs_elsewhere_with_its_arguments_and_context() -> None:
@@ -82,7 +81,7 @@ async def test_whatever_a_call_raises_reaches_the_one_who_waits(error: BaseExcep
     def fail() -> None:
         raise error
 
-    with pytest.raises(Exception, match=".") as caught:
+    with pytest.raises(Exception, match=r".") as caught:
         await in_thread(fail)
     assert repr(caught.value) == expected
     assert error in (caught.value, caught.value.__cause__)
@@ -151,19 +150,26 @@ async def test_a_thousand_threads_that_will_not_stop_leave_room_for_others() -> 
     assert abandoned_threads() == before
 
 
-async def test_the_hard_limit_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "MAX_THREADS", 0)
-    blocker = Blocker()
-    waiting: list[asyncio.Task[str]] = []
-    with pytest.raises(RuntimeError, match=r"tool threads are running.*look at ctx\.cancelled"):
-        while True:
-            # Threads that are idle serve first; the limit is met when there are none left.
-            waiting.append(asyncio.create_task(in_thread(blocker)))
-            await asyncio.sleep(0)
-            if waiting[-1].done():
-                await waiting.pop()
+async def test_the_hard_limit_says_what_to_do() -> None:
+    pool, blocker = Threads(max_threads=1), Blocker()
+    task = asyncio.create_task(pool.run(blocker))
+    await asyncio.to_thread(blocker.begun.wait)
+    with pytest.raises(RuntimeError, match=r"^1 tool threads are running, 0 of them abandoned.*look at ctx\.cancelled"):
+        await pool.run(int)
     blocker.release.set()
-    assert {await task for task in waiting} <= {"late"}
+    assert (await task, await pool.run(int), pool.threads) == ("late", 0, 1)
+
+
+async def test_calls_given_up_at_once_begin_or_not_and_are_counted_right() -> None:
+    pool = Threads()
+    for _ in range(200):
+        wait = pool.run(int)
+        wait.send(None)
+        with pytest.raises(asyncio.CancelledError):
+            wait.throw(asyncio.CancelledError())
+    while pool.running:
+        await pool.run(int)
+    assert (pool.abandoned, pool.running, len(pool.idle)) == (0, 0, pool.threads)
 
 
 def test_an_event_loop_closed_meanwhile_is_no_harm() -> None:
@@ -187,7 +193,7 @@ def test_an_event_loop_closed_meanwhile_is_no_harm() -> None:
     assert ended.wait(10)
 
     async def next_call() -> str:
-        await until_calm(before - 1)
+        await until_calm(before)
         return await in_thread(lambda: "fine")
 
     assert asyncio.run(next_call()) == "fine"

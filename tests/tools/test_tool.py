@@ -176,27 +176,28 @@ def test_a_class_nobody_can_find_is_a_mistake_that_says_so() -> None:
         tool(take)
 
 
-def untyped(a, b=1):  # type: ignore[no-untyped-def]  # pyright: ignore
+def untyped(a, b=1):  # pyright: ignore  # as users write it
     return a  # pyright: ignore
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (untyped, "Parameter 'a' of tool 'untyped' has no type. Annotate it"),
-        (lambda: None, "A lambda has no name"),
-        (3, "A tool is a typed function"),
-        (int, "A tool is a typed function"),
-        (weather, "is a tool already"),
-        (None, "got None"),
-    ],
-)
+NO_TOOLS: list[tuple[Any, ...]] = [
+    (untyped, "Parameter 'a' of tool 'untyped' has no type. Annotate it"),
+    (lambda: None, "A lambda has no name"),
+    (3, "A tool is a typed function"),
+    (int, "A tool is a typed function"),
+    (None, "got None"),
+]
+
+
+@pytest.mark.parametrize(("function", "expected"), NO_TOOLS)
 def test_what_cannot_be_a_tool_is_refused_where_it_is_made(function: Any, expected: str) -> None:
     with pytest.raises((TypeError, ValueError), match=expected):
-        if function is weather:
-            tool(function)
-        else:
-            tool_table([function])
+        tool_table([function])
+
+
+def test_a_tool_is_decorated_once() -> None:
+    with pytest.raises(TypeError, match=r"^Tool\('weather'\) is a tool already; use @tool once\.$"):
+        tool(weather)
 
 
 def test_star_args_and_types_without_json_are_refused() -> None:
@@ -223,7 +224,7 @@ async def test_odd_signatures_work() -> None:
         return f"{count} {flag}"
 
     @tool
-    def nullable(limit: int = None) -> str:  # type: ignore[assignment]  # pyright: ignore[reportArgumentType]
+    def nullable(limit: int = None) -> str:  # noqa: RUF013  # pyright: ignore[reportArgumentType]  # seen in the wild
         return str(limit)
 
     assert await outcome(positional, {"a": 1, "c": 5}) == "[1,2,5]"
@@ -310,22 +311,26 @@ async def asynchronous(a: int) -> str:
     return f"name {a}"
 
 
-@pytest.mark.parametrize(
-    ("execute", "expected"),
-    [
-        (by_name, "name 1"),
-        (by_name_with_context, "name 1 call_1"),
-        (by_dict, "dict {'a': 1}"),
-        (by_dict_and_context, "dict {'a': 1} call_1"),
-        (by_dict_and_ctx, "dict {'a': 1} call_1"),
-        (by_context_first, "dict {'a': 1} call_1"),
-        (by_keyword_context, "dict {'a': 1} call_1"),
-        (by_everything, "name 1"),
-        (with_own_default, "name 1 3"),
-        (asynchronous, "name 1"),
-        (lambda arguments: asynchronous(**arguments), "name 1"),
-    ],
-)
+def gives_coroutine(arguments: dict[str, Any]) -> Any:
+    return asynchronous(**arguments)
+
+
+WAYS: list[tuple[Any, ...]] = [
+    (by_name, "name 1"),
+    (by_name_with_context, "name 1 call_1"),
+    (by_dict, "dict {'a': 1}"),
+    (by_dict_and_context, "dict {'a': 1} call_1"),
+    (by_dict_and_ctx, "dict {'a': 1} call_1"),
+    (by_context_first, "dict {'a': 1} call_1"),
+    (by_keyword_context, "dict {'a': 1} call_1"),
+    (by_everything, "name 1"),
+    (with_own_default, "name 1 3"),
+    (asynchronous, "name 1"),
+    (gives_coroutine, "name 1"),
+]
+
+
+@pytest.mark.parametrize(("execute", "expected"), WAYS)
 async def test_a_hand_made_tool_is_called_the_way_its_function_asks(execute: Callable[..., Any], expected: str) -> None:
     assert await outcome(Tool("t", "", OBJECT, execute), {"a": "1"}) == expected
 
@@ -337,9 +342,9 @@ async def test_a_tool_without_arguments_needs_none() -> None:
 
 def test_what_the_function_of_a_hand_made_tool_cannot_take_is_refused_early() -> None:
     loose = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    with pytest.raises(InvalidArguments, match="arguments.b: there is no such parameter"):
+    with pytest.raises(InvalidArguments, match=r"arguments\.b: there is no such parameter"):
         Tool("t", "", loose, by_name).check({"a": 1, "b": 2})
-    with pytest.raises(InvalidArguments, match="arguments.a: missing, an integer is required"):
+    with pytest.raises(InvalidArguments, match=r"arguments\.a: missing, an integer is required"):
         Tool("t", "", loose, by_name).check({})
     assert Tool("t", "", loose, by_dict).check({"b": 2}) == {"b": 2}
 
@@ -347,26 +352,26 @@ def test_what_the_function_of_a_hand_made_tool_cannot_take_is_refused_early() ->
 def needs_more(a: int, b: int, c: int, d: int) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "expected"),
-    [
-        (("", "", OBJECT, by_dict), ValueError, "A tool needs a name, got ''"),
-        ((" ", "", OBJECT, by_dict), ValueError, "A tool needs a name, got ' '"),
-        ((3, "", OBJECT, by_dict), TypeError, "A tool's name is a string, got 3"),
-        (("t", "", None, by_dict), TypeError, "are a JSON Schema such as .* got None"),
-        (("t", "", {}, by_dict), ValueError, "are an object schema such as .* got {}"),
-        (("t", "", {"type": "string"}, by_dict), ValueError, "are an object schema"),
-        (
-            ("t", "", {"type": "object", "properties": {"a": {"type": "int"}}}, by_dict),
-            ValueError,
-            "Unknown type 'int'",
-        ),
-        (("t", "", {"type": "object", "x": object()}, by_dict), TypeError, "are not JSON"),
-        (("t", "", OBJECT, None), TypeError, "needs a function to execute, got None"),
-        (("t", "", OBJECT, needs_more), TypeError, "needs 'b', 'c', 'd', which its schema does not have"),
-        (("t", "", OBJECT, lambda: None), TypeError, "has 'a', which its function does not take"),
-    ],
-)
+WRONG: list[tuple[Any, ...]] = [
+    (("", "", OBJECT, by_dict), ValueError, "A tool needs a name, got ''"),
+    ((" ", "", OBJECT, by_dict), ValueError, "A tool needs a name, got ' '"),
+    ((3, "", OBJECT, by_dict), TypeError, "A tool's name is a string, got 3"),
+    (("t", "", None, by_dict), TypeError, "are a JSON Schema such as .* got None"),
+    (("t", "", {}, by_dict), ValueError, "are an object schema such as .* got {}"),
+    (("t", "", {"type": "string"}, by_dict), ValueError, "are an object schema"),
+    (
+        ("t", "", {"type": "object", "properties": {"a": {"type": "int"}}}, by_dict),
+        ValueError,
+        "Unknown type 'int'",
+    ),
+    (("t", "", {"type": "object", "x": object()}, by_dict), TypeError, "are not JSON"),
+    (("t", "", OBJECT, None), TypeError, "needs a function to execute, got None"),
+    (("t", "", OBJECT, needs_more), TypeError, "needs 'b', 'c', 'd', which its schema does not have"),
+    (("t", "", OBJECT, lambda: None), TypeError, "has 'a', which its function does not take"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "expected"), WRONG)
 def test_a_wrong_tool_raises_where_it_is_made(arguments: Any, error: type[Exception], expected: str) -> None:
     with pytest.raises(error, match=expected):
         Tool(*arguments)
@@ -394,7 +399,7 @@ def test_a_schema_without_a_type_but_with_properties_is_an_object_and_cannot_be_
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "null", "{}"])
 def test_no_arguments_in_any_form_mean_an_empty_object(arguments: Any) -> None:
-    """loop.md D8, failures.md C6"""
+    """failures.md C6; loop.md D8"""
     made = Tool("t", "", {"type": "object", "properties": {"a": {"type": "integer"}}}, by_dict)
     call = parse_tool_call("1", "t", arguments)
     assert (call.raw_arguments, made.check(call.arguments), made.check(None)) == (None, {}, {})
@@ -402,7 +407,7 @@ def test_no_arguments_in_any_form_mean_an_empty_object(arguments: Any) -> None:
 
 @pytest.mark.parametrize("arguments", [[], "x", 1, True, '{"a": 1}'])
 def test_arguments_that_are_no_object_are_an_error_the_model_can_act_on(arguments: Any) -> None:
-    """loop.md D8, failures.md C7"""
+    """failures.md C7; loop.md D8"""
     with pytest.raises(InvalidArguments) as caught:
         Tool("t", "", OBJECT, by_dict).check(arguments)
     assert str(caught.value) == f"Invalid arguments for tool 't':\narguments: expected an object, got {arguments!r}"
@@ -417,7 +422,7 @@ def test_hostile_arguments_end_as_text_or_as_a_refusal(text: str) -> None:
     """failures.md C12"""
     call = parse_tool_call("1", "t", text)
     assert call.raw_arguments == text
-    with pytest.raises(InvalidArguments, match="arguments.a: missing, an integer is required"):
+    with pytest.raises(InvalidArguments, match=r"arguments\.a: missing, an integer is required"):
         Tool("t", "", OBJECT, by_dict).check(call.arguments)
 
 
@@ -577,7 +582,7 @@ def test_tools_come_as_a_list(tools: Any) -> None:
     ],
 )
 def test_an_unknown_name_is_answered_with_the_known_ones(name: str, names: list[str], expected: str) -> None:
-    """loop.md D3, failures.md C13"""
+    """failures.md C13; loop.md D3"""
     assert unknown_tool(name, names) == expected
 
 
@@ -587,5 +592,5 @@ def test_bounds_from_annotations_are_checked() -> None:
         return count
 
     assert take.parameters["properties"] == {"count": {"type": "integer", "minimum": 1, "description": "How many."}}
-    with pytest.raises(InvalidArguments, match="arguments.count: expected at least 1, got 0"):
+    with pytest.raises(InvalidArguments, match=r"arguments\.count: expected at least 1, got 0"):
         take.check({"count": "0"})

@@ -169,40 +169,40 @@ def test_a_long_value_is_shown_short() -> None:
     assert len(problem({"type": "integer"}, "x" * 1_000_000)) < 150
 
 
-@pytest.mark.parametrize(
-    ("schema", "good", "bad", "expected"),
-    [
-        ({"type": "integer", "minimum": 1}, [1, "2"], 0, "expected at least 1, got 0"),
-        ({"type": "integer", "maximum": 9}, [9], 10, "expected at most 9, got 10"),
-        ({"type": "number", "exclusiveMinimum": 0}, [0.1], 0, "expected more than 0, got 0"),
-        ({"type": "number", "exclusiveMaximum": 1}, [0.9], 1, "expected less than 1, got 1"),
-        ({"type": "number", "multipleOf": 0.1}, [0.3, 2], 0.25, "expected a multiple of 0.1, got 0.25"),
-        ({"type": "integer", "multipleOf": 5}, [10, 0], 7, "expected a multiple of 5, got 7"),
-        ({"type": "string", "minLength": 2}, ["ab"], "a", "expected at least 2 characters, got 'a'"),
-        ({"type": "string", "maxLength": 2}, ["", "ab"], "abc", "expected at most 2 characters, got 'abc'"),
-        ({"type": "string", "pattern": "^a"}, ["ab"], "b", "expected text matching '^a', got 'b'"),
-        ({"type": "array", "minItems": 1}, [[1]], [], "expected at least 1 items, got []"),
-        ({"type": "array", "maxItems": 1}, [[], [1]], [1, 2], "expected at most 1 items, got [1, 2]"),
-        ({"type": "array", "uniqueItems": True}, [[1, True], [{}]], [1, 1.0], "expected different items, got [1, 1.0]"),
-        ({"type": "array", "uniqueItems": True}, [[[1], [2]]], [[1], [1]], "expected different items, got [[1], [1]]"),
-        ({"type": "object", "minProperties": 1}, [{"a": 1}], {}, "expected at least 1 properties, got {}"),
-        ({"type": "object", "maxProperties": 0}, [{}], {"a": 1}, "expected at most 0 properties, got {'a': 1}"),
-        ({"enum": ["a", 1, None]}, ["a", 1, None, 1.0], True, "expected one of 'a', 1, null, got true"),
-        ({"enum": [[1], {"a": 1}]}, [[1], {"a": 1}], [2], "expected one of [1], {'a': 1}, got [2]"),
-        ({"type": "integer", "enum": [1, 2]}, ["2"], 3, "expected one of 1, 2, got 3"),
-        ({"const": "fixed"}, ["fixed"], "other", "expected 'fixed', got 'other'"),
-        ({"not": {"type": "string"}}, [1, None], "a", "this value is not allowed here, got 'a'"),
-        (False, [], 1, "no value is allowed here, got 1"),
-        ({"type": ["integer", "null"]}, [1, None, "3", "null"], "x", "expected an integer or null, got 'x'"),
-        ({"allOf": [{"type": "integer"}, {"minimum": 3, "type": "integer"}]}, ["4"], 2, "expected at least 3, got 2"),
-        (
-            {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
-            [1, False, "true"],
-            "x",
-            "expected an integer or true or false, got 'x'",
-        ),
-    ],
-)
+CONSTRAINTS: list[tuple[Any, ...]] = [
+    ({"type": "integer", "minimum": 1}, [1, "2"], 0, "expected at least 1, got 0"),
+    ({"type": "integer", "maximum": 9}, [9], 10, "expected at most 9, got 10"),
+    ({"type": "number", "exclusiveMinimum": 0}, [0.1], 0, "expected more than 0, got 0"),
+    ({"type": "number", "exclusiveMaximum": 1}, [0.9], 1, "expected less than 1, got 1"),
+    ({"type": "number", "multipleOf": 0.1}, [0.3, 2], 0.25, "expected a multiple of 0.1, got 0.25"),
+    ({"type": "integer", "multipleOf": 5}, [10, 0], 7, "expected a multiple of 5, got 7"),
+    ({"type": "string", "minLength": 2}, ["ab"], "a", "expected at least 2 characters, got 'a'"),
+    ({"type": "string", "maxLength": 2}, ["", "ab"], "abc", "expected at most 2 characters, got 'abc'"),
+    ({"type": "string", "pattern": "^a"}, ["ab"], "b", "expected text matching '^a', got 'b'"),
+    ({"type": "array", "minItems": 1}, [[1]], [], "expected at least 1 items, got []"),
+    ({"type": "array", "maxItems": 1}, [[], [1]], [1, 2], "expected at most 1 items, got [1, 2]"),
+    ({"type": "array", "uniqueItems": True}, [[1, True], [{}]], [1, 1.0], "expected different items, got [1, 1.0]"),
+    ({"type": "array", "uniqueItems": True}, [[[1], [2]]], [[1], [1]], "expected different items, got [[1], [1]]"),
+    ({"type": "object", "minProperties": 1}, [{"a": 1}], {}, "expected at least 1 properties, got {}"),
+    ({"type": "object", "maxProperties": 0}, [{}], {"a": 1}, "expected at most 0 properties, got {'a': 1}"),
+    ({"enum": ["a", 1, None]}, ["a", 1, None, 1.0], True, "expected one of 'a', 1, null, got true"),
+    ({"enum": [[1], {"a": 1}]}, [[1], {"a": 1}], [2], "expected one of [1], {'a': 1}, got [2]"),
+    ({"type": "integer", "enum": [1, 2]}, ["2"], 3, "expected one of 1, 2, got 3"),
+    ({"const": "fixed"}, ["fixed"], "other", "expected 'fixed', got 'other'"),
+    ({"not": {"type": "string"}}, [1, None], "a", "this value is not allowed here, got 'a'"),
+    (False, [], 1, "no value is allowed here, got 1"),
+    ({"type": ["integer", "null"]}, [1, None, "3", "null"], "x", "expected an integer or null, got 'x'"),
+    ({"allOf": [{"type": "integer"}, {"minimum": 3, "type": "integer"}]}, ["4"], 2, "expected at least 3, got 2"),
+    (
+        {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+        [1, False, "true"],
+        "x",
+        "expected an integer or true or false, got 'x'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "good", "bad", "expected"), CONSTRAINTS)
 def test_constraints_hold(schema: dict[str, Any] | bool, good: list[Any], bad: Any, expected: str) -> None:
     for value in good:
         compile_schema(schema)(value)

@@ -17,13 +17,18 @@ from steersman.context.levels import (
     summarise_turns,
 )
 from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
-from steersman.types.messages import AgentMessage, Message, user_message
+from steersman.types.messages import AgentMessage, Message, UserMessage, user_message
 
 Compacted: TypeAlias = Sequence[AgentMessage]
+Summarise: TypeAlias = Callable[[Sequence[Message]], Awaitable[str]]
+"""Writes what matters of these messages."""
 
 
 class CompactionStrategy(Protocol):
-    """Gives the messages to show instead; those it keeps stay the same objects."""
+    """Gives the messages to show instead; those it keeps stay the same objects.
+
+    A strategy that takes a third argument is given a `Summarise` that asks the run's own model.
+    """
 
     def compact(
         self, messages: Sequence[AgentMessage], config: ContextConfig, /
@@ -105,16 +110,17 @@ class DefaultCompaction:
 
 
 class SummaryCompaction:
-    """Lets a model write a summary of everything between the task and the tail.
+    """Lets a model write a summary of everything between the task and the tail: `summarise`, or the run's own model.
 
-    When it fails, says nothing or too much, the `fallback` does the work and `on_fallback` is told why.
+    What is too long to be summarised at once is summarised piece by piece, each with the summary so far. When it fails,
+    says nothing or too much, the `fallback` does the work and `on_fallback` is told why.
     """
 
     __slots__ = ("_fallback", "_on_fallback", "_summarise")
 
     def __init__(
         self,
-        summarise: Callable[[Sequence[Message]], Awaitable[str]],
+        summarise: Summarise | None = None,
         fallback: CompactionStrategy | None = None,
         *,
         on_fallback: Callable[[str], None] | None = None,
@@ -123,7 +129,9 @@ class SummaryCompaction:
         self._fallback: CompactionStrategy = fallback or DefaultCompaction()
         self._on_fallback = on_fallback
 
-    async def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
+    async def compact(
+        self, messages: Sequence[AgentMessage], config: ContextConfig, ask: Summarise | None = None, /
+    ) -> Sequence[AgentMessage]:
         """The task, the summary, the tail; the same messages when there is nothing to do."""
         if total_tokens(messages, config.estimator) <= config.limit:
             return messages
@@ -131,17 +139,12 @@ class SummaryCompaction:
         if total_tokens(messages[tail:], config.estimator) > config.limit:
             tail = last_group(messages)
         middle = default_convert_to_llm(outside(messages, tail, config.keep_first))
-        if len(middle) < 2:
-            return await self._fall_back(
-                messages, config, "there is nothing between the task and the tail to summarise"
-            )
         try:
-            text = (await self._summarise(middle)).strip()
+            summary = _summary_message(await self._written(middle, config, self._summarise or ask))
+        except _NoSummary as error:
+            return await self._fall_back(messages, config, str(error))
         except Exception as error:  # noqa: BLE001  # whatever a summariser raises, the run goes on with the fallback
             return await self._fall_back(messages, config, f"the summary failed: {type(error).__name__}: {error}")
-        if not text:
-            return await self._fall_back(messages, config, "the summary was empty")
-        summary = user_message(f"[Summary of earlier messages]\n{text}", synthetic=True)
         shown = around(messages, tail, config.keep_first, summary)
         tokens = total_tokens(shown, config.estimator)
         if tokens > config.limit or config.estimator(summary) >= total_tokens(middle, config.estimator):
@@ -150,11 +153,45 @@ class SummaryCompaction:
             )
         return shown
 
+    async def _written(self, middle: Sequence[Message], config: ContextConfig, summarise: Summarise | None) -> str:
+        if summarise is None:
+            raise _NoSummary("there is no model to ask; give SummaryCompaction a function")
+        if len(middle) < 2:
+            raise _NoSummary("there is nothing between the task and the tail to summarise")
+        text = ""
+        for piece in _pieces(middle, config):
+            text = (await summarise([_summary_message(text), *piece] if text else piece)).strip()
+            if not text:
+                raise _NoSummary("the summary was empty")
+        return text
+
     async def _fall_back(self, messages: Sequence[AgentMessage], config: ContextConfig, why: str) -> Compacted:
         if self._on_fallback is not None:
             self._on_fallback(why)
         shown = self._fallback.compact(messages, config)
         return await shown if isinstance(shown, Awaitable) else shown
+
+
+class _NoSummary(Exception):
+    """Why there is none."""
+
+
+def _summary_message(text: str) -> UserMessage:
+    return user_message(f"[Summary of earlier messages]\n{text}", synthetic=True)
+
+
+def _pieces(messages: Sequence[Message], config: ContextConfig) -> list[list[Message]]:
+    """The messages in pieces that each fit the window, unless one alone does not."""
+    pieces: list[list[Message]] = [[]]
+    size = 0
+    for message in messages:
+        tokens = config.estimator(message)
+        if pieces[-1] and size + tokens > config.max_context_tokens:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(message)
+        size += tokens
+    return pieces
 
 
 def fitted(config: ContextConfig, messages: Sequence[AgentMessage], tokens: int) -> ContextConfig:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
-from steersman.context.compaction import ContextConfig, DefaultCompaction, tighter
+from steersman.context.compaction import CompactionStrategy, ContextConfig, DefaultCompaction, fitted, tighter
 from steersman.context.tokens import total_tokens
-from steersman.loop.config import resolve
+from steersman.loop.config import resolve, takes
 from steersman.loop.run import Run
+from steersman.loop.summary import summarise
 from steersman.policy.hooks import call, observe
 from steersman.types.continuation import Compaction
 from steersman.types.errors import ContextOverflowError
@@ -55,7 +57,7 @@ async def compact(run: Run, config: ContextConfig) -> bool:
     run.emit(CompactionStarted, estimated_tokens=log.tokens, message_count=messages_before)
     error: str | None = "cancelled"
     try:
-        error = await _attempt(run, _fitted(config, log.tokens, tokens_before))
+        error = await _attempt(run, fitted(config, log.visible, log.tokens))
     finally:
         messages_after, tokens_after = len(log.visible), total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before
@@ -76,25 +78,24 @@ async def compact(run: Run, config: ContextConfig) -> bool:
     return reduced
 
 
-def _fitted(config: ContextConfig, known: int, estimated: int) -> ContextConfig:
-    """The same limit in estimated tokens, where the provider counts more of them than the estimator does."""
-    if known <= estimated:
-        return config
-    return replace(config, max_context_tokens=max(1, config.max_context_tokens * estimated // known))
-
-
 async def _attempt(run: Run, config: ContextConfig) -> str | None:
     """Let the strategy replace what the model sees; what went wrong comes back as text."""
     log = run.context.log
     strategy = config.compaction.in_memory_strategy or _STANDARD
     visible: Sequence[AgentMessage] = log.visible
     try:
-        replacement: Sequence[AgentMessage] = await resolve(strategy.compact(visible, config))
+        replacement: Sequence[AgentMessage] = await resolve(_started(run, strategy, visible, config))
         if len(replacement) != len(visible) or any(a is not b for a, b in zip(replacement, visible, strict=True)):
             log.compact(replacement)
     except Exception as error:  # noqa: BLE001  # a caller's strategy that broke is reported, and the context stays
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _started(run: Run, strategy: CompactionStrategy, visible: Sequence[AgentMessage], config: ContextConfig) -> Any:
+    """What a strategy gives; one that takes a third argument may ask the run's own model."""
+    work: Callable[..., Any] = strategy.compact
+    return work(visible, config, partial(summarise, run)) if takes(work, 3) else work(visible, config)
 
 
 async def _allowed(run: Run, tokens: int, count: int) -> bool:

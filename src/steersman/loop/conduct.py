@@ -9,17 +9,21 @@ from contextlib import ExitStack
 from functools import partial
 
 from steersman.loop.hearing import hear, receive
-from steersman.loop.inbox import Queued
+from steersman.loop.inbox import Queued, Receipt
 from steersman.loop.loop import run_loop
 from steersman.loop.run import DEADLINE, Run, Turn
 from steersman.loop.stream import error_answer
+from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import HookError, decide, observe
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
-from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnEnd, TurnStart
+from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
 from steersman.types.messages import AgentMessage, AssistantMessage
 from steersman.types.result import RunResult
+
+# Seconds a cancelled stream may take to clean up before it is cancelled again.
+_AGAIN = 1.0
 
 
 async def conduct(
@@ -32,46 +36,66 @@ async def conduct(
     try:
         with reachable(run, signal):
             try:
-                run.pending.extend(prompts)
+                _accept(run, prompts)
                 if await _begin(run, prompts):
                     await run_loop(run)
             except asyncio.CancelledError:
                 run.interrupt()
             except Exception as error:  # noqa: BLE001  # whatever broke between turns, the run ends and says so
-                run.fail(error)
+                await fail(run, error)
             _end(run)
             await _after(run)
     finally:
+        run.context.running = False
         finish(_result(run))
     if run.external_cancel:
         raise asyncio.CancelledError
 
 
+def ensure_ended(run: Run, prompts: Sequence[AgentMessage], finish: Callable[[RunResult], None]) -> None:
+    """End a run whose task was cancelled before its first step: its coroutine never ran."""
+    if not run.closed:
+        _accept(run, prompts)
+        run.interrupt()
+        _end(run)
+        run.context.running = False
+        finish(_result(run))
+
+
+def _accept(run: Run, prompts: Sequence[AgentMessage]) -> None:
+    """From here on the prompts are heard, or, where filters have not let them in yet, queued for the next run."""
+    if run.config.input_filters:
+        run.judged = [Queued("steering", prompt, Receipt(prompt, "accepted")) for prompt in prompts]
+    else:
+        run.pending.extend(prompts)
+
+
 async def _begin(run: Run, prompts: Sequence[AgentMessage]) -> bool:
     """Ask `before_loop`, say that the run starts, filter the prompts; whether there is a run to go on with."""
-    _open_inbox(run)
     decision = await decide(run.config.seams.before_loop, (run.context.log.messages, 0), seam="before_loop")
     if decision.stop is not None:
         run.pending.clear()
+        run.judged = []
         run.finish("vetoed", decision.stop.reason or "before_loop said no")
         return False
     _start(run)
     if prompts and run.config.input_filters:
         kept = await apply_filters(run.config.input_filters, prompts)
+        run.judged = []
         run.pending[:] = kept.messages
         if kept.rejected is not None:
             run.emit(InputRejected, reason=kept.rejected, source="prompt")
             run.finish("rejected", kept.rejected)
             return False
-    run.pending.extend(decision.inject)
-    await receive(run, "steering")
-    if not prompts and not run.pending:
+    await receive(run, "steering", at=len(run.pending))
+    if not prompts and not run.pending and not decision.inject:
         await _hear_follow_up(run)
+    run.pending.extend(decision.inject)
     return True
 
 
-def _open_inbox(run: Run) -> None:
-    """The two callbacks and the message provider are two spellings of the same sources."""
+def open_inbox(run: Run) -> None:
+    """Let the run hear what is queued from now on; its callbacks and its message provider are the same sources."""
     config, provider = run.config, run.config.message_provider
     run.inbox.open(
         steering=config.get_steering_messages or (provider.poll_steering if provider is not None else None),
@@ -106,36 +130,38 @@ def _start(run: Run) -> None:
 
 def _end(run: Run) -> None:
     """Close the run: everything that was accepted is heard or queued again, and `agent_end` is the last word."""
-    if run.end_reason not in ("vetoed", "rejected") and run.turn_index == 0:
-        _only_turn(run)
-    run.inbox.give_back([item for item in run.pending if type(item) is Queued])
+    untold_limit = run.end_reason == "limit" and not run.limit_noted
+    if untold_limit or (run.turn_index == 0 and run.end_reason not in ("vetoed", "rejected")):
+        _last_turn(run)
+    run.inbox.give_back([*[item for item in run.pending if type(item) is Queued], *run.judged])
     run.pending.clear()
     run.inbox.close()
     run.finish("done")
+    run.prefer_abort()
     run.emit(AgentEnd, messages=run.new_messages, usage=run.usage, end_reason=run.end_reason, detail=run.detail)
     run.closed = True
     context = run.context
     context.last_loop_id, context.loop_id = run.loop_id, None
-    context.running = False
 
 
-def _only_turn(run: Run) -> None:
-    """A run that came to its end before its first turn still hears its prompts, and says what went wrong."""
+def _last_turn(run: Run) -> None:
+    """A run that ended outside a turn before it told everything: its prompts are heard, and what went wrong is said."""
     _start(run)
-    turn = Turn(0)
-    run.emit(TurnStart, turn_index=0, triggered_by=run.config.first_turn_trigger)
+    turn = Turn(run.turn_index)
+    run.emit(TurnStart, turn_index=turn.index, triggered_by=trigger(run))
     hear(run)
     if run.end_reason == "error":
         error_answer(run, turn, run.detail)
-    run.emit(TurnEnd, turn_index=0, message=turn.message, tool_results=(), reason=run.end_reason or "")
+    close(run, turn)
 
 
 async def _after(run: Run) -> None:
     """Tell `after_loop`; nothing it does can change the run any more."""
     try:
-        await observe(run.config.seams.after_loop, (run.new_messages, run.usage), seam="after_loop")
-    except HookError as error:
-        run.report(str(error))
+        async with run.patience():
+            await observe(run.config.seams.after_loop, (run.new_messages, run.usage), seam="after_loop")
+    except (HookError, TimeoutError) as error:
+        run.report(str(error) or "after_loop gave no answer after the run was cancelled.")
     except asyncio.CancelledError:
         run.interrupt()
     for task in run.abandoned:
@@ -165,6 +191,7 @@ def reachable(run: Run, signal: asyncio.Event | CancelToken | None) -> ExitStack
     if isinstance(signal, CancelToken):
         stack.callback(signal.on_cancel(run.token.cancel))
     elif signal is not None:
+        run.signal = signal
         stack.callback(loop.create_task(_watch(signal, run.token)).cancel)
     return stack
 
@@ -176,7 +203,7 @@ async def _watch(signal: asyncio.Event, token: CancelToken) -> None:
 
 def _deliver(run: Run, loop: asyncio.AbstractEventLoop, home: int) -> None:
     """Wake the run where it waits. Inside its own task that has to be later: it may see the cancel by itself first."""
-    if loop.is_closed() or run.task is None or run.interrupted:
+    if loop.is_closed() or run.task is None or run.interrupted or run.task.done():
         return
     if threading.get_ident() != home:
         loop.call_soon_threadsafe(_deliver, run, loop, home)
@@ -184,3 +211,5 @@ def _deliver(run: Run, loop: asyncio.AbstractEventLoop, home: int) -> None:
         loop.call_soon(_deliver, run, loop, home)
     else:
         run.task.cancel()
+        # A stream that swallows its cancel is cancelled again: nothing may hold a run that was told to stop.
+        loop.call_later(_AGAIN, _deliver, run, loop, home)

@@ -10,23 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from steersman.loop.config import Batched
-from steersman.loop.execute import Slot, abandon, admit_slot, examine, settle, start
+from steersman.loop.execute import ABORTED, Slot, abandon, admit_slot, examine, settle, start
 from steersman.loop.hearing import say
 from steersman.loop.run import Run, Turn
 from steersman.types.content import ToolCall
-from steersman.types.messages import ToolResultMessage
 from steersman.types.tools import Effect
 
 SKIPPED = "Skipped due to queued user message."
 STEERED = "tool call cancelled: user requested steering interrupt"
-ABORTED = "tool call cancelled: operation aborted"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a batch of tool calls came to."""
+    """What a batch of tool calls came to, besides its results."""
 
-    results: list[ToolResultMessage]
     effects: list[Effect]
     terminate: bool
 
@@ -41,14 +38,14 @@ async def execute_tool_calls(run: Run, turn: Turn, calls: Sequence[ToolCall], *,
             for slot in batch:
                 settle(run, slot, refusal, status="not_started")
     finally:
+        # However the batch ended, each call is answered, in the order of the calls.
         for slot in batch:
             if slot.result is None:
                 settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
-    results = [slot.result for slot in batch if slot.result is not None]
-    for result in results:
-        say(run, result)
+        turn.results = [slot.result for slot in batch if slot.result is not None]
+        for result in turn.results:
+            say(run, result)
     return Outcome(
-        results,
         [effect for slot in batch for effect in slot.effects],
         terminate=bool(batch) and all(slot.terminate for slot in batch),
     )
@@ -73,23 +70,30 @@ class _Batch:
         # A tool's end, a steering message and a cancel all ring the same bell.
         run.on_wake = self._change.set
         run.inbox.on_arrival = self._arrival(asyncio.get_running_loop())
+        broken: Exception | None = None
         try:
             self._examine()
             while self.waiting or self.running:
-                self._change.clear()
                 if run.token.cancelled or run.end_reason is not None or await self._steered():
                     break
                 if not await self._start_ready():
                     await self._change.wait()
+                # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
+                self._change.clear()
                 if any(slot.result is not None for slot in self.running):
                     self.running = [slot for slot in self.running if slot.result is None]
                     await run.inbox.poll("steering")
         except asyncio.CancelledError:
             run.interrupt()
+        except Exception as error:  # noqa: BLE001  # a broken source of steering: told once what runs has come to its end
+            run.fail(error)
+            broken = error
         finally:
             run.on_wake = None
             run.inbox.on_arrival = None
         await self._wind_down()
+        if broken is not None:
+            raise broken
 
     def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Steering may come from any thread."""
@@ -110,13 +114,13 @@ class _Batch:
         """Admit and start the first call that may start now; whether there was one."""
         for slot in self.waiting:
             if self._may_start(slot):
-                if not slot.admitted and not await admit_slot(self.run, self.turn, slot):
-                    self.waiting.remove(slot)
-                # Admitted with other arguments it may have to wait for another call with the same key.
-                elif self._may_start(slot) and not self.run.token.cancelled:
+                if slot.admitted:
                     self.waiting.remove(slot)
                     start(self.run, slot)
                     self.running.append(slot)
+                # It starts in another round: a gate takes its time, and gives other arguments with other keys.
+                elif not await admit_slot(self.run, self.turn, slot):
+                    self.waiting.remove(slot)
                 return True
         return False
 
@@ -135,8 +139,7 @@ class _Batch:
 
     async def _steered(self) -> bool:
         """Whether a steering message ends the batch; calls not yet started are skipped then."""
-        message = self.run.inbox.peek()
-        mode = None if message is None else message.mode or self.run.config.steering
+        mode = self.run.inbox.urgency(self.run.config.steering)
         if mode is None or mode == "wait":
             return False
         for slot in self.waiting:

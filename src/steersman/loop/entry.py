@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
-from steersman.loop.conduct import conduct, reachable
+from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.request import layered
@@ -107,15 +107,11 @@ def launch(
     shell: Shell | None = None,
 ) -> EventStream:
     """Make a run and start it, at once where an event loop runs, else when the stream is first used."""
-    if context.running:
-        raise AgentBusy(
-            "A run is already going on with this context. Wait for it, or give the other run its own context."
-        )
+    _refuse_if_running(context)
     if signal is not None and not isinstance(signal, asyncio.Event | CancelToken):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
     layers = layered(config, stream_fn)
     shell = shell or _shell_of(context)
-    context.running = True
     context.loop_id = context.loop_id or new_id("loop")
     context.agent_id = context.agent_id or new_id("agent")
     context.session_id = context.session_id or new_id("session")
@@ -124,18 +120,31 @@ def launch(
     if shell.silent:
         channel.detach()
 
+    def done(result: RunResult) -> None:
+        finish(conclude(result))
+
     def start() -> None:
+        _refuse_if_running(context)
+        context.running = True
         run = _run_of(context, config, layers, shell, channel)
-        task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal, lambda end: finish(conclude(end))))
-        run.task = task
+        open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
+        run.task = task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal, done))
         _running.add(task)
         task.add_done_callback(_running.discard)
+        task.add_done_callback(lambda _: ensure_ended(run, prompts, done))
 
     loop_runs = _loop_runs()
     stream.bind(start=None if loop_runs else start, cancel=shell.token.cancel)
     if loop_runs:
         start()
     return stream
+
+
+def _refuse_if_running(context: AgentContext) -> None:
+    if context.running:
+        raise AgentBusy(
+            "A run is already going on with this context. Wait for it, or give the other run its own context."
+        )
 
 
 def _run_of(context: AgentContext, config: AgentLoopConfig, stream_fn: StreamFn, shell: Shell, channel: Channel) -> Run:

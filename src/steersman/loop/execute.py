@@ -6,18 +6,18 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 
 from steersman.context.compaction import ContextConfig
-from steersman.loop.config import resolve
 from steersman.loop.run import Run, Turn
-from steersman.policy.hooks import HookError, admit, revise
+from steersman.policy.hooks import HookError, admit, call, revise
 from steersman.tools.context import ToolContext
 from steersman.tools.output import cap
 from steersman.tools.threads import in_thread
-from steersman.tools.tool import Tool
+from steersman.tools.tool import Tool, unknown_tool
 from steersman.tools.validation import InvalidArguments
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall
@@ -25,8 +25,9 @@ from steersman.types.errors import ToolError
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from steersman.types.frozen import thaw
 from steersman.types.messages import ToolResultMessage, ToolStatus
-from steersman.types.tools import Effect, ToolOutput
+from steersman.types.tools import Effect, Prun, ToolOutput
 
+ABORTED = "tool call cancelled: operation aborted"
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 _LIMITS = ContextConfig()
 # Beyond this many characters the capping of an output is work for a thread.
@@ -78,25 +79,24 @@ class Slot:
 
 def examine(run: Run, turn: Turn, slot: Slot) -> bool:
     """Find the tool and check the arguments; whether the call can be run at all. If not, it is answered why."""
-    call = slot.call
+    asked = slot.call
     cut = turn.message is not None and turn.message.stop_reason == "length"
     problem: str | None = None
-    if call.raw_arguments is not None:
-        problem = _not_an_object(call.raw_arguments) or INCOMPLETE
+    if asked.raw_arguments is not None:
+        problem = not_an_object(asked.raw_arguments) or INCOMPLETE
     elif cut and run.config.length_policy == "fail_all":
         problem = INCOMPLETE
-    elif (tool := run.tools.get(call.name)) is None:
-        known = ", ".join(run.tools) or "none"
-        problem = f"No tool named {call.name!r}. Available tools: {known}."
+    elif (tool := run.tools.get(asked.name)) is None:
+        problem = unknown_tool(asked.name, run.tools)
     else:
         slot.tool = tool
-        problem = _checked(slot, tool, call.arguments)
+        problem = _checked(slot, tool, asked.arguments)
     if problem is not None:
         settle(run, slot, problem, status="invalid")
     return problem is None
 
 
-def _not_an_object(raw: str) -> str | None:
+def not_an_object(raw: str) -> str | None:
     """What to tell the model about arguments that are JSON and not an object; `None` when they are not even JSON."""
     try:
         value: object = msgspec.json.decode(raw)
@@ -151,10 +151,12 @@ async def _approval(run: Run, slot: Slot, tool: Tool) -> str | None:
             return None
         if run.config.approve is None:
             return f"Denied: tool {tool.name!r} needs approval and there is nobody to ask."
-        call = msgspec.structs.replace(slot.call, arguments=slot.args)
-        return None if await resolve(run.config.approve(call)) is True else "Denied: not approved."
-    except Exception as error:  # noqa: BLE001  # a guard that broke must not count as one that agreed
-        return f"Denied: asking for approval raised {type(error).__name__}: {error}"
+        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
+        return None if await call(run.config.approve, (asked,), seam="approve") is True else "Denied: not approved."
+    except HookError as error:
+        return f"Denied: {error}."
+    except Exception as error:  # noqa: BLE001  # the tool's own question: one that broke must not count as a no
+        return f"Denied: whether it needs approval raised {type(error).__name__}: {error}"
 
 
 def start(run: Run, slot: Slot) -> None:
@@ -184,30 +186,29 @@ def abandon(run: Run, slot: Slot, text: str) -> None:
     """Go on without a call that will not stop; it is counted, reported, and asked once more."""
     if slot.result is not None or slot.task is None:
         return
-    settle(run, slot, text, status="interrupted", details={"abandoned": True})
+    _leave(run, slot, text)
     run.abandoned.add(slot.task)
     slot.task.add_done_callback(run.abandoned.discard)
-    run.emit(CustomEvent, name="tool_abandoned", data={"tool_call_id": slot.call.id, "tool_name": slot.call.name})
     slot.task.cancel()
 
 
+def _leave(run: Run, slot: Slot, text: str) -> None:
+    settle(run, slot, text, status="interrupted", details={"abandoned": True})
+    run.emit(CustomEvent, name="tool_abandoned", data={"tool_call_id": slot.call.id, "tool_name": slot.call.name})
+
+
 async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
-    output: ToolOutput
     try:
-        output = await tool.call(thaw(slot.args), _tool_context(run, slot))
-        output = await _capped(run, await revise(run.config.seams.after_tool_execution, slot.call, output))
+        output = await _given(run, slot, tool)
+        output = _sound(await _capped(run, await _revised(run, slot, output)))
     except asyncio.CancelledError:
-        text = "CancelledError: the tool was cancelled, and not by the run."
-        output = ToolOutput(slot.stopping or text, is_error=True)
+        settle(run, slot, slot.stopping or ABORTED, status="interrupted")
+        return
     except HookError as error:
         settle(run, slot, f"{error}. The output is withheld.", status="denied")
         return
-    except ToolError as error:
-        output = ToolOutput(str(error) or "ToolError", is_error=True)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001  # a tool that raises, even SystemExit, is an error result and no more
-        output = ToolOutput(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, is_error=True)
+    except Exception as error:  # noqa: BLE001  # an output the loop can do nothing with is the tool's failure
+        output = _failure(error)
     if slot.stopping is None:
         settle_output(run, slot, output)
         return
@@ -216,20 +217,57 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
     settle(run, slot, slot.stopping, status="interrupted")
 
 
+async def _given(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
+    """What the tool gives; what it raises is an output too, unless it was cancelled by us."""
+    try:
+        return await tool.call(thaw(slot.args), _tool_context(run, slot))
+    except asyncio.CancelledError:
+        if slot.stopping is None:
+            return ToolOutput("CancelledError: the tool was cancelled, and not by the run.", is_error=True)
+        if tool.threaded and slot.result is None:
+            # A thread cannot be made to stop: it was left to itself.
+            _leave(run, slot, slot.stopping)
+        raise
+    except ToolError as error:
+        return ToolOutput(str(error) or "ToolError", is_error=True)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a tool that raises, even SystemExit, is an error result and no more
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> ToolOutput:
+    return ToolOutput(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, is_error=True)
+
+
+async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
+    hooks = run.config.seams.after_tool_execution
+    if not hooks:
+        return output
+    return await revise(hooks, msgspec.structs.replace(slot.call, arguments=slot.args), output)
+
+
+def _sound(output: ToolOutput) -> ToolOutput:
+    """The output with its details as JSON values; `TypeError` where the loop could do nothing with it."""
+    details = cast(object, output.details or {})
+    if not isinstance(details, dict):
+        raise TypeError(f"ToolOutput.details is a dict, got {details!r}.")
+    if not all(isinstance(effect, Prun) for effect in output.effects):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"ToolOutput.effects are effects such as Prun(tokens), got {output.effects!r}.")
+    return replace(output, details=msgspec.to_builtins(details, enc_hook=repr)) if details else output
+
+
 def _tool_context(run: Run, slot: Slot) -> ToolContext:
     loop, home = asyncio.get_running_loop(), threading.get_ident()
 
     def show(value: Any) -> None:
         # Progress is for whoever watches now: a reader that has fallen behind is spared it.
         if slot.result is None and not run.channel.full:
-            run.emit(
-                ToolExecutionUpdate,
-                tool_call_id=slot.call.id,
-                tool_name=slot.call.name,
-                update=msgspec.to_builtins(value, enc_hook=repr),
-            )
+            run.emit(ToolExecutionUpdate, tool_call_id=slot.call.id, tool_name=slot.call.name, update=value)
 
     def update(value: Any) -> None:
+        # A snapshot at once: the tool may go on changing what it showed.
+        value = msgspec.to_builtins(value, enc_hook=repr)
         if threading.get_ident() == home:
             show(value)
         else:
@@ -298,7 +336,7 @@ def settle(
         tool_call_id=slot.call.id,
         tool_name=slot.call.name,
         is_error=is_error,
-        details={**_plain(details), "status": status},
+        details={**(details or {}), "status": status},
     )
     run.emit(
         ToolExecutionEnd,
@@ -309,10 +347,6 @@ def settle(
         duration=time.monotonic() - slot.began,
     )
     run.wake()
-
-
-def _plain(details: dict[str, Any] | None) -> dict[str, Any]:
-    return msgspec.to_builtins(details, enc_hook=repr) if details else {}
 
 
 def _text(output: ToolOutput) -> str:

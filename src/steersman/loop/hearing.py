@@ -37,28 +37,30 @@ def hear(run: Run) -> None:
             run.repeats.reset()
 
 
-async def receive(run: Run, kind: QueueKind) -> bool:
-    """Make the next steering messages or follow-ups pending; whether there were any that the filters let in."""
+async def receive(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
+    """Make the next steering messages or follow-ups pending, before injections; whether the filters let any in."""
     items = run.inbox.take(kind)
     if not items:
         await run.inbox.poll(kind)
         items = run.inbox.take(kind)
     if not items:
         return False
-    # Pending before anything is awaited: whatever happens now, they are heard or go back to the queue.
-    run.pending.extend(items)
     if run.config.input_filters:
-        await _filter(run, items)
+        await _filter(run, items, at)
+    else:
+        run.pending[at:at] = items
     return bool(run.pending)
 
 
-async def _filter(run: Run, items: list[Queued]) -> None:
+async def _filter(run: Run, items: list[Queued], at: int) -> None:
+    # Nothing is lost while the filters think: what they have not let in goes back to the queue when the run ends.
+    run.judged = items
     kept = await apply_filters(run.config.input_filters, [item.message for item in items])
-    del run.pending[-len(items) :]
+    run.judged = []
     if kept.rejected is not None:
         for item in items:
             item.receipt.status = "returned"
         run.emit(InputRejected, reason=kept.rejected, source=items[0].kind)
         return
-    run.pending.extend(replace(item, message=message) for item, message in zip(items, kept.messages, strict=False))
-    run.pending.extend(kept.messages[len(items) :])
+    let_in = [replace(item, message=message) for item, message in zip(items, kept.messages, strict=False)]
+    run.pending[at:at] = [*let_in, *kept.messages[len(items) :]]

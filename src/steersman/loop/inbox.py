@@ -14,6 +14,7 @@ QueueKind: TypeAlias = Literal["steering", "follow_up"]
 ReceiptStatus: TypeAlias = Literal["accepted", "next_run", "delivered", "returned"]
 
 
+_URGENCY: tuple[SteeringPolicy, ...] = ("cancel", "skip", "wait")
 _NO_SOURCES: dict[QueueKind, GetMessagesFn | None] = {"steering": None, "follow_up": None}
 
 
@@ -108,10 +109,11 @@ class Inbox:
             for value in await resolve(source()) or ():
                 self.add(kind, to_message(value))
 
-    def peek(self) -> Queued | None:
-        """The first steering message, left where it is."""
-        steering = self._queues["steering"]
-        return steering[0] if steering else None
+    def urgency(self, default: SteeringPolicy) -> SteeringPolicy | None:
+        """How the most urgent steering message wants to be heard, without taking it; `None` when there is none."""
+        with self._lock:
+            modes = {item.mode or default for item in self._queues["steering"]}
+        return next((mode for mode in _URGENCY if mode in modes), None)
 
     def take(self, kind: QueueKind) -> list[Queued]:
         """The next message, or all of them, by the queue's mode."""

@@ -32,6 +32,8 @@ async def listen(run: Run, turn: Turn) -> None:
             run.pending.extend(decision.inject)
         if run.pending or await receive(run, "follow_up"):
             return
+        if run.cancelled():
+            return
         # The last look and the end are one step; what came while we asked around is heard in another round.
         if run.inbox.close(only_if_empty=True):
             return run.finish("done", _remark(turn))

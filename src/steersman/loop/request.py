@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,7 +53,7 @@ def _transformed(transform: Callable[..., Any], messages: list[AgentMessage], *,
     return transform(messages, overflow) if takes(transform, 2) else transform(messages)
 
 
-def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
+def options_for(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
     """How the model is asked."""
     config = run.config
     return StreamOptions(
@@ -60,7 +61,7 @@ def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
         max_tokens=config.max_tokens,
         temperature=config.temperature,
         tool_choice=tool_choice,
-        output_schema=config.output_schema,
+        output_schema=output_schema,
         session_id=run.context.session_id,
     )
 
@@ -93,6 +94,8 @@ def _keyed(stream_fn: StreamFn, config: AgentLoopConfig) -> StreamFn:
 
     async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
         key = await resolve(get_api_key(model.provider) if takes(get_api_key, 1) else get_api_key())
+        # Whoever was asked for the key may have aborted the run: that is seen here, before the model is asked.
+        await asyncio.sleep(0)
         return await resolve(stream_fn(model, request, replace(options, api_key=key)))
 
     return keyed

@@ -67,6 +67,7 @@ class Run:
         "external_cancel",
         "inbox",
         "interrupted",
+        "judged",
         "limit_noted",
         "loop_id",
         "new_messages",
@@ -77,6 +78,7 @@ class Run:
         "repairer",
         "repeats",
         "seq",
+        "signal",
         "stream_fn",
         "task",
         "token",
@@ -102,6 +104,8 @@ class Run:
     ) -> None:
         self.context = context
         self.config = config
+        if config.context_config is not None:
+            context.log.estimator = config.context_config.estimator
         self.stream_fn = stream_fn
         self.tools = tools
         self.inbox = inbox
@@ -119,9 +123,11 @@ class Run:
         self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.loop_id = context.loop_id or ""
         self.seq = 0
+        self.signal: asyncio.Event | None = None
         self.turn_index = 0
         self.usage = Usage()
         self.pending: list[Queued | AgentMessage] = []
+        self.judged: list[Queued] = []
         self.new_messages: list[AgentMessage] = []
         self.end_reason: EndReason | None = None
         self.detail = ""
@@ -187,19 +193,32 @@ class Run:
             # Nobody asked through the token: the task itself was cancelled, and its canceller expects it to end so.
             self.external_cancel = True
             self.token.cancel()
-        elif task is not None and not self.external_cancel and task.cancelling():
-            task.uncancel()
+        elif task is not None and not self.external_cancel:
+            while task.cancelling():
+                task.uncancel()
         if self.token.reason == DEADLINE:
             self.finish("limit", self.tracker.overdue())
         else:
             self.finish("aborted", "operation aborted")
 
+    def prefer_abort(self) -> None:
+        """An abort that came while the run was ending for another reason is what the caller hears."""
+        if self.token.reason not in (None, DEADLINE) and self.end_reason not in ("vetoed", "rejected", "aborted"):
+            self.end_reason = "aborted"
+            self.detail = f"operation aborted ({self.detail})" if self.detail else "operation aborted"
+
     def cancelled(self) -> bool:
         """Whether the run was cancelled; if so, its end is noted."""
+        if self.signal is not None and self.signal.is_set():
+            self.token.cancel()
         if self.token.reason is None:
             return False
         self.interrupt()
         return True
+
+    def patience(self) -> asyncio.Timeout:
+        """How long hooks may take at the end of a run: once it is cancelled, nobody could interrupt them any more."""
+        return asyncio.timeout(self.config.gate_timeout if self.token.cancelled else None)
 
     def wake(self) -> None:
         """Let the dispatcher look again."""

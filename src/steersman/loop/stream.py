@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from steersman.loop.compact import make_room
+from steersman.loop.execute import not_an_object
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.events import DELTAS, events_of
@@ -97,7 +98,9 @@ async def _answered(
 
 async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice) -> AssistantMessage:
     state.asked = True
-    events = events_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
+    events = events_of(
+        run.stream_fn, run.config.model, request, options_for(run, tool_choice, output_schema=run.config.output_schema)
+    )
     try:
         return await _consumed(run, state, events)
     finally:
@@ -169,12 +172,8 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
     """With its origin, price and time filled in, ids nobody else has, and a stop reason that fits its content."""
     calls = message.tool_calls
     reason = message.stop_reason
-    if calls and reason == "stop":
-        reason = "tool_use"
-    elif reason == "tool_use" and not calls:
-        reason = "stop"
-    elif calls and reason == "tool_use" and any(call.raw_arguments is not None for call in calls):
-        reason = "length"
+    if reason in ("stop", "tool_use"):
+        reason = "stop" if not calls else "length" if any(map(_cut, calls)) else "tool_use"
     return msgspec.structs.replace(
         message,
         content=_unique(run, message, calls) if calls else message.content,
@@ -184,6 +183,11 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
         model=message.model or state.model,
         provider=message.provider or state.provider,
     )
+
+
+def _cut(call: ToolCall) -> bool:
+    """Whether the arguments break off: servers do not always say so."""
+    return call.raw_arguments is not None and not_an_object(call.raw_arguments) is None
 
 
 def _unique(run: Run, message: AssistantMessage, calls: list[ToolCall]) -> Any:

@@ -19,7 +19,7 @@ from steersman.types.tools import Effect
 async def take_turn(run: Run) -> Turn:
     """Take the next turn; however it goes, it is closed, and a run that has to end knows why."""
     turn = Turn(run.turn_index)
-    run.emit(TurnStart, turn_index=turn.index, triggered_by=_trigger(run))
+    run.emit(TurnStart, turn_index=turn.index, triggered_by=trigger(run))
     try:
         hear(run)
         if await _may_go_on(run, turn):
@@ -33,11 +33,12 @@ async def take_turn(run: Run) -> Turn:
     except Exception as error:  # noqa: BLE001  # whatever broke, the turn is closed and the run says so
         await _failed(run, turn, error)
     finally:
-        _close(run, turn)
+        close(run, turn)
     return turn
 
 
-def _trigger(run: Run) -> TurnTrigger:
+def trigger(run: Run) -> TurnTrigger:
+    """What made this turn happen."""
     kind = run.context.continuation_kind
     if run.turn_index > 0:
         return "continuation"
@@ -72,8 +73,7 @@ async def _stop_at_limit(run: Run, turn: Turn, reason: str) -> None:
     if limits is not None and limits.wrap_up:
         message = await answer(run, turn, tool_choice="none")
         if message is not None and not message.failed:
-            outcome = await execute_tool_calls(run, turn, message.tool_calls, refusal=f"Not run: {reason}.")
-            turn.results = outcome.results
+            await execute_tool_calls(run, turn, message.tool_calls, refusal=f"Not run: {reason}.")
 
 
 def _note_limit(run: Run) -> None:
@@ -95,7 +95,6 @@ async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
     calls = message.tool_calls
     if calls:
         outcome = await execute_tool_calls(run, turn, calls)
-        turn.results = outcome.results
         _apply(run, turn, outcome.effects)
         if outcome.terminate:
             run.finish("terminated", "A tool asked to end the run.")
@@ -121,9 +120,15 @@ async def _conclude(run: Run, turn: Turn) -> None:
     """Count the turn, then ask who wants a word after it."""
     run.tracker.record_turn()
     seams = run.config.seams
+    if not seams.after_turn and not seams.post_turn_policies:
+        return
     usage = run.usage if turn.message is None else turn.message.usage
-    after = await decide(seams.after_turn, (run.context.log.messages, usage), seam="after_turn")
-    post = await decide(seams.post_turn_policies, (run.view(turn),), seam="post_turn_policies")
+    try:
+        async with run.patience():
+            after = await decide(seams.after_turn, (run.context.log.messages, usage), seam="after_turn")
+            post = await decide(seams.post_turn_policies, (run.view(turn),), seam="post_turn_policies")
+    except TimeoutError:
+        return run.report("A hook after the turn gave no answer after the run was cancelled.")
     for decision in (after, post):
         if decision.stop is not None:
             run.finish("stopped", decision.stop.reason)
@@ -135,13 +140,27 @@ async def _failed(run: Run, turn: Turn, error: Exception) -> None:
     run.fail(error)
     if turn.message is None:
         error_answer(run, turn, run.detail)
+    await _tell(run)
+
+
+async def fail(run: Run, error: Exception) -> None:
+    """Something between turns broke: the run ends, and those who listen for errors hear of it."""
+    run.fail(error)
+    await _tell(run)
+
+
+async def _tell(run: Run) -> None:
     try:
-        await observe(run.config.seams.on_error, (run.detail,), seam="on_error")
-    except (HookError, asyncio.CancelledError) as second:
-        run.report(f"{second}")
+        async with run.patience():
+            await observe(run.config.seams.on_error, (run.detail,), seam="on_error")
+    except (HookError, TimeoutError) as second:
+        run.report(str(second) or "on_error gave no answer after the run was cancelled.")
+    except asyncio.CancelledError:
+        run.interrupt()
 
 
-def _close(run: Run, turn: Turn) -> None:
+def close(run: Run, turn: Turn) -> None:
+    """The one place a turn ends, with the notice of a limit where that is why."""
     if run.end_reason == "limit":
         _note_limit(run)
     reason = turn.reason or (turn.message.stop_reason if turn.message is not None else run.end_reason or "")

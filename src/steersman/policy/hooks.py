@@ -205,8 +205,10 @@ async def admit(
     for seam, gate in gates:
         argument = view(tool_call) if seam == "pre_dispatch_policies" else tool_call
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as limit:
                 said = await call(gate, (argument,), seam=seam)
+            if limit.expired():
+                raise TimeoutError  # it took no notice of being cut, and its answer comes too late
             answer = Skip(f"Denied: {_name(gate)} did not allow it.") if said is False else _verdict(said, gate, seam)
         except TimeoutError:
             return Admission(tool_call, f"Denied: {seam} gate {_name(gate)} gave no answer within {timeout}s.")

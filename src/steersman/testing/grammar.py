@@ -8,7 +8,7 @@
     work       := (answer tools?)?
     wrap_up    := answer tools?                                       # only after a limit notice
     compaction := compaction_started compaction_ended
-    answer     := message_start (message_update | retry_scheduled | model_fallback)* message_end(assistant)
+    answer     := message_start (message_update | retry_scheduled | model_fallback | compaction)* message_end(assistant)
     tools      := shuffle(span_1 .. span_n) result_1 .. result_n (loop_detected | prun_applied)*
     span       := tool_execution_start tool_execution_update* tool_execution_end
 

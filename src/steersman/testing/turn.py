@@ -153,8 +153,9 @@ class TurnGrammar:
         self.book.end(event)
 
     def compaction_started(self, event: CompactionStarted) -> None:
-        """Compaction begins, before the answer."""
-        self.quiet(event.type)
+        """Compaction begins: before the answer, or inside one that overflowed after it had begun."""
+        if not self.answering:
+            self.quiet(event.type)
         if len(self.answers) >= self.allowed:
             raise Unfit("the context is compacted before the answer, not after it")
         self.compacting = True

@@ -257,11 +257,9 @@ class Forms:
         for name, definition in own.items():
             self.definitions[names[name]] = renamed(definition, names)
         adopted = renamed(schema, names)
-        if set(adopted) == {"$ref"} and (target := adopted["$ref"].rpartition("/")[2]) in names.values():
-            definition = self.definitions[target]
-            if not mentions(self.definitions, adopted["$ref"]):
-                return self.definitions.pop(target)
-            return definition if "$ref" in definition else adopted
+        target = adopted["$ref"].rpartition("/")[2] if set(adopted) == {"$ref"} else ""
+        if target in names.values() and not mentions(self.definitions, adopted["$ref"]):
+            return self.definitions.pop(target)
         return adopted
 
     def _free_name(self, name: str) -> str:

@@ -77,10 +77,11 @@ class _Worker:
         self.thread = threading.Thread(target=work, args=(self,), name=_BUSY, daemon=True)
 
 
-class _Pool:
-    """Threads that wait for work for a while and then go."""
+class Threads:
+    """Threads that wait for work for a while and then go; `max_threads` counts the abandoned ones too."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+        self.max_threads = max_threads
         # Reentrant, because a collected coroutine may abandon its call while this very thread holds the lock.
         self.lock = threading.RLock()
         self.idle: list[_Worker] = []
@@ -88,7 +89,22 @@ class _Pool:
         self.running = 0
         self.abandoned = 0
 
+    async def run(self, call: Callable[[], T], *, on_late: OnLate | None = None) -> T:
+        """Await a blocking call that runs in a thread, with this task's context variables.
+
+        A cancelled wait leaves the thread to itself at once; `on_late(value, error)` is then told, in the event loop,
+        how it ended. A call that had not begun never begins.
+        """
+        job = _Job(call, on_late)
+        self.submit(job)
+        try:
+            return await job.future
+        except (asyncio.CancelledError, GeneratorExit):
+            self.abandon(job)
+            raise
+
     def submit(self, job: _Job) -> None:
+        """Give a call to an idle thread, or to a new one."""
         with self.lock:
             worker = self.idle.pop() if self.idle else self.hire()
             worker.thread.name = _BUSY
@@ -96,7 +112,8 @@ class _Pool:
         worker.inbox.put(job)
 
     def hire(self) -> _Worker:
-        if self.threads >= MAX_THREADS:
+        """Start a thread, if there is room for one."""
+        if self.threads >= self.max_threads:
             raise RuntimeError(
                 f"{self.threads} tool threads are running, {self.abandoned} of them abandoned. "
                 "Give long 'def' tools a way to stop (look at ctx.cancelled), or make them 'async def'."
@@ -113,6 +130,7 @@ class _Pool:
         return worker
 
     def work(self, worker: _Worker) -> None:
+        """What a thread does until it has been idle for long."""
         while (job := self.next_job(worker)) is not None:
             begun = not job.abandoned
             value, error = job.run() if begun else (None, None)
@@ -129,6 +147,7 @@ class _Pool:
             del job, value, error
 
     def next_job(self, worker: _Worker) -> _Job | None:
+        """The next call for a thread, or `None` when it may go."""
         while True:
             try:
                 return worker.inbox.get(timeout=_IDLE_SECONDS)
@@ -141,38 +160,28 @@ class _Pool:
                         return None
 
     def abandon(self, job: _Job) -> None:
+        """Count a call nobody waits for any more, unless it is over."""
         with self.lock:
             if not job.finished and not job.abandoned:
                 job.abandoned = True
                 self.abandoned += 1
 
 
-_pool = _Pool()
+_pool = Threads()
 
 
 def _forget() -> None:
     """A forked child has none of its parent's threads, and its locks may be held by one of them."""
     global _pool
-    _pool = _Pool()
+    _pool = Threads()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
 async def run_in_thread(call: Callable[[], T], *, on_late: OnLate | None = None) -> T:
-    """Await a blocking call that runs in a thread, with this task's context variables.
-
-    A cancelled wait leaves the thread to itself at once; `on_late(value, error)` is then told, in the event loop, how
-    it ended. A call that had not begun never begins.
-    """
-    pool = _pool
-    job = _Job(call, on_late)
-    pool.submit(job)
-    try:
-        return await job.future
-    except (asyncio.CancelledError, GeneratorExit):
-        pool.abandon(job)
-        raise
+    """Await a blocking call that runs in a thread, with this task's context variables; see `Threads.run`."""
+    return await _pool.run(call, on_late=on_late)
 
 
 async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

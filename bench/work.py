@@ -1,0 +1,94 @@
+"""One job done by both sides: the same turns, the same tool, the same watcher, the CPU time and what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from time import process_time
+from typing import Any, Literal, TypeAlias
+
+from bench.floor import FloorAgent
+from bench.script import MODEL, PROVIDER, Script, Turns, add
+
+from steersman import Agent, ExecutionLimits, Model, tool
+
+Watch: TypeAlias = Literal["subscriber", "reader", "nobody"]
+NO_TURN_LIMIT = 1_000_000
+LIMITS = ExecutionLimits(max_turns=NO_TURN_LIMIT, max_total_tokens=None)
+TOOL = tool(add)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Prompts one after another, follow-ups to the first, the turns that answer them, and who watches."""
+
+    turns: Turns
+    watch: Watch = "subscriber"
+    prompts: int = 1
+    follow_ups: int = 0
+    paced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """CPU seconds, the last answer, the types of the events in order, and the CPU clock at each request."""
+
+    seconds: float
+    answer: str
+    events: list[str]
+    requests: list[float]
+
+
+Play: TypeAlias = Callable[[Job], Coroutine[Any, Any, Done]]
+
+
+async def steersman(job: Job) -> Done:
+    """The job done by Steersman."""
+    requests: list[float] = []
+    script = Script(job.turns.typed, paced=job.paced, on_request=lambda: requests.append(process_time()))
+    agent = Agent(Model(PROVIDER, MODEL), tools=[TOOL], stream_fn=script, limits=LIMITS)
+    for _ in range(job.follow_ups):
+        agent.follow_up("Go on.")
+    events: list[str] = []
+    if job.watch == "subscriber":
+        agent.subscribe(lambda event: events.append(event.type))
+    answer = ""
+    began = process_time()
+    for _ in range(job.prompts):
+        if job.watch == "reader":
+            stream = agent.prompt("Begin.")
+            async for event in stream:
+                events.append(event.type)
+            answer = (await stream).text
+        else:
+            answer = (await agent.run("Begin.")).text
+    return Done(process_time() - began, answer, events, requests)
+
+
+async def floor(job: Job) -> Done:
+    """The job done by the hand-written loop."""
+    requests: list[float] = []
+    script = Script(job.turns.plain, paced=job.paced, on_request=lambda: requests.append(process_time()))
+    agent = FloorAgent(script, {"add": add}, max_turns=NO_TURN_LIMIT)
+    agent.follow_ups.extend(["Go on."] * job.follow_ups)
+    events: list[str] = []
+    if job.watch == "subscriber":
+        agent.subscribers.append(lambda event: events.append(event["type"]))
+    answer = ""
+    began = process_time()
+    for _ in range(job.prompts):
+        if job.watch == "reader":
+            async for event in agent.events("Begin."):
+                events.append(event["type"])
+            answer = agent.messages[-1]["content"][0]["text"]
+        else:
+            answer = await agent.run("Begin.")
+    return Done(process_time() - began, answer, events, requests)
+
+
+def done(play: Play, job: Job) -> Done:
+    """The job from a clean start: what an earlier one left to collect is not counted, what this one leaves is."""
+    gc.collect()
+    return asyncio.run(play(job))

@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.loop.toolbox import agent_of, echo, fail, texts, told
+
+from steersman import (
+    Agent,
+    AgentMessage,
+    Hooks,
+    Inject,
+    Rewrite,
+    Skip,
+    Stop,
+    ToolCall,
+    ToolOutput,
+    Usage,
+)
+from steersman.policy.hooks import POLICY_SEAMS, SEAMS, PolicyView
+from steersman.testing import ScriptedModel, answer, call, error
+from steersman.types.events import TurnEnd
+
+
+class Diary:
+    """Writes down at every seam what it is called with."""
+
+    def __init__(self) -> None:
+        self.pages: list[tuple[Any, ...]] = []
+
+    def before_loop(self, messages: Sequence[AgentMessage], turn_index: int) -> None:
+        self.pages.append(("before_loop", len(messages), turn_index))
+
+    async def before_turn(self, messages: Sequence[AgentMessage], turn_index: int) -> bool:
+        await asyncio.sleep(0)
+        self.pages.append(("before_turn", len(messages), turn_index))
+        return True
+
+    def before_tool_execution(self, call: ToolCall) -> None:
+        self.pages.append(("before_tool_execution", call.name, dict(call.arguments)))
+
+    async def after_tool_execution(self, call: ToolCall, output: ToolOutput) -> None:
+        self.pages.append(("after_tool_execution", call.name, output.content))
+
+    def after_turn(self, messages: Sequence[AgentMessage], usage: Usage) -> None:
+        self.pages.append(("after_turn", len(messages), usage.total))
+
+    def before_follow_up(self, messages: Sequence[AgentMessage]) -> None:
+        self.pages.append(("before_follow_up", len(messages)))
+
+    def on_error(self, text: str) -> None:
+        self.pages.append(("on_error", text))
+
+    async def after_loop(self, messages: Sequence[AgentMessage], usage: Usage) -> None:
+        self.pages.append(("after_loop", len(messages), usage.total))
+
+
+async def test_every_seam_is_asked_in_its_place_with_its_arguments() -> None:
+    """loop.md R2, R7, T4, T10, D3"""
+    script = ScriptedModel(answer(call("echo", text="hi"), usage=Usage(5, 5)), answer("ok", usage=Usage(20, 1)))
+    diary = Diary()
+    agent, _ = agent_of(script, [echo], hooks=[diary])
+    await agent.run("go")
+    assert diary.pages == [
+        ("before_loop", 0, 0),
+        ("before_turn", 1, 0),
+        ("before_tool_execution", "echo", {"text": "hi"}),
+        ("after_tool_execution", "echo", "hi"),
+        ("after_turn", 3, 10),
+        ("before_turn", 3, 1),
+        ("after_turn", 4, 21),
+        ("before_follow_up", 4),
+        ("after_loop", 4, 31),
+    ]
+
+
+async def test_an_error_is_told_before_the_turn_is_concluded() -> None:
+    """loop.md T9"""
+    diary = Diary()
+    agent, _ = agent_of(ScriptedModel(error("authentication")), hooks=[diary])
+    result = await agent.run("go")
+    assert diary.pages == [
+        ("before_loop", 0, 0),
+        ("before_turn", 1, 0),
+        ("on_error", "scripted error: authentication"),
+        ("after_turn", 2, None),
+        ("after_loop", 2, None),
+    ]
+    assert (result.end_reason, result.detail) == ("error", "scripted error: authentication")
+
+
+async def test_hook_objects_single_hooks_and_policies_are_one_mechanism_asked_in_order() -> None:
+    """loop.md T4, T6"""
+    asked: list[str] = []
+
+    class First:
+        def before_turn(self, messages: Sequence[AgentMessage], turn_index: int) -> None:
+            asked.append(f"first {len(messages)} {turn_index}")
+
+    class Second:
+        async def before_turn(self, messages: Sequence[AgentMessage], turn_index: int) -> None:
+            asked.append(f"second {len(messages)} {turn_index}")
+
+    class Evaluated:
+        def evaluate(self, view: PolicyView) -> None:
+            asked.append(f"evaluated {len(view.messages)} {view.turn_index}")
+
+    class Seamed:
+        def before_turn(self, view: PolicyView) -> None:
+            asked.append(f"seamed {view.agent_id == agent.context.agent_id}")
+
+    agent, _ = agent_of(
+        ScriptedModel("ok"),
+        hooks=[First(), Second()],
+        before_turn=lambda messages, index: asked.append(f"single {len(messages)} {index}"),
+        pre_turn_policies=[lambda view: asked.append(f"policy {view.usage}"), Evaluated(), Seamed()],
+    )
+    await agent.run("go")
+    assert asked == ["first 1 0", "second 1 0", "single 1 0", f"policy {Usage()}", "evaluated 1 0", "seamed True"]
+
+
+async def test_what_one_hook_decides_at_a_turn_seam_the_next_is_not_asked_again() -> None:
+    """loop.md T4"""
+    asked: list[str] = []
+
+    def stop(view: PolicyView) -> Stop:
+        asked.append("stop")
+        return Stop("that is enough")
+
+    def never(view: PolicyView) -> None:
+        asked.append("never")
+
+    script = ScriptedModel("never said")
+    agent, heard = agent_of(script, pre_turn_policies=[stop, never])
+    result = await agent.run("go")
+    assert (result.end_reason, result.detail, script.asked, asked) == ("stopped", "that is enough", 0, ["stop"])
+    assert [event.reason for event in heard.of(TurnEnd)] == ["stopped"]
+
+
+async def test_injections_of_several_policies_add_up_in_order() -> None:
+    """loop.md T6"""
+    script = ScriptedModel("ok")
+    agent, _ = agent_of(
+        script,
+        pre_turn_policies=[
+            lambda _: Inject("first"),
+            lambda _: Inject(["second", {"role": "user", "content": "third"}]),
+        ],
+    )
+    await agent.run("go")
+    sent = script.requests[0][0].messages
+    assert texts(sent) == [("user", "go"), ("user", "first"), ("user", "second"), ("user", "third")]
+
+
+async def test_an_injection_after_the_last_turn_makes_another_turn_and_is_heard_once() -> None:
+    """loop.md T11"""
+    done: list[int] = []
+
+    def once(view: PolicyView) -> Inject | None:
+        done.append(view.turn_index)
+        return Inject("check it again") if len(done) == 1 else None
+
+    script = ScriptedModel("first", "second")
+    agent, _ = agent_of(script, post_loop_policies=[once])
+    result = await agent.run("go")
+    assert texts(result.messages) == [
+        ("user", "go"),
+        ("assistant", "first"),
+        ("user", "check it again"),
+        ("assistant", "second"),
+    ]
+    assert len(done) == 2
+
+
+async def test_an_injection_after_a_turn_is_heard_by_the_next() -> None:
+    """loop.md T10"""
+
+    def once(view: PolicyView) -> Inject | None:
+        assert view.message is not None
+        return Inject(f"after {view.message.text!r}") if view.turn_index == 0 else None
+
+    agent, _ = agent_of(ScriptedModel("first", "second"), post_turn_policies=[once])
+    result = await agent.run("go")
+    assert [text for _, text in texts(result.messages)] == ["go", "first", "after 'first'", "second"]
+
+
+async def test_a_policy_after_the_turn_sees_the_answer_and_its_results_and_may_stop_the_run() -> None:
+    """loop.md T10"""
+    seen: list[Any] = []
+
+    def policy(view: PolicyView) -> Stop:
+        seen.append((view.message is not None and view.message.stop_reason, told(view.tool_results)))
+        return Stop("seen enough")
+
+    script = ScriptedModel(answer(call("echo", text="hi")), "never said")
+    agent, _ = agent_of(script, [echo], post_turn_policies=[policy])
+    result = await agent.run("go")
+    assert seen == [("tool_use", [("echo", "hi", False, "completed")])]
+    assert (result.end_reason, result.detail, script.asked) == ("stopped", "seen enough", 1)
+
+
+@pytest.mark.parametrize("seam", ["before_loop", "before_turn", "after_turn", "before_follow_up"])
+async def test_a_hook_that_raises_at_a_loop_or_turn_seam_ends_the_run_as_an_error(seam: str) -> None:
+    """loop.md R8"""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken hook")
+
+    agent, _ = agent_of(ScriptedModel("said", "never said"), **{seam: broken})
+    result = await agent.run("go")
+    assert result.end_reason == "error"
+    assert result.detail.startswith(f"{seam} hook ")
+    assert result.detail.endswith("broken raised RuntimeError: broken hook")
+    assert result.messages[-1].role == "assistant"
+
+
+@pytest.mark.parametrize("name", POLICY_SEAMS)
+async def test_a_policy_that_raises_never_counts_as_one_that_agreed(name: str) -> None:
+    """loop.md R8, D3"""
+    script = ScriptedModel(answer(call("echo", text="hi")), "ok")
+
+    def broken(_: PolicyView) -> None:
+        raise RuntimeError("broken policy")
+
+    agent, _ = agent_of(script, [echo], **{name: [broken]})
+    result = await agent.run("go")
+    if name == "pre_dispatch_policies":
+        ((tool, text, is_error, status),) = told(result.messages)
+        assert (tool, is_error, status, result.end_reason) == ("echo", True, "denied", "done")
+        assert "broken policy" in text
+    else:
+        assert (result.end_reason, "broken policy" in result.detail) == ("error", True)
+
+
+@pytest.mark.parametrize("seam", ["before_turn", "after_turn", "before_follow_up"])
+@pytest.mark.parametrize("verdict", [Skip("x"), Rewrite({}), "yes", 0, []], ids=repr)
+async def test_an_answer_that_means_nothing_at_a_turn_seam_ends_the_run_as_an_error(seam: str, verdict: Any) -> None:
+    """loop.md R8"""
+    agent, _ = agent_of(ScriptedModel("said", "never said"), **{seam: lambda *_: verdict})
+    result = await agent.run("go")
+    assert (result.end_reason, result.detail.startswith(f"{seam} hook ")) == ("error", True)
+
+
+@pytest.mark.parametrize("seam", ["after_loop"])
+async def test_a_hook_that_raises_after_the_end_is_reported_and_changes_nothing(seam: str, caplog: Any) -> None:
+    """loop.md R7"""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken hook")
+
+    agent, _ = agent_of(ScriptedModel("ok"), **{seam: broken})
+    result = await agent.run("go")
+    assert (result.end_reason, result.text, agent.is_running) == ("done", "ok", False)
+    assert "broken raised RuntimeError: broken hook" in caplog.text
+
+
+@pytest.mark.parametrize("seam", SEAMS)
+def test_a_hook_that_does_not_take_the_arguments_is_refused_where_it_is_given(seam: str) -> None:
+    """loop.md R8: a programmer's mistake raises at the call that made it."""
+
+    def odd(a: int, b: int, c: int, d: int, e: int, f: int) -> None: ...
+
+    with pytest.raises(TypeError, match=f"{seam} is called as {seam}"):
+        Agent(ScriptedModel("x").model, **{seam: odd})
+
+
+@pytest.mark.parametrize("hooks", [[object()], [print], ["before_turn"]])
+def test_an_object_without_any_seam_is_no_hook(hooks: Any) -> None:
+    with pytest.raises(TypeError, match="A hook has a method named after a seam"):
+        Agent(ScriptedModel("x").model, hooks=hooks)
+
+
+@pytest.mark.parametrize("name", POLICY_SEAMS)
+def test_a_policy_is_a_function_or_has_the_method_of_its_seam(name: str) -> None:
+    options: dict[str, Any] = {name: [object()]}
+    with pytest.raises(TypeError, match=f"{name} takes functions of one view"):
+        Agent(ScriptedModel("x").model, **options)
+
+
+def test_any_object_with_a_seam_is_hooks() -> None:
+    assert isinstance(Diary(), Hooks)
+
+
+async def test_after_tool_execution_may_replace_the_output() -> None:
+    """loop.md D4"""
+
+    def shout(call: ToolCall, output: ToolOutput) -> str:
+        return f"{call.arguments['text']}!"
+
+    agent, _ = agent_of(ScriptedModel(answer(call("echo", text="hi")), "ok"), [echo], after_tool_execution=shout)
+    result = await agent.run("go")
+    assert told(result.messages) == [("echo", "hi!", False, "completed")]
+
+
+async def test_after_tool_execution_may_turn_an_output_into_an_error_or_the_end() -> None:
+    """loop.md D4"""
+
+    async def judge(call: ToolCall, output: ToolOutput) -> ToolOutput:
+        return ToolOutput("secret found", details={"by": "judge"}, is_error=True, terminate=True)
+
+    agent, _ = agent_of(ScriptedModel(answer(call("echo", text="hi")), "ok"), [echo], after_tool_execution=judge)
+    result = await agent.run("go")
+    assert told(result.messages) == [("echo", "secret found", True, "completed")]
+    assert result.end_reason == "terminated"
+
+
+async def test_after_tool_execution_sees_the_arguments_the_tool_got() -> None:
+    """loop.md D2, D4"""
+    seen: list[Any] = []
+
+    def note(call: ToolCall, output: ToolOutput) -> None:
+        seen.append((dict(call.arguments), output.content))
+
+    agent, _ = agent_of(
+        ScriptedModel(answer(call("echo", text="hi")), "ok"),
+        [echo],
+        before_tool_execution=lambda call: Rewrite({"text": "ho"}),
+        after_tool_execution=note,
+    )
+    await agent.run("go")
+    assert seen == [({"text": "ho"}, "ho")]
+
+
+async def test_several_hooks_after_a_tool_fold() -> None:
+    """loop.md D4"""
+
+    class Bang:
+        def after_tool_execution(self, call: ToolCall, output: ToolOutput) -> str:
+            return f"{output.content}!"
+
+    agent, _ = agent_of(ScriptedModel(answer(call("echo", text="hi")), "ok"), [echo], hooks=[Bang(), Bang()])
+    result = await agent.run("go")
+    assert told(result.messages) == [("echo", "hi!!", False, "completed")]
+
+
+async def test_a_hook_after_a_tool_that_raises_withholds_the_output() -> None:
+    """loop.md D3, D4"""
+
+    def broken(call: ToolCall, output: ToolOutput) -> None:
+        raise RuntimeError("scanner down")
+
+    agent, _ = agent_of(
+        ScriptedModel(answer(call("echo", text="secret"), call("echo", text="other")), "ok"),
+        [echo],
+        after_tool_execution=broken,
+    )
+    result = await agent.run("go")
+    assert result.end_reason == "done"
+    for name, text, is_error, status in told(result.messages):
+        assert (name, is_error, status) == ("echo", True, "denied")
+        assert text.endswith("broken raised RuntimeError: scanner down. The output is withheld.")
+
+
+async def test_the_hooks_after_a_tool_see_its_failure_too() -> None:
+    """loop.md D4"""
+
+    def redact(call: ToolCall, output: ToolOutput) -> str:
+        assert output.is_error
+        return str(output.content).replace("hunter2", "[redacted]")
+
+    agent, _ = agent_of(
+        ScriptedModel(answer(call("fail", text="password hunter2 is wrong")), "ok"), [fail], after_tool_execution=redact
+    )
+    result = await agent.run("go")
+    assert told(result.messages) == [("fail", "ValueError: password [redacted] is wrong", True, "completed")]

@@ -1,0 +1,113 @@
+"""Tools, agents and short accounts of what happened, for the tests of tool calls inside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from steersman import Agent, AgentMessage, Tool, ToolContext, ToolResultMessage, tool
+from steersman.testing import EventCollector, ScriptedModel, Turn
+from steersman.types.events import CustomEvent
+
+Told: TypeAlias = tuple[str, str, bool, str]
+"""A tool result in short: tool name, text, whether it is an error, status."""
+
+
+def agent_of(
+    script: ScriptedModel, tools: Sequence[Tool | Callable[..., Any]] = (), **options: Any
+) -> tuple[Agent, EventCollector]:
+    """An agent that plays the script, and what it tells."""
+    agent = Agent(script.model, tools=tools, **options)
+    heard = EventCollector()
+    agent.subscribe(heard)
+    return agent, heard
+
+
+def told(messages: Iterable[AgentMessage]) -> list[Told]:
+    """The tool results among the messages, in short."""
+    return [
+        (message.tool_name, message.text, message.is_error, message.details["status"])
+        for message in messages
+        if isinstance(message, ToolResultMessage)
+    ]
+
+
+def customs(heard: EventCollector, name: str) -> list[dict[str, Any]]:
+    """The data of the custom events of that name."""
+    return [event.data for event in heard.of(CustomEvent) if event.name == name]
+
+
+class Workshop:
+    """Tools that write down when they begin and end: `log` reads like `+a`, `+b`, `-a`, `-b`.
+
+    `seconds` is how long a job takes, in virtual time.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def job(self, name: str = "job", **options: Any) -> Tool:
+        """A tool that takes `name` and `seconds`."""
+
+        @tool(name=name, **options)
+        async def work(name: str, seconds: float = 1.0) -> str:
+            """Do something that takes a while."""
+            self.log.append(f"+{name}")
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                self.log.append(f"!{name}")
+                raise
+            self.log.append(f"-{name}")
+            return f"{name} done"
+
+        return work
+
+    def stubborn(self, name: str = "stubborn", *, swallows: int = 1, takes: float = 1.0) -> Tool:
+        """A tool that takes no notice of being cancelled, so many times, and works on for as long again."""
+
+        @tool(name=name)
+        async def work() -> str:
+            """Do something that cannot be stopped."""
+            self.log.append(f"+{name}")
+            left = swallows
+            while True:
+                try:
+                    await asyncio.sleep(takes)
+                    break
+                except asyncio.CancelledError:
+                    self.log.append(f"!{name}")
+                    if not left:
+                        raise
+                    left -= 1
+            self.log.append(f"-{name}")
+            return f"{name} done"
+
+        return work
+
+
+@tool
+async def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+@tool
+async def fail(text: str = "no luck") -> str:
+    """Raise."""
+    raise ValueError(text)
+
+
+@tool
+async def key_of(ctx: ToolContext) -> str:
+    """Say which call this is."""
+    return ctx.tool_call_id
+
+
+def texts(messages: Iterable[AgentMessage]) -> list[tuple[str, str]]:
+    """Role and text of each message."""
+    return [(message.role, message.text) for message in messages]
+
+
+__all__ = ["Told", "Turn", "Workshop", "agent_of", "customs", "echo", "fail", "key_of", "texts", "told"]

@@ -1,0 +1,134 @@
+"""Every example runs as a user would run it, in a process of its own, and says what it promises."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+LONGEST = 60
+
+# The lines that matter, as regular expressions for whole lines, in the order in which they must come.
+LINES: dict[str, list[str]] = {
+    "01_hello.py": [
+        r"\(scripted model\)",
+        r" +user: What is 2 \+ 3\?",
+        r"tool_result: 5",
+        r" +assistant: The sum is 5\.",
+        r" +end: done",
+    ],
+    "02_streaming.py": [
+        r"\[turn 0\] I w\|ill \|cou\|nt\. \|",
+        r"  count_words\('the quick brown fox'\)",
+        r"  \.\.\. 4 pieces found",
+        r"  = 4",
+        r"\[turn 1\] (.+\|){6}",
+        r"\[done\] 4 new messages: \['user', 'assistant', 'tool_result', 'assistant'\]",
+    ],
+    "03_steering.py": [
+        r"--- steered while 'soup' is on the stove: accepted",
+        r"tool_result: soup is ready \[completed\]",
+        r"tool_result: Skipped due to queued user message\. \[not_started\]",
+        r"tool_result: Skipped due to queued user message\. \[not_started\]",
+        r" +user: Just the soup, please\.",
+        r" +assistant: Only the soup, then\. It is ready\.",
+        r"--- delivered; the model was asked 2 times; done",
+    ],
+    "04_follow_ups.py": [
+        r"queued before the run: next_run",
+        r"queued during the run: accepted; waiting: 2",
+        r"turn 0 \(user\)",
+        r"turn 1 \(continuation\)",
+        r"  user: Now as a list\.",
+        r"turn 2 \(continuation\)",
+        r"  user: Now in French\.",
+        r"receipts: delivered, delivered; end: done",
+        r"queued after the run: next_run",
+        r"continued with it: You are welcome\. \(delivered\)",
+    ],
+    "05_hooks_and_policies.py": [
+        r" +user: Be quick: clean up\..*\[Warning: the user is in a hurry\]",
+        r"tool_result: Deleting is not allowed here\.",
+        r"tool_result: 3 lines of b\.txt: token=<hidden>",
+        r" +user: End with a line that starts with 'Summary:'\.",
+        r" +assistant: Summary: b\.txt holds a token\.",
+        r" +end: done",
+    ],
+    "06_limits.py": [
+        r"turns: limit, Max turns reached \(3/3\)",
+        r"  last word: \[Agent stopped: Max turns reached \(3/3\)\]",
+        r"money: limit, Max cost reached \(\$0\.054/\$0\.05\)",
+        r"  spent \$0\.054 on 6000 tokens",
+        r"time: limit, Max duration reached \(0\.\d\ds/0\.05s\)",
+        r"wrap up: limit, Max turns reached \(1/1\)",
+        r"  last word: I found nothing in the time I had\.",
+        r"repetition: stopped, .* \(search\) came 5 times in a row\.",
+    ],
+    "07_sub_agent.py": [
+        r" +assistant: I will ask the librarian\.",
+        r" +\[librarian\] turn_start",
+        r" +\[librarian\] tool_execution_start",
+        r"tool_result: Everest is 8,849 m high\.",
+        r" +assistant: It is 8,849 metres high\.",
+        r"tokens of both agents: 480",
+    ],
+    "08_structured_output.py": [
+        r" +user\* That answer does not fit: it is not JSON .*",
+        r" +user\* That answer does not fit: output\.priority: expected one of 'low', 'high', got 'urgent'.*",
+        r"Ticket\(title='Login fails', priority='high', hours=2\)",
+        r"'Login fails' has 2 hours; asked 3 times; done",
+    ],
+    "09_compaction.py": [
+        r"compacted: \d+ -> \d+ tokens, (\d+) -> (?!\1)\d+ messages shown",
+        r"I have read all of it\.",
+        r"said: 26 messages, shown: (?!26)\d+, about \d+ tokens",
+        r"  the model sees user: Read all twelve pages\.",
+        r"  the model sees user: \[Earlier turn\] Tools used: read\.",
+        r"undone: 26 messages shown, about \d+ tokens",
+    ],
+}
+
+
+def run(name: str, *arguments: str) -> tuple[list[str], str, int]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
+    return done.stdout.splitlines(), done.stderr, done.returncode
+
+
+def missing(wanted: list[str], lines: list[str]) -> list[str]:
+    """The patterns that match no line after the one before."""
+    rest = iter(lines)
+    return [pattern for pattern in wanted if not any(re.fullmatch(pattern, line) for line in rest)]
+
+
+def test_every_example_is_checked_here() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(LINES)
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_an_example_runs_offline_and_says_what_it_promises(name: str) -> None:
+    lines, errors, code = run(name)
+    assert (errors, code) == ("", 0)
+    assert missing(LINES[name], lines) == [], "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_an_example_is_short(name: str) -> None:
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < LONGEST
+
+
+def test_the_first_example_takes_a_prompt() -> None:
+    lines, errors, code = run("01_hello.py", "What is 20 + 22?")
+    assert (errors, code) == ("", 0)
+    assert missing([r" +user: What is 20 \+ 22\?", r"tool_result: 42", r" +assistant: The sum is 42\."], lines) == []
+
+
+def test_the_first_example_says_that_a_script_answers() -> None:
+    lines, errors, code = run("01_hello.py", "Good morning")
+    assert (errors, code) == ("", 0)
+    assert missing([r"\(scripted model\)", r" +assistant: I am a script .* You said: Good morning"], lines) == []
