@@ -22,18 +22,22 @@ TOOL = tool(add)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Prompts one after another, follow-ups to the first, the turns that answer them, and who watches."""
+    """Prompts one after another, follow-ups to the first, the turns that answer them, and who watches.
+
+    Only where it is `marked` is the clock read at each request.
+    """
 
     turns: Turns
     watch: Watch = "subscriber"
     prompts: int = 1
     follow_ups: int = 0
     paced: bool = False
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """CPU seconds, the last answer, the types of the events in order, and the CPU clock at each request."""
+    """CPU seconds, the last answer, the types of the events in order, and the CPU clock at each request if marked."""
 
     seconds: float
     answer: str
@@ -47,7 +51,8 @@ Play: TypeAlias = Callable[[Job], Coroutine[Any, Any, Done]]
 async def steersman(job: Job) -> Done:
     """The job done by Steersman."""
     requests: list[float] = []
-    script = Script(job.turns.typed, paced=job.paced, on_request=lambda: requests.append(process_time()))
+    mark = (lambda: requests.append(process_time())) if job.marked else None
+    script = Script(job.turns.typed, paced=job.paced, on_request=mark)
     agent = Agent(Model(PROVIDER, MODEL), tools=[TOOL], stream_fn=script, limits=LIMITS)
     for _ in range(job.follow_ups):
         agent.follow_up("Go on.")
@@ -70,7 +75,8 @@ async def steersman(job: Job) -> Done:
 async def floor(job: Job) -> Done:
     """The job done by the hand-written loop."""
     requests: list[float] = []
-    script = Script(job.turns.plain, paced=job.paced, on_request=lambda: requests.append(process_time()))
+    mark = (lambda: requests.append(process_time())) if job.marked else None
+    script = Script(job.turns.plain, paced=job.paced, on_request=mark)
     agent = FloorAgent(script, {"add": add}, max_turns=NO_TURN_LIMIT)
     agent.follow_ups.extend(["Go on."] * job.follow_ups)
     events: list[str] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bench.child import crowd, idle
 from bench.floor import FloorAgent
@@ -39,7 +41,13 @@ async def test_both_sides_of_a_job_give_the_same_events_and_the_same_answer(name
     ours, theirs = await steersman(job), await floor(job)
     assert (ours.answer, ours.events) == (answer, ["agent_start", *events, "agent_end"])
     assert (theirs.answer, theirs.events) == (ours.answer, ours.events)
-    assert len(theirs.requests) == len(ours.requests) == len(job.turns.plain)
+
+
+async def test_a_marked_job_reads_the_clock_at_each_request() -> None:
+    job = replace(tool_job("nobody")(2), marked=True)
+    ours, theirs = await steersman(job), await floor(job)
+    assert len(ours.requests) == len(theirs.requests) == 3
+    assert ours.requests == sorted(ours.requests)
 
 
 @pytest.mark.parametrize("watch", ["subscriber", "reader"])

@@ -72,13 +72,14 @@ def _undocumented_functions(body: list[ast.stmt]) -> Iterator[str]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             stub = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
-            if ast.get_docstring(node) is None and not (stub and len(node.body) == 1):
+            setter = any(isinstance(mark, ast.Attribute) and mark.attr == "setter" for mark in node.decorator_list)
+            if ast.get_docstring(node) is None and not (stub and len(node.body) == 1) and not setter:
                 yield node.name
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=shown)
 def test_everything_public_has_a_docstring(path: Path) -> None:
-    """A line such as `def name(self) -> str: ...` of a protocol speaks for itself."""
+    """A line such as `def name(self) -> str: ...` of a protocol speaks for itself, and a getter for its setter."""
     assert list(undocumented(tree_of(path))) == []
 
 
@@ -103,7 +104,6 @@ def cited_rules() -> set[str]:
     return cited
 
 
-@pytest.mark.xfail(reason="the tests of the loop are still being written", strict=True)
 def test_every_rule_of_the_loop_is_cited_by_a_test() -> None:
     assert sorted(RULES - cited_rules()) == []
 

@@ -11,10 +11,11 @@ import msgspec
 
 from steersman.context.compaction import ContextConfig
 from steersman.context.context import AgentContext
+from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import Shell, check_continuable, launch
+from steersman.loop.entry import Shell, check_answerable, launch
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
 from steersman.loop.run import Run
@@ -28,7 +29,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
 from steersman.types.events import AgentEvent
-from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
+from steersman.types.messages import AgentMessage, MessageLike, UserMessage, spoken, to_message, to_messages
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
 from steersman.types.tools import ToolOutput
@@ -90,11 +91,11 @@ class Agent:
             temperature=temperature,
             hooks=hooks,
             input_filters=input_filters,
-            execution_limits=limits or _DEFAULT_LIMITS,
+            execution_limits=_DEFAULT_LIMITS if limits is None else limits,
             context_config=context_config,
             tool_execution=tool_execution,
             steering=steering,
-            retry_strategy=retry or _DEFAULT_RETRY,
+            retry_strategy=_DEFAULT_RETRY if retry is None else retry,
             fallbacks=fallbacks,
             **options,
         )
@@ -129,11 +130,11 @@ class Agent:
         """Say something that is heard at the next safe point of the running turn. Safe from other threads."""
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
-        return self._inbox.add("steering", to_message(x), mode=mode, key=key)
+        return self._inbox.add("steering", spoken(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
         """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
-        return self._inbox.add("follow_up", to_message(x), key=key)
+        return self._inbox.add("follow_up", spoken(to_message(x)), key=key)
 
     @property
     def queued(self) -> Queues:
@@ -158,23 +159,18 @@ class Agent:
 
     async def wait_for_idle(self) -> None:
         """Return once no run is going on."""
-        while self._channel is not None:
-            channel = self._channel
+        while self._channel is not None and self._channel.begun:
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
-            channel.awaited += 1
-            channel.make_room()
-            try:
+            with self._channel.awaited():
                 await waiter
-            finally:
-                channel.awaited -= 1
 
     # Going on
 
     def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._refuse_if_busy()
-        check_continuable(self.context, queued=len(self._inbox) > 0)
+        check_answerable(self.context.log.messages, queued=len(self._inbox) > 0)
         return self._launch([], Default() if kind is None or type(kind) is Initial else kind)
 
     def rerun(self, tag: str | None = None) -> EventStream:
@@ -184,8 +180,7 @@ class Agent:
         for index in range(len(messages) - 1, -1, -1):
             message = messages[index]
             if type(message) is UserMessage and not message.synthetic:
-                self.context.log = self.context.log.fork(index)
-                return self._launch([], Rerun(tag))
+                return self._launch([], Rerun(tag), log=self.context.log.fork(index))
         raise ValueError("There is nothing to rerun: no user message in the conversation. Use prompt().")
 
     def branch(
@@ -198,11 +193,9 @@ class Agent:
         self._refuse_if_busy()
         log = self.context.log.fork(at)
         prompts = [] if prompt is None else _prompts(prompt)
-        probe = AgentContext(messages=log.messages, agent_id="any", session_id="any")
         if not prompts:
-            check_continuable(probe, queued=len(self._inbox) > 0)
-        self.context.log = log
-        return self._launch(prompts, Branch(tag))
+            check_answerable(log.messages, queued=len(self._inbox) > 0)
+        return self._launch(prompts, Branch(tag), log=log)
 
     # Watching
 
@@ -270,6 +263,7 @@ class Agent:
         prompts: Sequence[AgentMessage],
         kind: ContinuationKind,
         *,
+        log: Log | None = None,
         silent: bool = False,
         parent: Run | None = None,
         parent_tool_call_id: str | None = None,
@@ -284,7 +278,13 @@ class Agent:
         )
         if self._output is not None:
             self._output.reset()
-        stream = launch(prompts, context, self.config, shell=shell)
+        before = context.log
+        context.log = before if log is None else log
+        try:
+            stream = launch(prompts, context, self.config, shell=shell)
+        except Exception:
+            context.log = before
+            raise
         self._token = token
         self._channel = stream.channel
         return stream
@@ -303,7 +303,7 @@ def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
     messages = to_messages(x)
     if not messages:
         raise ValueError("A prompt needs at least one message, got an empty list.")
-    return messages
+    return [spoken(message) for message in messages]
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -226,7 +226,7 @@ BAD: dict[str, tuple[list[AgentEvent], str]] = {
     "another message ends": (run(START, turn(), said(ASK)[0], said(LIMIT)[1]), "expected the message that started"),
     "a delta outside an answer": (run(*HEAR, update(TextDelta("x"))), "expected message_start of an answer before"),
     "a retry outside an answer": (run(*HEAR, RETRY), "expected message_start of an answer before retry_scheduled"),
-    "compaction inside an answer": (run(*HEAR, answered(SAYS)[0], *COMPACTION), "expected message_end of the open"),
+    "compaction inside a prompt": (run(START, turn(), said(ASK)[0], *COMPACTION), "expected message_end of the open"),
     "compaction that never ends": (run(*HEAR, COMPACTION[0], *answered(SAYS)), "expected compaction_ended before"),
     "compaction after the answer": (run(*HEAR, *answered(SAYS), *COMPACTION), "compacted before the answer"),
     "no reset after a retry": (

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Never, cast, overload
 
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
+from steersman.context.repair import Repairer
 from steersman.types.continuation import ContinuationKind
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
 
@@ -87,6 +88,7 @@ class AgentContext:
         "log",
         "loop_id",
         "parent_loop_id",
+        "repairer",
         "running",
         "session_id",
         "system_prompt",
@@ -107,11 +109,16 @@ class AgentContext:
         parent_loop_id: str | None = None,
         continuation_kind: ContinuationKind | None = None,
     ) -> None:
+        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
+        if isinstance(tools, str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
         self.system_prompt = system_prompt
         self.log = Log(_messages(messages))
         self.tools: list[Any] = list(tools)
         self.undelivered: list[Any] = []
         self.running = False
+        self.repairer: Repairer | None = None
         self.agent_id = agent_id
         self.session_id = session_id
         self.loop_id = loop_id
@@ -129,6 +136,12 @@ class AgentContext:
         # `context.messages += [...]` has already added them and hands the same transcript back.
         if not (isinstance(value, Transcript) and value.log is self.log):
             self.log = Log(_messages(value))
+
+    def repairer_for(self, provider: str, model: str) -> Repairer:
+        """The repairer that remembers what it has already looked at, as long as the model stays the same."""
+        if self.repairer is None or (self.repairer.provider, self.repairer.model) != (provider, model):
+            self.repairer = Repairer(provider, model)
+        return self.repairer
 
     @property
     def user_context(self) -> list[UserMessage]:

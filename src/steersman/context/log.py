@@ -227,6 +227,8 @@ class Log:
 
     def fork(self, at: str | int) -> Log:
         """A new log up to `at`, an entry id or a message index, and the rest of the tool group there."""
+        if isinstance(at, bool) or not isinstance(at, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"Fork at an entry id or a message index, got {at!r}.")
         place = self._place(self.entry_id_of(at) if isinstance(at, int) else at)
         end = group_end(self._entries, place)
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)

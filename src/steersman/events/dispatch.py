@@ -34,7 +34,7 @@ class Dispatcher:
         """Hear every event from now on."""
         if not callable(callback):
             raise TypeError(f"subscribe() takes a function of one event, got {callback!r}.")
-        if inspect.iscoroutinefunction(callback):
+        if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004
             raise TypeError(
                 f"subscribe() takes a plain function, got the async function {callback!r}. "
                 "Iterate over the EventStream to await between events."
@@ -49,14 +49,14 @@ class Dispatcher:
         if self._subscribers.pop(subscription, None) is not None:
             self.callbacks = tuple(self._subscribers.items())
 
-    def dispatch(self, event: AgentEvent) -> list[str]:
-        """Give the event to every subscriber; what comes back says which ones failed."""
-        failures: list[str] = []
+    def dispatch(self, event: AgentEvent) -> list[str] | None:
+        """Give the event to every subscriber; what comes back says which ones failed, if any."""
+        failures: list[str] | None = None
         for number, callback in self.callbacks:
             try:
                 callback(event)
             except BaseException as error:  # noqa: BLE001  # whatever a watcher does, even exiting, the run goes on
                 self.unsubscribe(number)
-                failures.append(f"{callback!r} raised {type(error).__name__}: {error}")
+                failures = [*(failures or ()), f"{callback!r} raised {type(error).__name__}: {error}"]
                 _log.error("A subscriber raised on %s and was removed.", event.type, exc_info=error)
         return failures

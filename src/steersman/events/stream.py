@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,28 +23,33 @@ DEFAULT_LIMIT = 256
 class Channel:
     """The buffer between a run and its reader; the run holds this, the caller holds the `EventStream`."""
 
-    __slots__ = ("_reader", "awaited", "buffer", "detached", "ended", "limit", "readers", "writer")
+    __slots__ = ("_idle", "awaiting", "begun", "buffer", "detached", "ended", "limit", "reading", "writer")
 
     def __init__(self, limit: int) -> None:
         self.buffer: deque[AgentEvent] = deque()
         self.limit = limit
+        self.begun = False
         self.ended = False
         self.detached = False
-        self.readers = 0
-        self.awaited = 0
-        self._reader: asyncio.Future[None] | None = None
+        # The task of each reader, and the tasks that await the outcome.
+        self.reading: dict[int, asyncio.Task[Any] | None] = {}
+        self.awaiting: list[asyncio.Task[Any] | None] = []
+        self._idle: list[asyncio.Future[None]] = []
         self.writer: asyncio.Future[None] | None = None
 
     def push(self, event: AgentEvent) -> None:
         """Keep an event for the reader."""
         self.buffer.append(event)
-        if self._reader is not None:
-            self._wake_reader()
+        if self._idle:
+            self._wake_readers()
 
     @property
     def full(self) -> bool:
         """Whether the run should wait for the reader."""
-        return len(self.buffer) >= self.limit and not self.detached and (self.readers > 0 or self.awaited == 0)
+        if len(self.buffer) < self.limit or self.detached:
+            return False
+        # Whoever awaits the outcome does not read meanwhile, not even in the middle of an iteration.
+        return not self.awaiting or any(task not in self.awaiting for task in self.reading.values())
 
     async def room(self) -> None:
         """Wait until the reader has caught up, or nobody will read any more."""
@@ -59,10 +65,21 @@ class Channel:
         if self.writer is not None and not self.writer.done():
             self.writer.set_result(None)
 
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Lift the bound for a task that awaits the outcome, unless another one reads."""
+        task = asyncio.current_task()
+        self.awaiting.append(task)
+        self.make_room()
+        try:
+            yield
+        finally:
+            self.awaiting.remove(task)
+
     def end(self) -> None:
         """No more events."""
         self.ended = True
-        self._wake_reader()
+        self._wake_readers()
 
     def detach(self) -> None:
         """Nobody will read any more."""
@@ -73,15 +90,17 @@ class Channel:
     async def arrival(self) -> None:
         """Wait until there is an event or the end."""
         while not self.buffer and not self.ended:
-            self._reader = asyncio.get_running_loop().create_future()
+            future = asyncio.get_running_loop().create_future()
+            self._idle.append(future)
             try:
-                await self._reader
+                await future
             finally:
-                self._reader = None
+                self._idle.remove(future)
 
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+    def _wake_readers(self) -> None:
+        for future in self._idle:
+            if not future.done():
+                future.set_result(None)
 
 
 class _Reader:
@@ -92,8 +111,8 @@ class _Reader:
     def __init__(self, stream: EventStream) -> None:
         self._stream = stream
         self._channel = stream.channel
-        self._channel.readers += 1
         self._done = False
+        self._sign()
 
     def __aiter__(self) -> Self:
         return self
@@ -101,6 +120,7 @@ class _Reader:
     async def __anext__(self) -> AgentEvent:
         channel = self._channel
         if not channel.buffer:
+            self._sign()
             await channel.arrival()
             if not channel.buffer:
                 self._leave()
@@ -110,10 +130,14 @@ class _Reader:
             channel.make_room()
         return event
 
+    def _sign(self) -> None:
+        """Say which task reads; an iteration may be handed from one to another."""
+        self._channel.reading[id(self)] = asyncio.current_task()
+
     def _leave(self) -> None:
         if not self._done:
             self._done = True
-            self._channel.readers -= 1
+            self._channel.reading.pop(id(self), None)
 
     def __del__(self) -> None:
         if not self._done:
@@ -141,6 +165,7 @@ class EventStream:
         """Connect the stream to its run; `start` is called at first use, when the run could not start at once."""
         self._start = start
         self._cancel = cancel
+        self.channel.begun = start is None
 
     def push(self, event: AgentEvent) -> None:
         """Add an event; `agent_end` is the last one and resolves the result when no run is bound."""
@@ -204,26 +229,25 @@ class EventStream:
         while not self._outcome:
             waiter = asyncio.get_running_loop().create_future()
             self._finished.append(waiter)
-            channel.awaited += 1
-            channel.make_room()
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                # The caller gave up waiting; unless someone else still listens, the run was for them alone,
-                # and nothing of it may be left when the caller goes on.
-                if channel.readers == 0 and channel.awaited == 1:
-                    self.abandon()
-                    await self._wait()
-                raise
-            finally:
-                channel.awaited -= 1
-                self._finished.remove(waiter)
+            with channel.awaited():
+                try:
+                    await waiter
+                except asyncio.CancelledError:
+                    # The caller gave up waiting; unless someone else still listens, the run was for them alone,
+                    # and nothing of it may be left when the caller goes on.
+                    if not channel.reading and len(channel.awaiting) == 1:
+                        self.abandon()
+                        await self._wait()
+                    raise
+                finally:
+                    self._finished.remove(waiter)
         return self._outcome[0]
 
     def _begin(self) -> None:
         if self._start is not None:
             start, self._start = self._start, None
             start()
+            self.channel.begun = True
 
     def __del__(self) -> None:
         self.channel.detach()

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from steersman.context.compaction import ContextConfig
 from steersman.context.convert import default_convert_to_llm
+from steersman.loop.checks import check_config
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
@@ -119,8 +120,9 @@ class AgentLoopConfig:
 
     def __post_init__(self) -> None:
         _set(self, "model", get_model(self.model))
+        if isinstance(self.fallbacks, str | Model):
+            raise TypeError(f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}.")
         _set(self, "fallbacks", tuple([get_model(model) for model in self.fallbacks]))
-        _set(self, "execution_limits", _limits(self.execution_limits))
         _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
         self._check()
         hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)
@@ -132,21 +134,7 @@ class AgentLoopConfig:
         mode: Any = self.tool_execution
         if mode not in ("parallel", "sequential") and not isinstance(mode, Batched):
             raise ValueError(f"tool_execution is 'parallel', 'sequential' or batched(n), got {mode!r}.")
-        _one_of("steering", self.steering, ("skip", "cancel", "wait"))
-        _one_of("length_policy", self.length_policy, ("run_complete", "fail_all"))
-        _one_of("first_turn_trigger", self.first_turn_trigger, ("user", "sub_agent", "continuation", "branch"))
-        _one_of("thinking_level", self.thinking_level, ("off", "minimal", "low", "medium", "high"))
-        for name in ("tool_timeout", "gate_timeout", "max_tokens", "max_tool_calls", "cancel_grace"):
-            value: object = getattr(self, name)
-            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or value < 0):
-                raise ValueError(f"{name} is a number from 0 on, got {value!r}.")
-        for name in _CALLABLES:
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise TypeError(f"{name} takes a function, got {value!r}.")
-        for item in self.input_filters:
-            if not callable(item) and not hasattr(item, "filter"):
-                raise TypeError(f"input_filters takes functions of one text, got {item!r}.")
+        check_config(self)
 
     def snapshot(self, tools: Sequence[str]) -> LoopConfigSnapshot:
         """The configuration as plain values: no key, no callable."""
@@ -167,17 +155,6 @@ class AgentLoopConfig:
         )
 
 
-_CALLABLES = (
-    "stream_fn",
-    "convert_to_llm",
-    "transform_context",
-    "async_transform_context",
-    "get_api_key",
-    "get_steering_messages",
-    "get_follow_up_messages",
-    "approve",
-)
-
 _NO_SEAMS = Seams((), {}, {})
 
 
@@ -186,17 +163,6 @@ def _seams(hooks: Sequence[object], single: dict[str, Any], policies: dict[str, 
     if not hooks and not any(single.values()) and not any(policies.values()):
         return _NO_SEAMS
     return Seams(hooks, single, policies)
-
-
-def _limits(limits: ExecutionLimits | None) -> ExecutionLimits | None:
-    if limits is not None and not isinstance(limits, ExecutionLimits):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
-        raise TypeError(f"Limits are an ExecutionLimits(max_turns=..., ...), got {limits!r}.")
-    return limits
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))}, got {value!r}.")
 
 
 def _set(config: AgentLoopConfig, name: str, value: object) -> None:

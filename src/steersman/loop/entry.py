@@ -10,6 +10,7 @@ from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
+from steersman.loop.checks import check_callable
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.request import layered
@@ -17,10 +18,10 @@ from steersman.loop.run import Run, Turn
 from steersman.loop.stream import answer, error_answer
 from steersman.tools.tool import Tool, tool_table
 from steersman.types.cancel import CancelToken
-from steersman.types.continuation import Default, Initial
+from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
 from steersman.types.ids import new_id
-from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, to_messages
+from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, spoken, to_messages
 from steersman.types.model import StreamFn
 from steersman.types.result import RunResult
 
@@ -53,6 +54,8 @@ def agent_loop(
     messages = to_messages(prompts)
     if not messages:
         raise ValueError("agent_loop() needs at least one prompt. To go on without one use agent_loop_continue().")
+    for message in messages:
+        spoken(message)
     _check(context, config)
     context.continuation_kind = Initial()
     return launch(messages, context, config, signal=signal, stream_fn=stream_fn)
@@ -75,12 +78,17 @@ def agent_loop_continue(
 def check_continuable(context: AgentContext, *, queued: bool) -> None:
     """Raise unless there is something to answer and the ids carry over."""
     messages = context.log.messages
-    if not messages:
-        raise ValueError("There is nothing to continue: the context has no messages. Use agent_loop() with a prompt.")
-    if not context.agent_id or not context.session_id:
+    if messages and (not context.agent_id or not context.session_id):
         raise ValueError(
             "To continue, agent_id and session_id must be set on the context, as an earlier run leaves them."
         )
+    check_answerable(messages, queued=queued)
+
+
+def check_answerable(messages: Sequence[AgentMessage], *, queued: bool) -> None:
+    """Raise unless the messages end with something to answer, or something is queued."""
+    if not messages:
+        raise ValueError("There is nothing to continue: the context has no messages. Use agent_loop() with a prompt.")
     last = next((message for message in reversed(messages) if message.role != "extension"), None)
     if last is None:
         raise ValueError("There is nothing to continue: the context has only extension messages.")
@@ -95,6 +103,9 @@ def _check(context: object, config: object) -> None:
         raise TypeError(f"context is an AgentContext, got {context!r}.")
     if not isinstance(config, AgentLoopConfig):
         raise TypeError(f"config is an AgentLoopConfig, got {config!r}.")
+    kind = context.continuation_kind
+    if kind is not None and not isinstance(kind, ContinuationKind):
+        raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")
 
 
 def launch(
@@ -110,6 +121,7 @@ def launch(
     _refuse_if_running(context)
     if signal is not None and not isinstance(signal, asyncio.Event | CancelToken):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
+    check_callable("stream_fn", stream_fn)
     layers = layered(config, stream_fn)
     shell = shell or _shell_of(context)
     context.loop_id = context.loop_id or new_id("loop")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from steersman.loop.checks import check_one_of
 from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, resolve
 from steersman.types.messages import AgentMessage, to_message
 
@@ -55,6 +56,8 @@ class Inbox:
     __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "on_arrival")
 
     def __init__(self, *, steering_mode: QueueMode = "all", follow_up_mode: QueueMode = "all") -> None:
+        check_one_of("steering_mode", steering_mode, ("one-at-a-time", "all"))
+        check_one_of("follow_up_mode", follow_up_mode, ("one-at-a-time", "all"))
         self._queues: dict[QueueKind, list[Queued]] = {"steering": [], "follow_up": []}
         self._one_at_a_time = frozenset(
             kind
@@ -72,7 +75,8 @@ class Inbox:
     ) -> Receipt:
         """Queue a message; the same key twice is one message."""
         with self._lock:
-            if key is not None and self._keys is not None and (known := self._keys.get(key)) is not None:
+            known = None if key is None or self._keys is None else self._keys.get(key)
+            if known is not None and known.status != "returned":
                 return known
             receipt = Receipt(message, "accepted" if self._open else "next_run")
             if key is not None:
@@ -111,6 +115,8 @@ class Inbox:
 
     def urgency(self, default: SteeringPolicy) -> SteeringPolicy | None:
         """How the most urgent steering message wants to be heard, without taking it; `None` when there is none."""
+        if not self._queues["steering"]:
+            return None
         with self._lock:
             modes = {item.mode or default for item in self._queues["steering"]}
         return next((mode for mode in _URGENCY if mode in modes), None)

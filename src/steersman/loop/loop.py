@@ -21,22 +21,23 @@ async def listen(run: Run, turn: Turn) -> None:
     while not run.cancelled():
         if await receive(run, "steering") or turn.results or run.pending:
             return
-        seams = run.config.seams
-        for hooks, arguments, seam in (
-            (seams.post_loop_policies, (run.view(turn),), "post_loop_policies"),
-            (seams.before_follow_up, (run.context.log.messages,), "before_follow_up"),
-        ):
-            decision = await decide(hooks, arguments, seam=seam)
-            if decision.stop is not None:
-                return run.finish("stopped", decision.stop.reason)
-            run.pending.extend(decision.inject)
-        if run.pending or await receive(run, "follow_up"):
-            return
-        if run.cancelled():
+        await _ask_around(run, turn)
+        if run.end_reason is not None or run.pending or await receive(run, "follow_up") or run.cancelled():
             return
         # The last look and the end are one step; what came while we asked around is heard in another round.
         if run.inbox.close(only_if_empty=True):
             return run.finish("done", _remark(turn))
+
+
+async def _ask_around(run: Run, turn: Turn) -> None:
+    """The policies for when the agent would stop: they may end the run, or have something more to say."""
+    seams = run.config.seams
+    if seams.post_loop_policies:
+        decision = await decide(seams.post_loop_policies, (run.view(turn),), seam="post_loop_policies")
+        run.heed(decision)
+    if seams.before_follow_up and run.end_reason is None:
+        decision = await decide(seams.before_follow_up, (run.context.log.messages,), seam="before_follow_up")
+        run.heed(decision)
 
 
 def _remark(turn: Turn) -> str:

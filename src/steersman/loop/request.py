@@ -74,6 +74,9 @@ def layered(config: AgentLoopConfig, stream_fn: StreamFn | None) -> StreamFn:
         plain = _keyed(own or stream_fn_for(model), config)
         return with_retry(plain, config.retry_strategy) if config.retry_strategy is not None else _normal(plain)
 
+    if own is None:
+        for model in config.fallbacks:
+            stream_fn_for(_model(model))  # raises now for a provider nobody knows, and not when it is needed
     return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refit)
 
 

@@ -9,22 +9,24 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from msgspec.structs import force_setattr
+
 from steersman.context.context import AgentContext
-from steersman.context.repair import Repairer
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued
-from steersman.policy.hooks import PolicyView
+from steersman.policy.hooks import Decision, PolicyView
 from steersman.policy.limits import ExecutionTracker
 from steersman.policy.repetition import RepeatWatch
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError
-from steersman.types.events import AgentEvent, CustomEvent
+from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import StreamFn
+from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
 witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
@@ -119,7 +121,7 @@ class Run:
             clock=asyncio.get_running_loop().time,
             parent=None if parent is None else parent.tracker,
         )
-        self.repairer = Repairer(config.model.provider, config.model.id)
+        self.repairer = context.repairer_for(config.model.provider, config.model.id)
         self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.loop_id = context.loop_id or ""
         self.seq = 0
@@ -155,17 +157,26 @@ class Run:
             return
         number = self.seq
         self.seq = number + 1
-        if self.audible:
+        if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
             self.deliver(kind(self.loop_id, number, time.time(), **fields))
+
+    def emit_delta(self, delta: Delta, partial: tuple[Callable[[int], AssistantMessage], int]) -> None:
+        """Tell everyone about a little more of an answer: `emit` for the one event that comes by the thousand."""
+        number = self.seq
+        self.seq = number + 1
+        if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
+            update = MessageUpdate(self.loop_id, number, time.time(), delta)
+            force_setattr(update, "_partial", partial)
+            self.deliver(update)
 
     def deliver(self, event: AgentEvent) -> None:
         """Give a numbered event to the witness, the subscribers and the stream."""
         if self._witness is not None:
             self._witness(event)
-        failures = self.dispatcher.dispatch(event) if self.dispatcher.callbacks else None
+        failures = self.dispatcher.dispatch(event)
         if not self.channel.detached:
             self.channel.push(event)
-        if failures and event.type != "agent_end":
+        if failures is not None and event.type != "agent_end":
             self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
 
     # Ending
@@ -175,6 +186,13 @@ class Run:
         if self.end_reason is None:
             self.end_reason = reason
             self.detail = detail
+
+    def heed(self, decision: Decision) -> None:
+        """Do what a decision after a turn says: end the run, or say something more in the next turn."""
+        if decision.stop is not None:
+            self.finish("stopped", decision.stop.reason)
+        else:
+            self.pending.extend(decision.inject)
 
     def fail(self, error: Exception) -> None:
         """End the run because something in it broke."""

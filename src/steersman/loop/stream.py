@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from steersman.loop.compact import make_room
 from steersman.loop.execute import not_an_object
@@ -17,12 +16,14 @@ from steersman.loop.run import Run, Turn
 from steersman.provider.events import DELTAS, events_of
 from steersman.provider.partial import partial_message
 from steersman.types.content import ToolCall
-from steersman.types.events import MessageEnd, MessageStart, MessageUpdate, ModelFallback, RetryScheduled
+from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Request, ToolChoice
-from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
-from steersman.types.usage import priced
+from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
+from steersman.types.usage import Usage, priced
+
+_UNKNOWN = Usage()
 
 
 class ResponseStreamState:
@@ -43,6 +44,11 @@ class ResponseStreamState:
         if not self.started:
             self.started = True
             run.emit(MessageStart, message=self.partial(0))
+
+    @property
+    def shown(self) -> bool:
+        """Whether consumers have something of the answer before them."""
+        return bool(self.deltas) and type(self.deltas[-1]) is not Reset
 
     def partial(self, count: int) -> AssistantMessage:
         """The answer as its first deltas gave it."""
@@ -97,6 +103,8 @@ async def _answered(
 
 
 async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice) -> AssistantMessage:
+    if len(run.channel.buffer) >= run.channel.limit:
+        await run.channel.room()  # also for a provider that gives its answers whole
     state.asked = True
     events = events_of(
         run.stream_fn, run.config.model, request, options_for(run, tool_choice, output_schema=run.config.output_schema)
@@ -111,13 +119,13 @@ async def _consumed(
     run: Run, state: ResponseStreamState, events: AsyncGenerator[StreamEvent, None]
 ) -> AssistantMessage:
     """Show each delta as it comes; nothing here may cost more than it must, for it is done per delta."""
-    token, channel, deltas = run.token, run.channel, state.deltas
+    token, channel, deltas, partial = run.token, run.channel, state.deltas, state.partial
     async for event in events:
         if type(event) in DELTAS:
             if not state.started:
                 state.start(run)
             deltas.append(event)
-            _show(run, state, event)  # pyright: ignore[reportArgumentType]  # DELTAS are just these
+            run.emit_delta(event, (partial, len(deltas)))  # pyright: ignore[reportArgumentType]  # DELTAS are just these
             if token.reason is not None:
                 break
             if len(channel.buffer) >= channel.limit:
@@ -130,15 +138,6 @@ async def _consumed(
     return state.broken("aborted", run.detail)
 
 
-def _show(run: Run, state: ResponseStreamState, delta: Delta) -> None:
-    number = run.seq
-    run.seq = number + 1
-    if run.audible:
-        update = MessageUpdate(run.loop_id, number, time.time(), delta)
-        force_setattr(update, "_partial", (state.partial, len(state.deltas)))
-        run.deliver(update)
-
-
 def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
     match event:
         case RetryNotice():
@@ -149,12 +148,15 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
             run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=event.error)
         case Reset():
             state.deltas.append(event)
-            _show(run, state, event)
+            run.emit_delta(event, (state.partial, len(state.deltas)))
             return
         case _:
             return
     if event.usage is not None:
         run.add_usage(event.usage)
+    elif event.error.status is None or state.shown:
+        # Refused with a status and nothing shown, an attempt cost nothing; any other may have, and did not say.
+        run.add_usage(_UNKNOWN)
 
 
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:

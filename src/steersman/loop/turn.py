@@ -129,10 +129,8 @@ async def _conclude(run: Run, turn: Turn) -> None:
             post = await decide(seams.post_turn_policies, (run.view(turn),), seam="post_turn_policies")
     except TimeoutError:
         return run.report("A hook after the turn gave no answer after the run was cancelled.")
-    for decision in (after, post):
-        if decision.stop is not None:
-            run.finish("stopped", decision.stop.reason)
-        run.pending.extend(decision.inject)
+    run.heed(after)
+    run.heed(post)
 
 
 async def _failed(run: Run, turn: Turn, error: Exception) -> None:

@@ -37,6 +37,10 @@ def get_model(
     unknown = sorted(set(overrides) - set(_OVERRIDABLE))
     if unknown:
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
+    if base_url is not None and not isinstance(base_url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
+    if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
+        raise TypeError(f"api_key is a string or a function that gives one, got a {type(api_key).__name__}.")
     given = {"base_url": base_url, "api_key": api_key, **overrides}
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(model, **changes) if changes else model

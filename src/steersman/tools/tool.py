@@ -63,6 +63,8 @@ class Tool:
         _check_name(name)
         if not callable(execute):
             raise TypeError(f"Tool {name!r} needs a function to execute, got {execute!r}.")
+        if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"The description of tool {name!r} is a string, got {description!r}.")
         if keys is not None and not callable(keys):
             raise TypeError(f"'keys' of tool {name!r} is a function of the arguments, got {keys!r}.")
         self.name = self.__name__ = name

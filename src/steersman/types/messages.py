@@ -122,11 +122,19 @@ def to_message(value: MessageLike) -> AgentMessage:
     raise TypeError(f"A message is a string, a message or a dict with 'role' and 'content', got {value!r}.")
 
 
+def spoken(message: AgentMessage) -> AgentMessage:
+    """The message, unless a user says nothing in it: no server takes that."""
+    blank = all(type(block) is TextContent and not block.text.strip() for block in message.content)
+    if type(message) is UserMessage and blank:
+        raise ValueError(f"A message needs some text or an image, got {message!r}.")
+    return message
+
+
 def to_messages(value: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
     """One message or several, as a list."""
     if isinstance(value, (str, Mapping, *_TYPES)):
         return [to_message(value)]
-    if isinstance(value, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         return [to_message(item) for item in value]
     raise TypeError(f"Messages are a string, a message, a dict or a list of these, got {value!r}.")
 

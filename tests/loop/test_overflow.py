@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.loop.test_compaction import history
+from tests.loop.toolbox import agent_of, echo, texts
+
+from steersman import AgentMessage, AssistantMessage, ContextConfig, Usage
+from steersman.context.tokens import total_tokens
+from steersman.testing import ScriptedModel, answer, call, check_events, error
+from steersman.types.errors import ErrorInfo
+from steersman.types.events import CompactionEnded, MessageUpdate, RetryScheduled, TurnEnd
+from steersman.types.stream import Reset
+
+TOO_LONG = error(ErrorInfo("context_overflow", "prompt is too long: 9000 tokens > 8000 maximum", status=400))
+
+
+async def test_an_overflow_compacts_harder_and_asks_once_more_in_the_same_turn() -> None:
+    """loop.md C5"""
+    script = ScriptedModel(TOO_LONG, "ok")
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.end_reason, result.text, script.asked) == ("done", "ok", 2)
+    first, second = (total_tokens(request.messages) for request, _ in script.requests)
+    assert second <= first // 2
+    assert [event.reduced for event in heard.of(CompactionEnded)] == [True]
+    assert [event.reason for event in heard.of(TurnEnd)] == ["stop"]
+    assert heard.of(RetryScheduled) == []
+    assert texts(result.messages) == [("user", "go on"), ("assistant", "ok")]
+
+
+async def test_an_overflow_under_the_threshold_of_the_config_is_taken_at_its_word() -> None:
+    """loop.md C5: the window may be smaller than its configuration."""
+    script = ScriptedModel(TOO_LONG, "ok")
+    config = ContextConfig(max_context_tokens=1_000_000, keep_recent=2)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000), context_config=config)
+    result = await agent.run("go on")
+    assert (result.text, [event.reduced for event in heard.of(CompactionEnded)]) == ("ok", [True])
+
+
+async def test_a_second_overflow_in_the_same_turn_is_an_error() -> None:
+    """loop.md C5"""
+    script = ScriptedModel(TOO_LONG, TOO_LONG, "never said")
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.end_reason, script.asked, len(heard.of(CompactionEnded))) == ("error", 2, 1)
+    assert result.detail == "prompt is too long: 9000 tokens > 8000 maximum"
+
+
+async def test_when_nothing_can_be_freed_the_run_ends_with_an_error_that_says_so() -> None:
+    """loop.md C5"""
+    script = ScriptedModel(TOO_LONG, "never said")
+    agent, heard = agent_of(script)
+    result = await agent.run("x" * 40_000)
+    assert (result.end_reason, script.asked) == ("error", 1)
+    assert result.detail == (
+        "prompt is too long: 9000 tokens > 8000 maximum Compaction could free nothing more: shorten the conversation."
+    )
+    assert [event.reduced for event in heard.of(CompactionEnded)] == [False]
+    last = result.messages[-1]
+    assert isinstance(last, AssistantMessage)
+    assert (last.stop_reason, last.error_kind) == ("error", "context_overflow")
+
+
+async def test_a_later_turn_may_overflow_again() -> None:
+    """loop.md C5"""
+    script = ScriptedModel(
+        TOO_LONG, answer(call("echo", text="y" * 4_000)), answer(call("echo", text="z" * 4_000)), TOO_LONG, "ok"
+    )
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.text, [event.reduced for event in heard.of(CompactionEnded)]) == ("ok", [True, True])
+
+
+async def test_a_request_that_was_cut_silently_is_noticed_by_its_usage() -> None:
+    """loop.md C5, failures.md E8"""
+    script = ScriptedModel(
+        answer("half blind", usage=Usage(input=9_000, output=10)),
+        answer("ok", usage=Usage(input=2_000, output=10)),
+        context_window=8_000,
+    )
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.end_reason, result.text, script.asked) == ("done", "ok", 2)
+    assert [event.reduced for event in heard.of(CompactionEnded)] == [True]
+    assert result.usage == Usage(input=11_000, output=20)
+    assert heard.text == "ok"
+    resets = [event for event in heard.of(MessageUpdate) if isinstance(event.delta, Reset)]
+    assert len(resets) == 1
+    check_events(heard)
+
+
+async def test_usage_within_the_window_is_no_overflow() -> None:
+    """loop.md C5"""
+    script = ScriptedModel(answer("ok", usage=Usage(input=8_000, output=10)), context_window=8_000)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.text, script.asked, heard.of(CompactionEnded)) == ("ok", 1, [])
+
+
+async def test_cached_tokens_count_for_the_window() -> None:
+    """loop.md C5"""
+    script = ScriptedModel(
+        answer("blind", usage=Usage(input=1_000, output=10, cache_read=6_000, cache_write=2_000)),
+        "ok",
+        context_window=8_000,
+    )
+    agent, _ = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.text, script.asked) == ("ok", 2)
+
+
+@pytest.mark.parametrize("kind", ["rate_limit", "overloaded"])
+async def test_throttling_is_not_overflow(kind: Any) -> None:
+    """loop.md C5"""
+    script = ScriptedModel(error(ErrorInfo(kind, "Too many tokens, please wait before trying again.")), "ok")
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.text, heard.of(CompactionEnded), len(heard.of(RetryScheduled))) == ("ok", [], 1)
+    assert [len(request.messages) for request, _ in script.requests] == [23, 23]
+
+
+async def test_an_overflow_is_not_retried_as_it_was() -> None:
+    """loop.md C5, failures.md E5"""
+    script = ScriptedModel(TOO_LONG, TOO_LONG)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    await agent.run("go on")
+    sent = [list(request.messages) for request, _ in script.requests]
+    assert (len(sent), sent[0] != sent[1], heard.of(RetryScheduled)) == (2, True, [])
+
+
+async def test_the_transforms_are_told_that_it_is_a_second_try() -> None:
+    """loop.md T6, C5"""
+    told: list[bool] = []
+
+    def transform(messages: list[AgentMessage], overflow: bool) -> list[AgentMessage]:  # noqa: FBT001
+        told.append(overflow)
+        return messages
+
+    agent, _ = agent_of(ScriptedModel(TOO_LONG, "ok"), [echo], messages=history(10, 4_000), transform_context=transform)
+    await agent.run("go on")
+    assert told == [False, True]
+
+
+async def test_the_failed_try_is_paid_for() -> None:
+    """loop.md C5, T8"""
+    spent = error(ErrorInfo("context_overflow", "too long"), usage=Usage(input=9_000, output=0))
+    script = ScriptedModel(spent, answer("ok", usage=Usage(input=3_000, output=5)))
+    agent, _ = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert result.usage == Usage(input=12_000, output=5)
+
+
+async def test_an_overflow_after_shown_text_takes_it_back() -> None:
+    """loop.md C5, T7"""
+    script = ScriptedModel(error(ErrorInfo("context_overflow", "too long"), "I was say", after=2), "ok")
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
+    result = await agent.run("go on")
+    assert (result.text, heard.text) == ("ok", "ok")
