@@ -1,0 +1,62 @@
+"""What a wire protocol is: a way to write a request and a way to read its answer. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from steersman.types.errors import ProviderError
+from steersman.types.messages import AssistantMessage
+from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.stream import StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A POST, ready to send; `headers` hold the key and are never shown."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class Decoder(Protocol):
+    """Reads one answer, event by event."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the terminal event has come: nothing after it matters, and nobody waits for the end of the stream."""
+        ...
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """What one server-sent event means; raises a `ProviderError` for an error event or something unreadable.
+
+        `event` is the event's name, "" where the server gave none. Never gives `Done`: that is `finish`.
+        """
+        ...
+
+    def finish(self) -> AssistantMessage:
+        """The whole answer, after the terminal event or at a clean end of the stream.
+
+        Raises `IncompleteStreamError` when the answer is not complete.
+        """
+        ...
+
+
+class Wire(Protocol):
+    """A protocol such as Anthropic Messages."""
+
+    name: str
+
+    def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
+        """The request as bytes; what was encoded for an earlier turn of the same conversation is not encoded again."""
+        ...
+
+    def decoder(self, model: Model, request: Request) -> Decoder:
+        """A fresh decoder for one answer; the request tells which names were sanitised."""
+        ...
+
+    def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        """What a response that is not a stream means: an HTTP error, a JSON error inside a 200, a page of HTML."""
+        ...
