@@ -10,6 +10,7 @@ from tests.context.transcripts import CHAOS, MODEL, PROVIDER, answer, call, resu
 from steersman.context.log import Log
 from steersman.context.repair import Repairer, repair
 from steersman.context.view import MessageView
+from steersman.types.grown import Grown
 from steersman.types.messages import AgentMessage, Message
 
 
@@ -110,3 +111,23 @@ def test_a_turn_late_in_a_long_run_allocates_no_more_than_an_early_one() -> None
         tracemalloc.stop()
     assert len(log.visible) == 10_005
     assert peak - before < 20_000
+
+
+def test_what_was_worked_out_from_repaired_messages_is_kept_beside_them() -> None:
+    """Encoded messages stay with the list they came from, and go when a late result changes it."""
+    log = Log([user("go"), answer(call("a")), user("hello?")])
+    repairer = Repairer(PROVIDER, MODEL)
+
+    def base() -> Grown[AgentMessage]:
+        view = repairer.apply(log.visible)
+        assert isinstance(view, MessageView)
+        assert isinstance(view.base, Grown)
+        return view.base
+
+    first = base()
+    first.memo["encoded"] = 1
+    log.append(user("more"))
+    assert (base() is first, base().memo) == (True, {"encoded": 1})
+
+    log.append(result("a"))
+    assert (base() is first, base().memo) == (False, {})

@@ -14,6 +14,7 @@ from steersman.provider.models import (
     stream_fn_for,
     stream_simple,
 )
+from steersman.provider.presets import PRESETS
 from steersman.testing.clock import run_virtual
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import Done, StreamEvent
@@ -49,15 +50,34 @@ def test_what_is_no_model_is_refused() -> None:
         get_model("lab:rat", temperature=1)
 
 
-@pytest.mark.parametrize("provider", ["nobody", "anthropic", "openai", "openai-chat", "google", "local"])
+@pytest.mark.parametrize("provider", ["nobody", "local"])
 def test_a_provider_that_is_not_there_says_what_to_do(provider: str) -> None:
     with pytest.raises(NotImplementedError) as raised:
         stream_fn_for(Model(provider, "m"))
 
     text = str(raised.value)
-    assert f"No provider named '{provider}' for the model '{provider}:m'. Known providers: " in text
+    assert f"No provider named '{provider}' for the model '{provider}:m'. " in text
+    assert f"Known providers: {', '.join(provider_names())}. " in text
+    assert "'openai-chat:m' with base_url=" in text
     assert "stream_fn=" in text
     assert f"register_provider('{provider}', loader)" in text
+
+
+def test_a_slip_in_a_providers_name_is_seen() -> None:
+    with pytest.raises(NotImplementedError, match=r"No provider named 'antropic' .* Did you mean 'anthropic'\?"):
+        stream_fn_for(Model("antropic", "m"))
+
+
+@pytest.mark.parametrize("provider", sorted(PRESETS))
+def test_a_known_provider_can_be_asked(provider: str) -> None:
+    assert provider in provider_names()
+    assert stream_fn_for(Model(provider, "m")) is stream_fn_for(Model(provider, "other"))
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost/v1", "ftp://host", ""])
+def test_an_address_without_http_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"base_url is an address such as 'http://127.0.0.1:8000/v1', got "):
+        get_model("openai-chat:m", base_url=url)
 
 
 def test_the_scripted_provider_is_known() -> None:

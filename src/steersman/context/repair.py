@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from steersman.context.view import MessageView
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
+from steersman.types.grown import Grown
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,
@@ -104,7 +105,8 @@ class _Transcript:
     def __init__(self, provider: str, model: str) -> None:
         self._provider = provider
         self._model = model
-        self.written: list[Message] = []
+        # Whoever encodes the messages keeps the encoded ones beside them.
+        self.written: Grown[Message] = Grown()
         self.shared = False
         self._group: list[_Slot] = []
         self._missing = 0
@@ -228,7 +230,7 @@ class _Transcript:
     def _own(self) -> None:
         """Views that were given out stay as they were."""
         if self.shared:
-            self.written = list(self.written)
+            self.written = Grown(self.written)
             self.shared = False
 
 

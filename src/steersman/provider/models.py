@@ -1,4 +1,7 @@
-"""Which models there are and who talks to them; a provider's module is loaded when it is first asked."""
+"""Which models there are and who talks to them; a provider's module is loaded when it is first asked.
+
+What a name stands for, its address and the variables for its key, is in `presets`; windows and prices in `catalogue`.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,24 @@ def get_model(
     api_key: str | Callable[[], str | Awaitable[str]] | None = None,
     **overrides: Any,
 ) -> Model:
-    """A model from `"provider:model-id"`, or from a `Model`, with what is given here put over what is known."""
+    """A model from `"provider:model-id"`, or from a `Model`, with what is given here put over what is known.
+
+    The catalogue is asked about a name, not about a `Model`, and not about a server of the user's own.
+    """
     model = name if isinstance(name, Model) else _parsed(name)
     unknown = sorted(set(overrides) - set(_OVERRIDABLE))
     if unknown:
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
     if base_url is not None and not isinstance(base_url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
+    if base_url is not None and not base_url.startswith(("http://", "https://")):
+        raise ValueError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
     if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
         raise TypeError(f"api_key is a string or a function that gives one, got a {type(api_key).__name__}.")
     given = {"base_url": base_url, "api_key": api_key, **overrides}
     changes = {key: value for key, value in given.items() if value is not None}
+    if name is not model and base_url is None:
+        changes = {**_known_facts(model), **changes}
     return replace(model, **changes) if changes else model
 
 
@@ -57,7 +67,9 @@ def register_provider(name: str, loader: Callable[[], StreamFn]) -> None:
 
 def provider_names() -> tuple[str, ...]:
     """The providers that can be asked, sorted."""
-    return tuple(sorted(_loaders))
+    from steersman.provider.presets import PRESETS
+
+    return tuple(sorted({*_loaders, *PRESETS}))
 
 
 def stream_fn_for(model: Model) -> StreamFn:
@@ -66,10 +78,12 @@ def stream_fn_for(model: Model) -> StreamFn:
     stream_fn = _loaded.get(name)
     if stream_fn is not None:
         return stream_fn
-    loader = _loaders.get(name)
+    loader = _loaders.get(name) or _preset_loader(name)
     if loader is None:
         raise NotImplementedError(
-            f"No provider named {name!r} for the model {model.name!r}. Known providers: {', '.join(provider_names())}. "
+            f"No provider named {name!r} for the model {model.name!r}.{_near(name)} "
+            f"Known providers: {', '.join(provider_names())}. A server that speaks a known protocol: "
+            f"'openai-chat:{model.id}' with base_url=... "
             f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
         )
     stream_fn = _loaded[name] = loader()
@@ -82,6 +96,72 @@ async def stream_simple(
     """The events of one answer from the model's own provider, in normal form."""
     asked = get_model(model)
     return events_of(stream_fn_for(asked), asked, context, StreamOptions() if options is None else options)
+
+
+def _preset_loader(name: str) -> Callable[[], StreamFn] | None:
+    from steersman.provider.presets import PRESETS
+
+    preset = PRESETS.get(name)
+    return None if preset is None else _PROTOCOLS[preset.protocol]
+
+
+def _anthropic() -> StreamFn:
+    from steersman.provider.anthropic import stream_anthropic
+
+    return stream_anthropic()
+
+
+def _openai() -> StreamFn:
+    from steersman.provider.http import http_stream
+    from steersman.provider.openai_responses import OpenAIResponsesWire
+
+    return http_stream(OpenAIResponsesWire())
+
+
+def _openai_chat() -> StreamFn:
+    from steersman.provider.http import http_stream
+    from steersman.provider.openai_chat import WIRE
+
+    return http_stream(WIRE)
+
+
+def _google() -> StreamFn:
+    from steersman.provider.google import GoogleWire
+    from steersman.provider.http import http_stream
+
+    return http_stream(GoogleWire())
+
+
+_PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
+    "anthropic": _anthropic,
+    "openai": _openai,
+    "openai-chat": _openai_chat,
+    "google": _google,
+}
+
+
+def _known_facts(model: Model) -> dict[str, Any]:
+    """What the catalogue says of a model; nothing where the environment sends its provider's name somewhere else."""
+    from steersman.provider.catalogue import facts_of
+    from steersman.provider.presets import PRESETS, base_url_of
+
+    preset = PRESETS.get(model.provider)
+    if preset is not None and base_url_of(model.provider) != preset.base_url:
+        return {}
+    facts = facts_of(model.provider, model.id)
+    known = {
+        "context_window": facts.context_window,
+        "max_output_tokens": facts.max_output_tokens,
+        "prices": facts.prices,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _near(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, provider_names(), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _parsed(name: object) -> Model:

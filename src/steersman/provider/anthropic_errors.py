@@ -1,0 +1,215 @@
+"""What the errors of the Anthropic Messages API mean. Their types say it, not their words, which may change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.headers import request_id as named
+from steersman.provider.headers import should_retry
+from steersman.provider.overflow import classify_overflow
+from steersman.provider.retry_after import retry_after
+from steersman.provider.status import kind_of_status
+from steersman.types.errors import (
+    AuthenticationError,
+    ContextOverflowError,
+    ErrorKind,
+    InvalidRequestError,
+    NetworkError,
+    OverloadedError,
+    ProtocolError,
+    ProviderError,
+    QuotaError,
+    RateLimitError,
+    RefusedError,
+    StalledError,
+)
+from steersman.types.model import Model
+
+_SHOWN = 500
+
+_BY_TYPE: dict[str, type[ProviderError]] = {
+    "invalid_request_error": InvalidRequestError,
+    "authentication_error": AuthenticationError,
+    "billing_error": QuotaError,
+    "permission_error": AuthenticationError,
+    "not_found_error": InvalidRequestError,
+    "conflict_error": OverloadedError,
+    "request_too_large": ContextOverflowError,
+    "rate_limit_error": RateLimitError,
+    "api_error": OverloadedError,
+    "timeout_error": OverloadedError,
+    "overloaded_error": OverloadedError,
+}
+
+_BY_KIND: dict[ErrorKind, type[ProviderError]] = {
+    kind.kind: kind
+    for kind in (
+        AuthenticationError,
+        QuotaError,
+        RateLimitError,
+        OverloadedError,
+        ContextOverflowError,
+        InvalidRequestError,
+        RefusedError,
+        NetworkError,
+        StalledError,
+    )
+}
+
+# A limit the account has set itself: it answers 429, and no waiting helps.
+_SPENT = frozenset(("enforced_spend_limit_reached",))
+
+_ADVICE: dict[type[ProviderError], str] = {
+    AuthenticationError: "Check the key: api_key=..., or the variable ANTHROPIC_API_KEY.",
+    QuotaError: "The account has no budget left for this.",
+}
+
+
+def response_error(
+    model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
+) -> ProviderError:
+    """What a response that is not a stream means: an error status, a JSON error inside a 200, a page of HTML."""
+    given = {name.lower(): value for name, value in headers.items()}
+    text = body.decode("utf-8", "replace").strip()
+    found = _found(text)
+    if found is None and status < 400:
+        kind = given.get("content-type", "no content type")
+        return ProtocolError(
+            f"{model.name} answered {status} with {kind!r} instead of a stream of events: {_short(text)!r}. "
+            f"Check that base_url ({model.base_url or 'the default'}) is an Anthropic Messages API.",
+            provider=model.provider,
+            status=status,
+            request_id=named(given),
+            body=_short(text),
+        )
+    error, request_id = found or ({"message": f"HTTP status {status}: {_short(text)}" if text else ""}, None)
+    wait = retry_after(_with_reset(given), clock=clock, body=text)
+    return _error(
+        model,
+        error,
+        status=_status(status, error),
+        request_id=named(given) or request_id,
+        retry_after=wait,
+        retryable=should_retry(given),
+        body=_short(text),
+    )
+
+
+def event_error(model: Model, data: str) -> ProviderError:
+    """An error that came as an event, after the status had said 200."""
+    error, request_id = _found(data) or ({"message": data}, None)
+    if not error.get("type") and not isinstance(error.get("code"), int):
+        error = {**error, "type": "api_error"}
+    wait = retry_after({}, clock=time.time, body=data)
+    status = _status(200, error)
+    return _error(
+        model,
+        error,
+        status=None if status == 200 else status,
+        request_id=request_id,
+        retry_after=wait,
+        retryable=None,
+        body=_short(data),
+    )
+
+
+def unreadable(model: Model, data: str | bytes, error: Exception) -> ProtocolError:
+    """An event that is no JSON, or not of a shape that its name promises."""
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    return ProtocolError(
+        f"{model.name} sent an event that is not of its protocol ({error}): {_short(text)!r}.",
+        provider=model.provider,
+        body=_short(text),
+    )
+
+
+def _error(
+    model: Model,
+    error: dict[str, Any],
+    *,
+    status: int | None,
+    request_id: str | None,
+    retry_after: float | None,
+    retryable: bool | None,
+    body: str,
+) -> ProviderError:
+    words = str(error.get("message") or "").strip()
+    kind = _kind(error, words, status)
+    said = words or (f"HTTP status {status}" if status else "an error without words")
+    name = error.get("type")
+    text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
+    if advice := _ADVICE.get(kind):
+        text = f"{text}. {advice}"
+    return kind(
+        text,
+        provider=model.provider,
+        status=status,
+        request_id=request_id,
+        retry_after=retry_after,
+        retryable=retryable,
+        body=body,
+    )
+
+
+def _kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
+    details = error.get("details")
+    if isinstance(details, dict) and cast(dict[str, Any], details).get("error_code") in _SPENT:
+        return QuotaError
+    name = error.get("type")
+    code = name if isinstance(name, str) else None
+    kind = (
+        _BY_TYPE.get(code or "")
+        or _BY_KIND.get(kind_of_status(status if status and status >= 400 else 500))
+        or OverloadedError
+    )
+    # The one thing no type tells: which of the invalid requests were too long.
+    if kind in (InvalidRequestError, ContextOverflowError) and classify_overflow(words, status=status, code=code):
+        return ContextOverflowError
+    return kind
+
+
+def _found(text: str) -> tuple[dict[str, Any], str | None] | None:
+    """The error object of a body and its request id; the error may also stand alone, or be a mere text."""
+    try:
+        body: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    fields = cast(dict[str, Any], body)
+    error, request_id = fields.get("error"), fields.get("request_id")
+    if isinstance(error, str):
+        error = {"message": error}
+    elif not isinstance(error, dict):
+        if not ("message" in fields and fields.get("type") != "message"):
+            return None
+        error = fields
+    return cast(dict[str, Any], error), request_id if isinstance(request_id, str) else None
+
+
+def _status(status: int, error: dict[str, Any]) -> int:
+    """The status an error inside a 200 names, if it does."""
+    for name in ("status", "code", "status_code"):
+        code = error.get(name)
+        if status < 400 and isinstance(code, int) and 400 <= code < 600:
+            return code
+    return status
+
+
+def _with_reset(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Anthropic says for each limit when it is full again; of those that are used up the last one counts."""
+    resets = [
+        headers[f"anthropic-ratelimit-{limit}-reset"]
+        for limit in ("requests", "tokens", "input-tokens", "output-tokens")
+        if headers.get(f"anthropic-ratelimit-{limit}-remaining") == "0"
+        and f"anthropic-ratelimit-{limit}-reset" in headers
+    ]
+    return {**headers, "x-ratelimit-reset-after": max(resets)} if resets else headers
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

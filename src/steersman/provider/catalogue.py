@@ -1,0 +1,103 @@
+"""What is known about models by name: context windows and prices, from the package `genai-prices` if it is there.
+
+    pip install 'steersman[prices]'
+
+Its data comes with it, nothing is fetched. A model it does not know, or a server of the user's own, works as well: its
+window and its prices are unknown, and so is the cost, which is never taken for 0. `describe` puts own facts over these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from steersman.types.usage import Prices
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about a model; `None` is unknown. Prices that rise with a request's length are at their lowest."""
+
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    prices: Prices | None = None
+
+
+UNKNOWN = Facts()
+
+# The names of genai-prices, where they are not ours. Servers on the user's own machine have no prices.
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "cerebras": "cerebras",
+    "deepseek": "deepseek",
+    "fireworks": "fireworks",
+    "google": "google",
+    "groq": "groq",
+    "mistral": "mistral",
+    "moonshot": "moonshotai",
+    "openai": "openai",
+    "openai-chat": "openai",
+    "openrouter": "openrouter",
+    "perplexity": "perplexity",
+    "together": "together",
+    "xai": "x-ai",
+    "zai": "zai",
+}
+
+_described: dict[tuple[str, str], Facts] = {}
+_looked_up: dict[tuple[str, str], Facts] = {}
+
+
+def describe(
+    name: str,
+    *,
+    context_window: int | None = None,
+    max_output_tokens: int | None = None,
+    prices: Prices | None = None,
+) -> None:
+    """Say what is true of `"provider:model-id"` from now on; what is left out stays as it was known."""
+    provider, _, model_id = name.partition(":")
+    known = facts_of(provider, model_id)
+    _described[provider, model_id] = Facts(
+        known.context_window if context_window is None else context_window,
+        known.max_output_tokens if max_output_tokens is None else max_output_tokens,
+        known.prices if prices is None else prices,
+    )
+
+
+def facts_of(provider: str, model_id: str) -> Facts:
+    """What is known about a model at its provider's own address."""
+    key = (provider, model_id)
+    facts = _described.get(key) or _looked_up.get(key)
+    if facts is None:
+        there = _PROVIDERS.get(provider)
+        facts = _looked_up[key] = UNKNOWN if there is None else _priced(there, model_id)
+    return facts
+
+
+def _priced(provider: str, model_id: str) -> Facts:
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return UNKNOWN
+    from datetime import UTC, datetime
+
+    try:
+        _, found = get_snapshot().find_provider_model(model_id, None, provider, None)
+        return Facts(found.context_window, None, _flat(found.get_prices(datetime.now(UTC))))
+    except LookupError:
+        return UNKNOWN
+    except Exception:  # noqa: BLE001  # another version of the package may look different, and prices are never worth a failure
+        return UNKNOWN
+
+
+def _flat(prices: Any) -> Prices | None:
+    names = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+    given, taken, read, written = (_lowest(getattr(prices, name, None)) for name in names)
+    return None if given is None or taken is None else Prices(given, taken, read, written)
+
+
+def _lowest(price: Any) -> float | None:
+    if price is None:
+        return None
+    return float(getattr(price, "base", price))

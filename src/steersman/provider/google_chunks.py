@@ -1,0 +1,132 @@
+"""The chunks of Gemini's `streamGenerateContent` as values; what is not read here is passed over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+_MARKS = frozenset(("thought", "thoughtSignature", "partMetadata"))
+
+_NOTHING = msgspec.Raw()
+
+
+class Call(msgspec.Struct, gc=False):
+    """A call, whole."""
+
+    name: str | None = None
+    id: str | None = None
+    args: msgspec.Raw = _NOTHING
+
+
+class Blob(msgspec.Struct, gc=False, rename="camel"):
+    """A picture, or other data."""
+
+    data: str = ""
+    mime_type: str = ""
+
+
+class Part(msgspec.Struct, rename="camel"):
+    """One piece of an answer, of one kind."""
+
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: Call | None = None
+    inline_data: Blob | None = None
+
+
+class Parts(msgspec.Struct):
+    """What a candidate has said."""
+
+    parts: list[Part] | None = None
+
+
+class Candidate(msgspec.Struct, rename="camel"):
+    """An answer; only one is ever asked for."""
+
+    content: Parts | None = None
+    finish_reason: Any = None
+    finish_message: str | None = None
+    index: int | None = None
+
+
+class Feedback(msgspec.Struct, rename="camel"):
+    """What was found about the prompt."""
+
+    block_reason: str | None = None
+    block_reason_message: str | None = None
+
+
+class Tokens(msgspec.Struct, rename="camel"):
+    """How many tokens were used so far."""
+
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+
+
+class Chunk(msgspec.Struct, rename="camel"):
+    """One chunk."""
+
+    candidates: list[Candidate] | None = None
+    prompt_feedback: Feedback | None = None
+    usage_metadata: Tokens | None = None
+    response_id: str | None = None
+    error: Any = None
+
+
+_chunks = msgspec.json.Decoder(Chunk)
+_lists = msgspec.json.Decoder(list[Chunk])
+
+
+class Decoded(msgspec.Struct):
+    """What one event held; `odd` when halves of surrogate pairs stand in it under another number."""
+
+    chunks: Sequence[Chunk]
+    text: str
+    odd: bool
+
+    def whole(self, part: Part) -> str | None:
+        """The JSON of a part of an unknown kind, or `None` when it has no kind at all."""
+        read: Any = msgspec.json.decode(self.text)
+        plain_chunks = cast(list[Any], read) if isinstance(read, list) else [read]
+        for chunk, plain in zip(self.chunks, plain_chunks, strict=True):
+            content = chunk.candidates[0].content if chunk.candidates else None
+            for number, other in enumerate((content and content.parts) or ()):
+                if other is part:
+                    fields: dict[str, Any] = plain["candidates"][0]["content"]["parts"][number]
+                    known = fields.keys() <= _MARKS or all(fields[key] is None for key in fields.keys() - _MARKS)
+                    return None if known else msgspec.json.encode(fields).decode()
+        return None
+
+
+def decoded(data: str) -> Decoded:
+    """What one event holds: a chunk, or an array of them."""
+    listed = data.startswith("[") or data.lstrip().startswith("[")
+    try:
+        return Decoded(_lists.decode(data) if listed else (_chunks.decode(data),), data, odd=False)
+    except msgspec.DecodeError:
+        if "\\u" not in data:
+            raise
+    shifted = _LONE.sub(_shift, data)
+    return Decoded(_lists.decode(shifted) if listed else (_chunks.decode(shifted),), shifted, odd=True)
+
+
+# JSON may spell half a surrogate pair, whose other half comes with the next delta. msgspec takes no halves, so they
+# pass it as characters of a private plane and are put back after.
+_LONE = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})")
+_SHIFTED = re.compile("[\U0010d800-\U0010dfff]")
+
+
+def _shift(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else chr(0x100000 + int(found[1], 16))
+
+
+def halves(text: str) -> str:
+    """A text of an odd event with its halves of surrogate pairs put back."""
+    return _SHIFTED.sub(lambda found: chr(ord(found[0]) - 0x100000), text)

@@ -1,0 +1,309 @@
+"""JSON Schema in the part of it that Gemini reads, without loss of meaning.
+
+What Gemini has a keyword for stays or is rewritten (`const` becomes `enum`, an exclusive bound of integers an inclusive
+one); what it has none for is told in the description, where the model still reads it. References point to `$defs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, floor
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+Schema: TypeAlias = dict[str, Any]
+
+READ = frozenset(
+    (
+        "$anchor",
+        "$defs",
+        "$id",
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "oneOf",
+        "prefixItems",
+        "properties",
+        "propertyOrdering",
+        "required",
+        "title",
+        "type",
+    )
+)
+"""The keywords that Gemini documents for JSON Schema; it passes over others."""
+
+_SILENT = frozenset(("$comment", "$defs", "$schema", "$vocabulary", "definitions"))
+_OF_TYPE = {
+    "array": ("items", "prefixItems", "minItems", "maxItems"),
+    "object": ("properties", "additionalProperties", "required", "propertyOrdering"),
+    "number": ("minimum", "maximum"),
+    "integer": ("minimum", "maximum"),
+    "string": ("format",),
+}
+_BOUNDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
+
+
+def gemini_schema(schema: Mapping[str, Any], rename: Callable[[str], str] = str) -> Schema:
+    """The schema as Gemini reads it; `rename` makes the names of properties legal."""
+    return _Conversion(schema, rename).whole()
+
+
+class _Conversion:
+    """One schema on its way; definitions are converted when something refers to them."""
+
+    def __init__(self, root: Mapping[str, Any], rename: Callable[[str], str]) -> None:
+        self._root = root
+        self._rename = rename
+        self._names: dict[str, str] = {}
+        self._defs: dict[str, Schema] = {}
+        self._inlined: list[str] = []
+
+    def whole(self) -> Schema:
+        root = self._root
+        target = self._resolve(root["$ref"]) if isinstance(root.get("$ref"), str) else None
+        if isinstance(target, Mapping):
+            root = {**cast(Schema, target), **{key: value for key, value in root.items() if key != "$ref"}}
+        converted = self.convert(root)
+        if self._defs:
+            converted["$defs"] = self._defs
+        return converted
+
+    def convert(self, schema: Any) -> Schema:
+        """One schema node; `true` and whatever is no schema says nothing."""
+        if schema is False:
+            return {"description": "No value is allowed here."}
+        if not isinstance(schema, Mapping):
+            return {}
+        node = dict(cast(Mapping[str, Any], schema))
+        before = len(self._inlined)
+        self._merge_all_of(node)
+        if isinstance(node.get("$ref"), str):
+            return self._referring(node)
+        converted = self._converted(node)
+        del self._inlined[before:]
+        return converted
+
+    def _converted(self, node: Schema) -> Schema:
+        told: Schema = {}
+        _tuple_items(node)
+        _constant(node)
+        _enumeration(node, told)
+        _bounds(node)
+        self._children(node)
+        out: Schema = {}
+        for key, value in node.items():
+            if key in READ:
+                out[key] = value
+            elif key not in _SILENT:
+                told[key] = value
+        out.pop("$defs", None)
+        return _described(_single_types(out), told)
+
+    def _referring(self, node: Schema) -> Schema:
+        """A reference stands alone; what was said beside it goes around it."""
+        reference = node.pop("$ref")
+        name = self._definition(reference)
+        beside = self.convert(node)
+        if name is None:
+            return _described(beside, {"$ref": reference})
+        pointer = {"$ref": f"#/$defs/{name}"}
+        if not beside:
+            return pointer
+        if "anyOf" in beside:
+            return _described({**beside, "anyOf": [pointer]}, {"anyOf": beside["anyOf"]})
+        return {**beside, "anyOf": [pointer]}
+
+    def _definition(self, reference: str) -> str | None:
+        if reference in self._names:
+            return self._names[reference]
+        target = self._resolve(reference)
+        if target is None:
+            return None
+        last = reference.rpartition("/")[2]
+        wanted = "".join(char if char.isalnum() and char.isascii() else "_" for char in last) or "root"
+        name = wanted
+        number = 1
+        while name in self._defs:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._names[reference] = name
+        self._defs[name] = {}
+        self._defs[name].update(self.convert(target))
+        return name
+
+    def _resolve(self, reference: str) -> Any:
+        """What a reference inside this schema points to, or `None`."""
+        if reference != "#" and not reference.startswith("#/"):
+            return None
+        found: Any = self._root
+        for part in reference[2:].split("/") if reference != "#" else ():
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and key in found:
+                found = cast(Mapping[str, Any], found)[key]
+            elif isinstance(found, list) and key.isdecimal() and int(key) < len(cast(list[Any], found)):
+                found = cast(list[Any], found)[int(key)]
+            else:
+                return None
+        return found
+
+    def _children(self, node: Schema) -> None:
+        for key in ("anyOf", "oneOf", "prefixItems"):
+            if isinstance(node.get(key), Sequence):
+                node[key] = [self.convert(item) for item in node[key]]
+        if isinstance(node.get("properties"), Mapping):
+            node["properties"] = {self._rename(name): self.convert(item) for name, item in node["properties"].items()}
+        for key in ("required", "propertyOrdering"):
+            if isinstance(node.get(key), Sequence):
+                node[key] = [self._rename(name) for name in node[key]]
+        if "items" in node:
+            node["items"] = self.convert(node["items"])
+        if isinstance(node.get("additionalProperties"), Mapping):
+            node["additionalProperties"] = self.convert(node["additionalProperties"])
+
+    def _merge_all_of(self, node: Schema) -> None:
+        """All of several schemas is one schema, where no keyword says two things."""
+        parts: Any = node.get("allOf")
+        if not isinstance(parts, list) or "$ref" in node:
+            return
+        several = cast(list[Any], parts)
+        merged = {key: value for key, value in node.items() if key != "allOf"}
+        alone = len(several) == 1 and isinstance(several[0], Mapping)
+        inlined: list[str] = []
+        for part in several:
+            found = dict(cast(Mapping[str, Any], part)) if alone else self._flat(part, inlined)
+            if found is None or not _merge(merged, found):
+                return
+        self._inlined += inlined
+        node.clear()
+        node.update(merged)
+
+    def _flat(self, part: Any, inlined: list[str]) -> Schema | None:
+        """A part of `allOf` with its reference followed; `None` where that has no end."""
+        if not isinstance(part, Mapping):
+            return None
+        given = cast(Mapping[str, Any], part)
+        reference = given.get("$ref")
+        if not isinstance(reference, str):
+            return dict(given)
+        if reference in inlined or reference in self._inlined:
+            return None
+        inlined.append(reference)
+        target = self._flat(self._resolve(reference), inlined)
+        beside = {key: value for key, value in given.items() if key != "$ref"}
+        return target if target is not None and _merge(target, beside) else None
+
+
+def _merge(into: Schema, more: Mapping[str, Any]) -> bool:
+    """Put one schema over another; `False` when they disagree."""
+    for key, value in more.items():
+        if key not in into or into[key] == value or key in ("description", "title", *_SILENT):
+            into.setdefault(key, value)
+        elif key == "properties":
+            known = into[key]
+            if any(name in known and known[name] != item for name, item in value.items()):
+                return False
+            into[key] = {**known, **value}
+        elif key == "required":
+            into[key] = [*into[key], *(name for name in value if name not in into[key])]
+        else:
+            return False
+    return True
+
+
+def _tuple_items(node: Schema) -> None:
+    """A list of items in the older way of writing a tuple."""
+    if isinstance(node.get("items"), list):
+        node["prefixItems"] = node.pop("items")
+        if "additionalItems" in node:
+            node["items"] = node.pop("additionalItems")
+
+
+def _constant(node: Schema) -> None:
+    if "const" not in node or "enum" in node:
+        return
+    if node["const"] is None:
+        node["type"] = "null"
+        del node["const"]
+    elif _plain(node["const"]):
+        node["enum"] = [node.pop("const")]
+
+
+def _enumeration(node: Schema, told: Schema) -> None:
+    """An enumeration of texts and numbers; one with `null` too is a choice, others are told."""
+    values = node.get("enum")
+    if not isinstance(values, Sequence):
+        return
+    plain = [value for value in cast(Sequence[Any], values) if _plain(value)]
+    rest = [value for value in cast(Sequence[Any], values) if not _plain(value)]
+    if not rest:
+        return
+    if rest == [None] and plain and "anyOf" not in node:
+        choice: Schema = {"enum": plain}
+        kind = node.pop("type", None)
+        kinds = [
+            name for name in (cast(list[str], kind) if isinstance(kind, list) else [kind]) if name not in (None, "null")
+        ]
+        if kinds:
+            choice["type"] = kinds[0] if len(kinds) == 1 else kinds
+        node["anyOf"] = [choice, {"type": "null"}]
+    else:
+        told["enum"] = list(cast(Sequence[Any], values))
+    del node["enum"]
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _bounds(node: Schema) -> None:
+    """An exclusive bound of an integer is an inclusive one beside it."""
+    if node.get("type") != "integer":
+        return
+    for exclusive, inclusive, step in _BOUNDS:
+        bound: Any = node.get(exclusive)
+        if bound is True and _plain(node.get(inclusive)):  # the older way: a flag beside the bound
+            node[inclusive] += step
+        elif _plain(bound):
+            nearest = floor(bound) + 1 if step > 0 else ceil(bound) - 1
+            other: Any = node.get(inclusive, nearest)
+            node[inclusive] = max(nearest, other) if step > 0 else min(nearest, other)
+        elif bound is not False:
+            continue
+        del node[exclusive]
+
+
+def _single_types(node: Schema) -> Schema:
+    """Several types are a choice between them; one type or `null` may be said as it is."""
+    kinds = node.get("type")
+    if not isinstance(kinds, list):
+        return node
+    names = cast(list[str], kinds)
+    solid = [name for name in names if name != "null"]
+    if len(solid) <= 1 or "anyOf" in node:
+        return node
+    out = {key: value for key, value in node.items() if key != "type"}
+    choices: list[Schema] = []
+    for name in names:
+        own = {key: node[key] for key in _OF_TYPE.get(name, ()) if key in node}
+        choices.append({"type": name, **own})
+        for key in own:
+            out.pop(key, None)
+    return {**out, "anyOf": choices}
+
+
+def _described(node: Schema, told: Mapping[str, Any]) -> Schema:
+    """The node with what has no keyword told in its description."""
+    if not told:
+        return node
+    words = f"JSON Schema: {msgspec.json.encode(told).decode()}"
+    said = node.get("description")
+    return {**node, "description": f"{said}\n{words}" if isinstance(said, str) and said else words}

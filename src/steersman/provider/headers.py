@@ -1,0 +1,65 @@
+"""What the headers of a response say beside its body, whoever sent it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from steersman.provider.retry_after import retry_after
+from steersman.types.errors import ProviderError
+
+_REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
+
+_HIDDEN = "[key]"
+# What is shorter than this is no secret but a word such as "none", and hiding it would spoil the text.
+_SHORTEST_KEY = 8
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The name the server gave to the request, for its operator to find it by."""
+    given = _lower(headers)
+    return next((given[name] for name in _REQUEST_IDS if given.get(name)), None)
+
+
+def should_retry(headers: Mapping[str, str]) -> bool | None:
+    """The server's own word on whether to ask again, or `None`."""
+    return {"true": True, "false": False}.get(_lower(headers).get("x-should-retry", "").strip().lower())
+
+
+def completed(
+    error: ProviderError,
+    *,
+    provider: str,
+    headers: Mapping[str, str] | None = None,
+    status: int | None = None,
+    key: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> ProviderError:
+    """The same error with what it left unsaid taken from the response, and the key, should it be quoted, hidden."""
+    info = error.info
+    headers = headers or {}
+    info = msgspec.structs.replace(
+        info,
+        message=hidden(info.message, key),
+        body=None if info.body is None else hidden(info.body, key),
+        provider=info.provider or provider,
+        status=status if info.status is None else info.status,
+        request_id=info.request_id or request_id(headers),
+        retry_after=retry_after(headers, clock=clock) if info.retry_after is None else info.retry_after,
+        retryable=should_retry(headers) if info.retryable is None else info.retryable,
+    )
+    if info.message != error.info.message:
+        error.args = (info.message,)
+    error.info = info
+    return error
+
+
+def hidden(text: str, key: str | None) -> str:
+    """The text without the key: servers quote what they were sent."""
+    return text.replace(key, _HIDDEN) if key is not None and len(key) >= _SHORTEST_KEY else text
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,269 @@
+"""The HTTP of every wire: send the request, feed the bytes to the decoders, tell what went wrong, leave nothing open.
+
+A connection whose answer was not read to its end is closed and never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+from steersman.provider.bounds import bounds_of
+from steersman.provider.headers import completed
+from steersman.provider.keys import find_key
+from steersman.provider.pool import aclose_http, proxy_for, session
+from steersman.provider.presets import PRESETS, base_url_of
+from steersman.provider.protocol import Decoder, HttpRequest, Wire
+from steersman.provider.sse import SseDecoder
+from steersman.provider.troubles import broken_stream, network_error, redirected, same_origin, stalled, unusable_proxy
+from steersman.provider.watch import Watch
+from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
+from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.stream import Done, StreamEvent, StreamStart
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+__all__ = ["aclose_http", "http_stream"]
+
+_LARGE_BODY = 1024 * 1024
+_ERROR_BODY = 1024 * 1024
+_REDIRECTS = 3
+_REDIRECT = frozenset((301, 302, 303, 307, 308))
+# The end of a body comes right behind its last event, where it comes at all: worth this wait to keep the connection.
+_END_WAIT = 0.02
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_NOT_EVENTS = (b"{", b"[", b"<")
+_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+def http_stream(wire: Wire) -> StreamFn:
+    """The `StreamFn` that speaks this protocol over HTTP; it raises `ProviderError`s and never asks twice.
+
+    The bounds of time and size are in `Model.settings`, see `provider.bounds`.
+    """
+
+    def stream(model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[StreamEvent, None]:
+        return _events(wire, model, request, options)
+
+    return stream
+
+
+async def _events(
+    wire: Wire, model: Model, request: Request, options: StreamOptions
+) -> AsyncGenerator[StreamEvent, None]:
+    exchange = _Exchange(wire, model)
+    try:
+        await exchange.ask(request, options)
+        decoder = wire.decoder(exchange.model, request)
+        sse = SseDecoder(max_event_bytes=exchange.max_event_bytes)
+        started = done = fresh = False
+        while not done and (chunk := await exchange.read(fresh=fresh)):
+            fresh = False
+            for name, data in sse.feed(chunk):
+                events = decoder.feed(name, data)
+                if events:
+                    fresh = True
+                    for event in events if started else _begun(events):
+                        yield event
+                    started = True
+                if decoder.done:
+                    done = True
+                    break
+        events = () if done else _leftover(sse, decoder, exchange.model)
+        for event in events if started or not events else _begun(events):
+            yield event
+        final = Done(decoder.finish())
+        await exchange.end()
+        for event in (final,) if started or events else _begun((final,)):
+            yield event
+    except ProviderError as error:
+        exchange.complete(error)
+        raise
+    finally:
+        exchange.close()
+
+
+def _begun(events: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
+    """The first events of an answer, after its `start` if the protocol has no such thing."""
+    return events if events and type(events[0]) is StreamStart else (StreamStart(), *events)
+
+
+def _leftover(sse: SseDecoder, decoder: Decoder, model: Model) -> Sequence[StreamEvent]:
+    """What a last event without its blank line means, if it is whole; the standard would have it dropped."""
+    events: list[StreamEvent] = []
+    for name, data in sse.finish():
+        try:
+            events.extend(decoder.feed(name, data))
+        except ProtocolError:
+            raise IncompleteStreamError(
+                f"The stream of {model.provider!r} ended in the middle of an event.", provider=model.provider
+            ) from None
+    return events
+
+
+class _Exchange:
+    """One request and its response."""
+
+    __slots__ = (
+        "_bounds", "_first", "_headers", "_key", "_loop", "_received", "_response", "_watch", "_wire",
+        "max_event_bytes", "model",
+    )  # fmt: skip
+
+    def __init__(self, wire: Wire, model: Model) -> None:
+        preset = PRESETS.get(model.provider)
+        settings: Mapping[str, Any] = {} if preset is None else preset.settings
+        self._bounds = bounds_of(model.settings, settings)
+        url = base_url_of(model.provider, model.base_url)
+        if settings:
+            model = replace(model, base_url=url, settings={**settings, **model.settings})
+        elif url != model.base_url:
+            model = replace(model, base_url=url)
+        self.model = model
+        self.max_event_bytes = self._bounds.max_event_bytes
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._watch = Watch(self._loop, self._bounds)
+        self._key: str | None = None
+        self._response: ClientResponse | None = None
+        self._headers: dict[str, str] = {}
+        self._first = b""
+        self._received = 0
+
+    async def ask(self, request: Request, options: StreamOptions) -> None:
+        """Send the request; raises what a response that is not a stream of events means."""
+        model = self.model
+        self._key = await find_key(model, options)
+        call = self._wire.request(model, request, options, self._key)
+        response = await self._post(call)
+        self._headers = {name.lower(): value for name, value in response.headers.items()}
+        if 200 <= response.status < 300:
+            self._first = await self.read(fresh=True)
+            if _is_stream(self._headers.get("content-type", ""), self._first):
+                return
+        body = await self._rest()
+        raise self._wire.error(model, response.status, self._headers, body)
+
+    async def read(self, *, fresh: bool) -> bytes:
+        """The next bytes, b"" at the end; `fresh` says that there was content in the last ones."""
+        if self._first:
+            chunk, self._first = self._first, b""
+            return chunk
+        response = self._response
+        assert response is not None
+        watch = self._watch
+        watch.begin(response, fresh=fresh)
+        try:
+            chunk = await response.content.readany()
+        except Exception as error:  # noqa: BLE001  # whatever the client raises here means that the answer broke off
+            if watch.fired is None:
+                raise broken_stream(self.model, error, self._received) from None
+            chunk = b""
+        finally:
+            watch.waiting = False
+        if watch.fired is not None:
+            raise stalled(self.model, *watch.fired)
+        self._received += len(chunk)
+        if self._received > self._bounds.max_response_bytes:
+            raise ProtocolError(
+                f"The answer of {self.model.provider!r} is longer than {self._bounds.max_response_bytes:,} bytes "
+                "(max_response_bytes in the model's settings)."
+            )
+        return chunk
+
+    async def end(self) -> None:
+        """Give the connection back if the response is over, or is over in a moment."""
+        response = self._response
+        assert response is not None
+        content = response.content
+        if not content.is_eof():
+            ended = self._loop.create_future()
+            content.on_eof(lambda: None if ended.done() else ended.set_result(None))
+            timer = self._loop.call_later(_END_WAIT, lambda: None if ended.done() else ended.set_result(None))
+            try:
+                await ended
+            finally:
+                timer.cancel()
+        if content.is_eof():
+            response.release()
+            self._response = None
+
+    def complete(self, error: ProviderError) -> None:
+        """Put into an error what the response says beside its body, and take the key out of it."""
+        completed(error, provider=self.model.provider, headers=self._headers, key=self._key)
+
+    def close(self) -> None:
+        """Close the connection unless it was given back."""
+        self._watch.close()
+        if self._response is not None:
+            self._response.close()
+
+    async def _post(self, call: HttpRequest) -> ClientResponse:
+        url = call.url
+        for _ in range(_REDIRECTS):
+            response = await self._send(url, call)
+            location = response.headers.get("location")
+            if response.status not in _REDIRECT or not location:
+                return response
+            target = urljoin(url, location)
+            if response.status not in (307, 308) or not same_origin(url, target):
+                raise redirected(self.model, url, response.status, location)
+            response.close()
+            url = target
+        raise redirected(self.model, call.url, 307, url)
+
+    async def _send(self, url: str, call: HttpRequest) -> ClientResponse:
+        import aiohttp
+
+        bounds = self._bounds
+        headers = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
+        for given in (call.headers, self.model.headers):
+            headers.update((name.lower(), value) for name, value in given.items())
+        # aiohttp sends bytes in one go, however many; a file-like body is sent in pieces.
+        body = call.body if len(call.body) < _LARGE_BODY else io.BytesIO(call.body)
+        proxy = self.model.settings.get("proxy") or proxy_for(url)
+        if proxy is not None and not proxy.startswith(("http://", "https://")):
+            raise unusable_proxy(self.model, proxy)
+        client = await session()
+        try:
+            async with asyncio.timeout_at(self._watch.first):
+                self._response = response = await client.post(
+                    url,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=proxy,
+                    timeout=aiohttp.ClientTimeout(total=None, connect=bounds.connect_timeout),
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if type(error) is TimeoutError:
+                raise stalled(self.model, *self._watch.passed()) from None
+            # Without its cause: the client's exceptions hold the headers, and so the key.
+            raise network_error(self.model, url, error) from None
+        return response
+
+    async def _rest(self) -> bytes:
+        """The body of a response that is not a stream, as much of it as an error needs, even if it breaks off."""
+        parts = [self._first]
+        size = len(self._first)
+        self._first = b""
+        try:
+            while size < _ERROR_BODY and (chunk := await self.read(fresh=False)):
+                parts.append(chunk)
+                size += len(chunk)
+        except ProviderError:
+            pass
+        return b"".join(parts)[:_ERROR_BODY]
+
+
+def _is_stream(content_type: str, first: bytes) -> bool:
+    """Whether a body is a stream of events; servers mislabel both errors and streams."""
+    head = first.lstrip(_BLANK)[:8]
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in ("text/event-stream", ""):
+        return not head.startswith(_NOT_EVENTS)
+    return bool(head) and any(head.startswith(field) or field.startswith(head) for field in _EVENTS)

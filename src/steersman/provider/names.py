@@ -1,0 +1,70 @@
+"""Tool names as a provider takes them, and back again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from steersman.types.model import ToolSpec
+
+_TAG = 8
+
+
+class ToolNames:
+    """The names of one set of tools, both ways.
+
+    `allowed` is a regular expression that a whole legal name matches, such as `[a-zA-Z0-9_-]+`. A legal name stays as
+    it is. Another one gets `_` for what is not allowed, and a tag made from the whole name, so that it is written the
+    same way whatever the other tools are called. Names that are not among the tools, as in the calls of an older
+    transcript, are written by the same rule.
+    """
+
+    __slots__ = ("_allowed", "_back", "_max_length", "_wire")
+
+    def __init__(
+        self, tools: Iterable[ToolSpec | str], allowed: str | re.Pattern[str] = r"[a-zA-Z0-9_-]+", max_length: int = 64
+    ) -> None:
+        self._allowed = re.compile(allowed)
+        self._max_length = max_length
+        self._wire: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        names = [tool if isinstance(tool, str) else tool.name for tool in tools]
+        # Legal names first: they keep what they are, whoever else would like to be called so.
+        for name in names:
+            if self._legal(name):
+                self._wire[name] = self._back[name] = name
+        for name in names:
+            self.to_wire(name)
+
+    def to_wire(self, name: str) -> str:
+        """The name as the provider takes it."""
+        known = self._wire.get(name)
+        if known is not None:
+            return known
+        written = name
+        if not self._legal(name) or name in self._back:
+            written = self._tagged(name, 0)
+            number = 0
+            while written in self._back:
+                number += 1
+                written = self._tagged(name, number)
+        self._wire[name] = written
+        self._back[written] = name
+        return written
+
+    def from_wire(self, name: str) -> str:
+        """The name as the tool has it; one that was never written is left as it is."""
+        return self._back.get(name, name)
+
+    def _legal(self, name: str) -> bool:
+        return 0 < len(name) <= self._max_length and self._allowed.fullmatch(name) is not None
+
+    def _tagged(self, name: str, number: int) -> str:
+        tag = blake2b(f"{number}:{name}".encode("utf-8", "surrogatepass"), digest_size=_TAG // 2).hexdigest()
+        cleaned = "".join([letter if self._allowed.fullmatch(f"a{letter}") else "_" for letter in name])
+        if not cleaned or self._allowed.fullmatch(cleaned[0]) is None:
+            cleaned = f"t_{cleaned}"
+        return f"{cleaned[: self._max_length - _TAG - 1]}_{tag}"

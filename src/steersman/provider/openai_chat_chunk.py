@@ -1,0 +1,159 @@
+"""The chunks of a Chat Completions stream: typed, lenient where servers are, and blind to what nobody needs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from steersman.types.usage import Usage
+
+NOTHING = msgspec.Raw()
+
+
+class Function(msgspec.Struct, gc=False):
+    """A piece of a call; some servers give the arguments as an object."""
+
+    name: str | None = None
+    arguments: Any = None
+
+
+class CallPiece(msgspec.Struct, gc=False):
+    """An entry of `tool_calls`; some servers leave out the index, some the id."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+
+
+class Delta(msgspec.Struct, gc=False):
+    """What is new; a content of parts is Mistral's form."""
+
+    content: str | list[Any] | None = None
+    tool_calls: list[CallPiece] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    function_call: Function | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One of the answers asked for; there is never more than one, but servers number them oddly."""
+
+    index: int | None = 0
+    delta: Delta | None = None
+    finish_reason: Any = None
+    message: Delta | None = None
+    usage: msgspec.Raw = NOTHING
+    error: Any = None
+
+
+class Groq(msgspec.Struct, gc=False):
+    """Where Groq puts the usage."""
+
+    usage: msgspec.Raw = NOTHING
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """One event of the stream: of its many fields only those that differ from chunk to chunk."""
+
+    choices: list[Choice] | None = None
+    usage: msgspec.Raw = NOTHING
+    error: Any = None
+    x_groq: Groq | None = None
+
+
+class Head(msgspec.Struct):
+    """What every chunk repeats."""
+
+    id: str | None = None
+    object: str | None = None
+
+
+read: Any = msgspec.json.Decoder(Chunk).decode
+_heads = msgspec.json.Decoder(Head)
+
+
+def head_of(data: str) -> Head:
+    """What a chunk says about itself, as far as it can be read."""
+    try:
+        return _heads.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return Head()
+
+
+def read_leniently(data: str) -> Chunk | None:
+    """A chunk that does not fit the types: numbers as text, half surrogate pairs; `None` for what is not a chunk.
+
+    Raises `ValueError` when it is not JSON.
+    """
+    from json import loads
+
+    try:
+        plain: object = loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(plain, dict):
+        return None
+    fields = cast(dict[str, Any], plain)
+    usage = fields.pop("usage", None)
+    chunk = _converted(fields)
+    if chunk is not None and usage is not None:
+        chunk.usage = msgspec.Raw(msgspec.json.encode(usage))
+    return chunk
+
+
+def _converted(fields: dict[str, Any]) -> Chunk | None:
+    choices: object = fields.get("choices")
+    for choice in cast(list[Any], choices) if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            cast(dict[str, Any], choice).pop("usage", None)
+    fields.pop("x_groq", None)
+    try:
+        return msgspec.convert(fields, Chunk, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost: float | None = None
+
+
+_NO_DETAILS = _Details()
+_counts = msgspec.json.Decoder(_Counts, strict=False)
+
+
+def usage_of(raw: msgspec.Raw) -> Usage | None:
+    """The counts in normal form: what came from a cache counted apart, reasoning inside the output."""
+    try:
+        counts = _counts.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None  # unknown is better than an answer lost over its bill
+    if counts.prompt_tokens is None and counts.completion_tokens is None:
+        return None
+    prompt, completion = counts.prompt_tokens, counts.completion_tokens
+    details = counts.prompt_tokens_details or _NO_DETAILS
+    cached = details.cached_tokens
+    if cached is None:
+        cached = counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens
+    written = details.cache_write_tokens
+    reasoning = (counts.completion_tokens_details or _NO_DETAILS).reasoning_tokens
+    if completion is not None and reasoning and counts.total_tokens == (prompt or 0) + completion + reasoning:
+        completion += reasoning  # xAI and others count it beside the output
+    fresh = None if prompt is None else max(0, prompt - (cached or 0) - (written or 0))
+    return Usage(fresh, completion, cached, written, reasoning, cost=counts.cost)

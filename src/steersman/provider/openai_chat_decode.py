@@ -1,0 +1,385 @@
+"""Reads a Chat Completions stream: chunks in, stream events and the whole message out.
+
+A chunk is decoded once, its words are appended to a list and joined when the block ends: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from steersman.provider.openai_chat_calls import Calls, OpenCall, unreadable
+from steersman.provider.openai_chat_chunk import (
+    NOTHING,
+    CallPiece,
+    Choice,
+    Chunk,
+    Delta,
+    head_of,
+    read,
+    read_leniently,
+    usage_of,
+)
+from steersman.provider.openai_chat_error import IN_STREAM, stream_error
+from steersman.provider.openai_chat_quirks import Quirks
+from steersman.provider.openai_chat_think import Details, TagSplitter, parts_of
+from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, well_formed
+from steersman.types.errors import IncompleteStreamError, ProtocolError
+from steersman.types.messages import AssistantMessage, StopReason
+from steersman.types.model import Model
+from steersman.types.stream import (
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from steersman.types.usage import Usage
+
+REASONS: dict[str, StopReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "length",
+    "content_filter": "refusal",
+}
+"""The words of the protocol. Any other is kept as it is, and is never a success unless the model's settings say so."""
+
+_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+_TAGS, _PARTS, _DETAILS = "<think>", "content", "reasoning_details"
+NOT_REPLAYED = frozenset((_TAGS, _PARTS))
+"""Thinking that came inside the content; there is no field to send it back in."""
+
+
+class Names(Protocol):
+    """Tool names as the server knows them, and as we do."""
+
+    @property
+    def known(self) -> frozenset[str]: ...
+    def from_wire(self, name: str, /) -> str: ...
+
+
+class ChatDecoder:
+    """One answer while it arrives."""
+
+    __slots__ = (
+        "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_half", "_id", "_index", "_model",
+        "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_tags", "_usage", "done",
+    )  # fmt: skip
+
+    def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
+        self.done = False
+        self._model = model
+        self._quirks = quirks
+        self._names = names
+        self._calls: Calls | None = None
+        self._content: list[Content | OpenCall | None] = []
+        # The block that grows: its kind ("" for none), its place, and its words so far.
+        self._open = ""
+        self._index = 0
+        self._parts: list[str] = []
+        # Whether words may hold half a surrogate pair, and the half that waits for the other.
+        self._bent = False
+        self._half = ""
+        self._field: str | None = None
+        self._details: Details | None = None
+        self._tags = TagSplitter() if quirks.think_tags else None
+        self._refusal: list[str] = []
+        self._reason: str | None = None
+        self._usage: msgspec.Raw = NOTHING
+        self._id: str | None = None
+        # Which of several answers is read; -1 until the first chunk.
+        self._choice = -1
+        # Whether a text is open that further words are simply added to.
+        self._flows = False
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """What one server-sent event means."""
+        try:
+            chunk: Chunk = read(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            other = self._odd(event, data)
+            if other is None:
+                return self._end() if self.done else ()
+            chunk = other
+        if chunk.usage is not NOTHING and chunk.usage != _NULL:
+            self._usage = chunk.usage
+        choices = chunk.choices
+        if not choices or chunk.error is not None or event == "error":
+            self._aside(chunk, event, data)
+            return ()
+        choice = choices[0]
+        delta = choice.delta
+        if self._flows and delta is not None and choice.index == self._choice and choice.finish_reason is None:
+            # Nearly every chunk is a few more words of the text and nothing else.
+            words = delta.content
+            if type(words) is str and words:
+                delta.content = None
+                if delta == _NO_MORE:
+                    self._parts.append(words)
+                    return (TextDelta(words, self._index),)
+                delta.content = words
+        return self._unusual(chunk, data)
+
+    def _unusual(self, chunk: Chunk, data: str) -> Sequence[StreamEvent]:
+        """Any chunk of an answer but more of the text that is open."""
+        out: list[StreamEvent] = []
+        choice = self._chosen(chunk, data, out)
+        if choice is None:
+            return ()
+        if choice.delta is not None:
+            self._said(choice.delta, out)
+        if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
+            self._ending(chunk, choice, data, out)
+        self._flows = self._open == "text" and self._tags is None and not self._bent and self._reason is None
+        return out
+
+    def finish(self) -> AssistantMessage:
+        """The whole answer; an end without a reason is not one."""
+        if self._reason is None and not (self.done and self._choice >= 0):
+            raise IncompleteStreamError(
+                "The stream ended before its finish_reason.",
+                provider=self._model.provider,
+            )
+        content = [block for block in self._content if block is not None and not isinstance(block, OpenCall)]
+        reason, error = self._settled(content)
+        return AssistantMessage(
+            content,
+            stop_reason=reason,
+            raw_stop_reason=self._reason,
+            usage=(usage_of(self._usage) if self._usage is not NOTHING else None) or Usage(),
+            model=self._model.id,
+            provider=self._model.provider,
+            error_message=error,
+            error_kind="refused" if reason == "refusal" else "protocol" if reason == "error" else None,
+            response_id=self._id,
+        )
+
+    def _settled(self, content: Sequence[Content]) -> tuple[StopReason, str | None]:
+        raw = self._reason
+        word = "null" if raw is None else raw
+        reason = self._quirks.finish_reasons.get(word) or REASONS.get(word)
+        if self._refusal:
+            return "refusal", "".join(self._refusal)
+        if reason is None:
+            said = "no finish_reason" if raw is None else f"the finish_reason {raw!r}"
+            return "error", f"The server ended its answer with {said}, which does not say that it is complete."
+        if reason == "refusal":
+            return reason, f"The answer was withheld (finish_reason {raw!r})."
+        calls = [block for block in content if type(block) is ToolCall]
+        if reason in ("stop", "tool_use"):
+            reason = "stop" if not calls else "length" if any(map(unreadable, calls)) else "tool_use"
+        return reason, None
+
+    def _odd(self, event: str, data: str) -> Chunk | None:
+        """What the typed decoder would not take: the end, a comment sent as data, a chunk bent out of shape."""
+        text = data.strip()
+        if text == "[DONE]":
+            self.done = True
+            return None
+        if not text or text.startswith(":"):
+            return None
+        self._bent = True
+        try:
+            chunk = read_leniently(text)
+        except ValueError as error:
+            if event == "error":
+                raise stream_error(self._model, text) from None
+            raise ProtocolError(
+                f"The server sent something that is not a chunk of an answer: {error}.",
+                provider=self._model.provider,
+                body=text[:200],
+            ) from error
+        return Chunk() if chunk is None else chunk
+
+    def _aside(self, chunk: Chunk, event: str, data: str) -> None:
+        """A chunk without a choice: usage, filter results, an error."""
+        if chunk.error is not None or event == "error" or head_of(data).object == "error":
+            raise stream_error(self._model, data)
+        self._count(chunk, None)
+
+    def _chosen(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
+        """The choice that is read: the one that came first, whatever its number; `None` when it is not in the chunk."""
+        choices = chunk.choices or []
+        if self._choice < 0:
+            self._choice = choices[0].index or 0
+            self._id = head_of(data).id
+            out.append(StreamStart())
+        return next((choice for choice in choices if (choice.index or 0) == self._choice), None)
+
+    def _count(self, chunk: Chunk, choice: Choice | None) -> None:
+        """Usage outside its usual place."""
+        if chunk.x_groq is not None and chunk.x_groq.usage is not NOTHING:
+            self._usage = chunk.x_groq.usage
+        if choice is not None and choice.usage is not NOTHING and choice.usage != _NULL:
+            self._usage = choice.usage
+
+    def _said(self, delta: Delta, out: list[StreamEvent]) -> None:
+        if (
+            delta.reasoning_content is not None
+            or delta.reasoning is not None
+            or delta.reasoning_text is not None
+            or delta.reasoning_details is not None
+        ):
+            self._reasoned(delta, out)
+        if delta.content:
+            self._worded(delta.content, out)
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+            self._say("text", delta.refusal, out)
+        if delta.tool_calls is not None:
+            pieces = delta.tool_calls
+            for place, piece in enumerate(pieces):
+                self._called(piece, place, len(pieces), out)
+        elif delta.function_call is not None:
+            self._called(CallPiece(0, None, delta.function_call), 0, 1, out)
+
+    def _reasoned(self, delta: Delta, out: list[StreamEvent]) -> None:
+        """Servers give the same thought under several names: the first that says something counts."""
+        fields = _FIELDS if self._field not in _FIELDS else (self._field, *_FIELDS)
+        words = ""
+        for field in fields:
+            if words := getattr(delta, field):
+                self._field = self._field or field
+                break
+        if delta.reasoning_details:
+            self._details = self._details or Details()
+            told = self._details.add(delta.reasoning_details)
+            self._field = _DETAILS
+            words = words or told
+            if self._open != "thinking":
+                self._start("thinking", out)
+        if words:
+            self._say("thinking", words, out)
+
+    def _worded(self, words: str | list[Any], out: list[StreamEvent]) -> None:
+        if not isinstance(words, str):
+            pieces = parts_of(words)
+        elif self._tags is not None:
+            pieces = self._tags.split(words)
+        else:
+            self._say("text", words, out)
+            return
+        for piece, thought in pieces:
+            if piece:
+                if thought:
+                    self._field = self._field or (_PARTS if self._tags is None else _TAGS)
+                self._say("thinking" if thought else "text", piece, out)
+
+    def _say(self, kind: str, words: str, out: list[StreamEvent]) -> None:
+        if self._open != kind:
+            self._start(kind, out)
+        if self._bent:
+            words = self._mended(words)
+            if not words:
+                return
+        self._parts.append(words)
+        out.append(TextDelta(words, self._index) if kind == "text" else ThinkingDelta(words, self._index))
+
+    def _mended(self, words: str) -> str:
+        """Half a surrogate pair at the end waits for the other half."""
+        words = self._half + words
+        self._half = words[-1] if "\ud800" <= words[-1] <= "\udbff" else ""
+        return well_formed(words[:-1] if self._half else words)
+
+    def _start(self, kind: str, out: list[StreamEvent]) -> None:
+        self._stop(out)
+        self._open = kind
+        self._index = len(self._content)
+        self._content.append(None)
+        self._parts = []
+        out.append(TextStart(self._index) if kind == "text" else ThinkingStart(self._index))
+
+    def _stop(self, out: list[StreamEvent]) -> None:
+        """End the block of words that is open."""
+        if not self._open:
+            return
+        if self._half:
+            self._half = ""
+            self._parts.append("\ufffd")
+            out.append(
+                TextDelta("\ufffd", self._index) if self._open == "text" else ThinkingDelta("\ufffd", self._index)
+            )
+        words = "".join(self._parts)
+        if self._open == "text":
+            self._content[self._index] = TextContent(words)
+            out.append(TextEnd(self._index))
+        else:
+            signature = None if self._details is None else self._details.written
+            self._details = None
+            self._content[self._index] = ThinkingContent(words, signature, not words, self._field)
+            out.append(ThinkingEnd(self._index))
+        self._open = ""
+
+    def _called(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> None:
+        self._stop(out)
+        if self._calls is None:
+            self._calls = Calls(self._names.known)
+        calls = self._calls
+        call = calls.add(piece, place, of)
+        if call.index is None:
+            if not call.name or (call.blank and not calls.is_named(call)):
+                return  # the name may still be growing
+            call.index = len(self._content)
+            self._content.append(call)
+            out.append(ToolCallStart(call.index, call.id, self._names.from_wire(call.name)))
+        if not isinstance(self._content[call.index], OpenCall):
+            return  # more of a call that has ended
+        shown, call.shown = call.shown, len(call.parts)
+        words = "".join(call.parts[shown:])
+        if words:
+            out.append(ToolCallDelta(words, call.index))
+
+    def _ending(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
+        if choice.error is not None:
+            raise stream_error(self._model, data)
+        self._count(chunk, choice)
+        if choice.delta is None and choice.message is not None:
+            self._said(choice.message, out)
+        word: object = choice.finish_reason
+        if word is not None and word != "":
+            self._reason = word if isinstance(word, str) else msgspec.json.encode(word).decode()
+            if self._reason in IN_STREAM:
+                raise stream_error(self._model, data)
+        if self._reason is not None:
+            out += self._end()
+
+    def _end(self) -> list[StreamEvent]:
+        """Close every block that is open."""
+        out: list[StreamEvent] = []
+        if self._tags is not None:
+            words, thought = self._tags.rest()
+            if words:
+                self._say("thinking" if thought else "text", words, out)
+        self._stop(out)
+        calls = [] if self._calls is None else self._calls.all
+        for number, call in enumerate(calls):
+            last = number == len(calls) - 1
+            self._close(call, out, cut=last and self._reason == "length")
+        return out
+
+    def _close(self, call: OpenCall, out: list[StreamEvent], *, cut: bool) -> None:
+        name = self._names.from_wire(call.name)
+        if call.index is None:
+            if not call.name and call.blank:
+                return  # an empty entry at the end of the list, as some servers send
+            call.index = len(self._content)
+            self._content.append(call)
+            out.append(ToolCallStart(call.index, call.id, name))
+            if words := "".join(call.parts):
+                out.append(ToolCallDelta(words, call.index))
+        if isinstance(self._content[call.index], OpenCall):
+            closed = self._content[call.index] = call.closed(name, cut=cut)
+            out.append(ToolCallEnd(call.index, closed))
+
+
+_NULL = msgspec.Raw(b"null")
+_NO_MORE = Delta()

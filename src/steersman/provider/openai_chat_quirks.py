@@ -1,0 +1,135 @@
+"""How servers that speak Chat Completions differ: one set of flags, a preset per server, a model's settings over both.
+
+    Model("openai-chat", "qwen3", base_url="http://127.0.0.1:8000/v1", settings={"think_tags": True})
+
+What is not a flag goes to the server as it is, through `settings["extra_body"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from steersman.types.messages import StopReason
+from steersman.types.model import Model
+
+Replay: TypeAlias = Literal["tool_calls", "always", "never"]
+
+
+class Quirks(msgspec.Struct, frozen=True):
+    """What a server wants otherwise than most; each may be set in `Model.settings`."""
+
+    system_role: Literal["system", "developer"] = "system"
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    call_ids: Literal["any", "nine"] = "any"
+    """`nine`: ids of exactly nine letters and digits (Mistral)."""
+    empty_content: Literal["null", "empty", "omit"] = "null"
+    """What stands for the text of an answer that only calls tools."""
+    replay_reasoning: Replay = "tool_calls"
+    """Which answers go back with their reasoning, under the field it came in."""
+    require_reasoning: str | None = None
+    """A field that every answer with tool calls must have, if only as an empty text (DeepSeek, Kimi)."""
+    thinking: Literal["effort", "openrouter", "switch", "template", "none"] = "effort"
+    """How a thinking level is asked for: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
+    output_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    stream_usage: bool = True
+    """Whether stream_options.include_usage is known to the server."""
+    parallel_tool_calls: bool | None = None
+    required_choice: Literal["required", "any"] = "required"
+    tool_result_name: bool = False
+    assistant_after_tool: bool = False
+    """Whether a user message may not follow a tool result directly."""
+    cache_key: bool = False
+    """Whether the session's id is sent as prompt_cache_key."""
+    think_tags: bool = False
+    """Whether `<think>...</think>` at the start of the text is thinking."""
+    finish_reasons: Mapping[str, StopReason] = {}
+    """What words of the server's own mean; "null" stands for an end without a word."""
+
+
+class Preset(msgspec.Struct, frozen=True):
+    """A known server: where it is, which variables hold its key, and its flags."""
+
+    base_url: str
+    keys: tuple[str, ...] = ()
+    quirks: Quirks = Quirks()
+
+
+OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True)
+
+PRESETS: dict[str, Preset] = {
+    "openai-chat": Preset(OPENAI_URL, ("OPENAI_API_KEY",), _OPENAI),
+    "openrouter": Preset(
+        "https://openrouter.ai/api/v1",
+        ("OPENROUTER_API_KEY",),
+        Quirks(thinking="openrouter", replay_reasoning="always"),
+    ),
+    "deepseek": Preset(
+        "https://api.deepseek.com/v1",
+        ("DEEPSEEK_API_KEY",),
+        Quirks(thinking="switch", output_format="json_object"),
+    ),
+    "groq": Preset("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), Quirks(replay_reasoning="never")),
+    "mistral": Preset(
+        "https://api.mistral.ai/v1",
+        ("MISTRAL_API_KEY",),
+        Quirks(
+            call_ids="nine",
+            empty_content="empty",
+            replay_reasoning="never",
+            thinking="none",
+            stream_usage=False,
+            required_choice="any",
+            tool_result_name=True,
+            assistant_after_tool=True,
+            finish_reasons={"model_length": "length"},
+        ),
+    ),
+    "xai": Preset("https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never")),
+    "together": Preset("https://api.together.xyz/v1", ("TOGETHER_API_KEY",), Quirks(finish_reasons={"eos": "stop"})),
+    "fireworks": Preset("https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+    "moonshot": Preset("https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), Quirks(empty_content="omit")),
+    "ollama": Preset("http://127.0.0.1:11434/v1", (), Quirks(empty_content="empty")),
+    "vllm": Preset("http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), Quirks(thinking="template")),
+    "llamacpp": Preset("http://127.0.0.1:8080/v1", ("LLAMA_API_KEY",), Quirks(thinking="template")),
+    "lmstudio": Preset("http://127.0.0.1:1234/v1", ()),
+}
+"""Servers known by name."""
+
+_FLAGS = frozenset(Quirks.__struct_fields__)
+
+
+def quirks_of(model: Model) -> Quirks:
+    """The flags for a model: its provider's preset, and its own settings over them."""
+    preset = PRESETS.get(model.provider)
+    quirks = Quirks() if preset is None else preset.quirks
+    if preset is not None and preset.quirks is _OPENAI and not _is_openai(model.base_url):
+        quirks = Quirks()
+    if not model.settings:
+        return quirks
+    given = {name: value for name, value in model.settings.items() if name in _FLAGS}
+    return _checked(quirks, given) if given else quirks
+
+
+def _is_openai(base_url: str | None) -> bool:
+    """Whether an address is OpenAI's own, or a deployment of its models: the newer names of things hold there."""
+    return base_url is None or _host(base_url).endswith((".openai.com", ".azure.com"))
+
+
+@lru_cache(maxsize=64)
+def _host(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    return f".{urlsplit(url).hostname or ''}"
+
+
+def _checked(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(quirks), **given}, Quirks)
+    except msgspec.ValidationError as error:
+        names = ", ".join(sorted(given))
+        raise ValueError(f"A setting of the model ({names}) is not what it can be: {error}.") from error

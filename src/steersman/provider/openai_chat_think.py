@@ -1,0 +1,134 @@
+"""Thinking in the forms that compatible servers give it: tags in the text, parts of it, and OpenRouter's details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+class TagSplitter:
+    """Tells thinking from text where the model writes `<think>` first; a tag may come in pieces.
+
+    Only the very start of the text counts: a tag further on is something the model talks about.
+    """
+
+    __slots__ = ("_held", "_state")
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state = "start"
+
+    def split(self, text: str) -> Iterable[tuple[str, bool]]:
+        """The text so far that can be told apart, each piece with whether it is thinking."""
+        if self._state == "text":
+            return ((text, False),)
+        held = self._held + text
+        if self._state == "start":
+            return self._begin(held)
+        if self._state == "thinking":
+            return self._think(held)
+        return self._after(held)
+
+    def rest(self) -> tuple[str, bool]:
+        """What was held back when the text is over."""
+        held, self._held = self._held, ""
+        return held, self._state == "thinking"
+
+    def _begin(self, held: str) -> Iterable[tuple[str, bool]]:
+        words = held.lstrip()
+        if words.startswith(OPEN):
+            self._state = "thinking"
+            return self._think(words[len(OPEN) :])
+        if OPEN.startswith(words):
+            self._held = held
+            return ()
+        self._state, self._held = "text", ""
+        return ((held, False),)
+
+    def _think(self, held: str) -> Iterable[tuple[str, bool]]:
+        thought, tag, text = held.partition(CLOSE)
+        if tag:
+            self._state, self._held = "after", ""
+            return ((thought, True), *self._after(text))
+        keep = _overlap(held)
+        self._held = held[len(held) - keep :]
+        return ((held[: len(held) - keep], True),)
+
+    def _after(self, held: str) -> Iterable[tuple[str, bool]]:
+        """The line ends between the tag and the text belong to neither."""
+        text = held.lstrip()
+        if not text:
+            return ()
+        self._state, self._held = "text", ""
+        return ((text, False),)
+
+
+def _overlap(text: str) -> int:
+    """How much of the end of the text may be the start of the closing tag."""
+    for length in range(min(len(CLOSE) - 1, len(text)), 0, -1):
+        if CLOSE.startswith(text[-length:]):
+            return length
+    return 0
+
+
+def parts_of(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
+    """The words of a content that comes as a list of parts, each with whether it is thinking."""
+    for part in content:
+        if isinstance(part, str):
+            yield part, False
+        elif isinstance(part, dict):
+            fields = cast(dict[str, Any], part)
+            thought = fields.get("thinking")
+            if isinstance(thought, list):
+                yield from ((words, True) for words, _ in parts_of(cast(list[Any], thought)))
+            else:
+                words = thought if isinstance(thought, str) else fields.get("text")
+                yield (words if isinstance(words, str) else ""), isinstance(thought, str)
+
+
+class Details:
+    """OpenRouter's `reasoning_details`: the pieces of a text are joined, everything else goes back as it came."""
+
+    __slots__ = ("_entries", "_texts")
+
+    def __init__(self) -> None:
+        self._entries: list[dict[str, Any]] = []
+        # The growing texts of each entry, joined once at the end.
+        self._texts: list[dict[str, list[str]]] = []
+
+    def add(self, pieces: Iterable[dict[str, Any]]) -> str:
+        """Take the pieces in; gives what they say in words."""
+        words: list[str] = []
+        for piece in pieces:
+            texts = {key: piece[key] for key in _TEXTS if isinstance(piece.get(key), str)}
+            words += texts.values()
+            rest = {key: value for key, value in piece.items() if key not in texts and value is not None}
+            if texts and self._entries and self._goes_on(rest):
+                self._entries[-1].update(rest)
+            else:
+                self._entries.append(rest)
+                self._texts.append({})
+            for key, text in texts.items():
+                self._texts[-1].setdefault(key, []).append(text)
+        return "".join(words)
+
+    @property
+    def written(self) -> str:
+        """All entries as JSON, "" when there are none."""
+        whole = [
+            {**entry, **{key: "".join(parts) for key, parts in texts.items()}}
+            for entry, texts in zip(self._entries, self._texts, strict=True)
+        ]
+        return msgspec.json.encode(whole).decode() if whole else ""
+
+    def _goes_on(self, piece: dict[str, Any]) -> bool:
+        last = self._entries[-1]
+        same = all(last.get(key) == piece.get(key) for key in ("type", "index"))
+        return same and bool(self._texts[-1]) and "signature" not in last
+
+
+_TEXTS = ("text", "summary")

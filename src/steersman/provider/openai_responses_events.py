@@ -1,0 +1,144 @@
+"""The events of a Responses stream, as far as they matter here.
+
+Everything but what a delta needs is left undecoded until it is asked for; fields nobody knows are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, cast
+
+import msgspec
+
+from steersman.provider.openai_responses_encode import each_text, to_json
+from steersman.types.content import well_formed
+from steersman.types.usage import Usage
+
+_EMPTY = msgspec.Raw()
+
+
+class Event(msgspec.Struct, gc=False):
+    """Any event; servers that are only compatible leave the indexes, the ids and the numbers out."""
+
+    type: str = ""
+    delta: str = ""
+    output_index: int | None = None
+    item_id: str | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    text: str | None = None
+    refusal: str | None = None
+    item: msgspec.Raw = _EMPTY
+    arguments: msgspec.Raw = _EMPTY
+    response: msgspec.Raw = _EMPTY
+    error: msgspec.Raw = _EMPTY
+    code: msgspec.Raw = _EMPTY
+    message: msgspec.Raw = _EMPTY
+
+
+class Part(msgspec.Struct):
+    """A part of a message or of reasoning."""
+
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+
+
+class OutputItem(msgspec.Struct):
+    """A message, reasoning, or a call; anything else is kept as it came."""
+
+    type: str | None = None
+    id: str | None = None
+    status: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+    input: Any = None
+    phase: str | None = None
+    content: list[Part] | None = None
+    summary: list[Part] | None = None
+    encrypted_content: str | None = None
+
+
+class _Named(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class Tokens(msgspec.Struct):
+    """Usage as the server counts it: cached tokens are part of the input, reasoning is part of the output."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+    def usage(self) -> Usage:
+        """The same in the normal form."""
+        into, out = self.input_tokens_details or _Details(), self.output_tokens_details or _Details()
+        known = self.input_tokens
+        if known is not None:
+            known = max(0, known - (into.cached_tokens or 0) - (into.cache_write_tokens or 0))
+        return Usage(known, self.output_tokens, into.cached_tokens, into.cache_write_tokens, out.reasoning_tokens)
+
+
+class _Incomplete(msgspec.Struct):
+    reason: Any = None
+
+
+class Response(msgspec.Struct):
+    """A response at its end."""
+
+    id: str | None = None
+    status: str | None = None
+    error: Any = None
+    incomplete_details: _Incomplete | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: Tokens | None = None
+
+
+events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+responses: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
+_items: msgspec.json.Decoder[OutputItem] = msgspec.json.Decoder(OutputItem)
+_named: msgspec.json.Decoder[_Named] = msgspec.json.Decoder(_Named)
+
+KNOWN_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
+"""The kinds of items that are read; others are only kept."""
+
+
+def item_of(raw: msgspec.Raw) -> OutputItem:
+    """An item; one of a kind unknown here may have fields of any form."""
+    try:
+        return _items.decode(raw)
+    except msgspec.ValidationError:
+        known = _named.decode(raw)
+        if known.type in KNOWN_ITEMS:
+            raise
+        return OutputItem(known.type, known.id)
+
+
+def given(raw: msgspec.Raw) -> bool:
+    """Whether a field is there and not null."""
+    return bool(raw) and bytes(raw) != b"null"
+
+
+def type_of(data: str) -> str:
+    """The type of an event whose other fields are not what they should be."""
+    return _named.decode(data).type or ""
+
+
+def with_halves(data: str) -> tuple[Event, str]:
+    """An event with half a surrogate pair in it, as a delta that ends inside an emoji has, and its delta as written."""
+    plain: object = json.loads(data, parse_constant=_refuse)
+    delta: object = cast(dict[str, Any], plain).get("delta") if isinstance(plain, dict) else None
+    return events.decode(to_json(each_text(plain, well_formed))), delta if isinstance(delta, str) else ""
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,117 @@
+"""One connection pool per event loop, made when first needed and closed with its loop; and which proxy to use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+_KEEPALIVE = 30.0
+_DNS_TTL = 300
+_READ_BUFFER = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    session: ClientSession
+    keeper: AsyncGenerator[None, None]
+
+
+_pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+
+
+async def session() -> ClientSession:
+    """The session of the running event loop."""
+    pool = _pools.get(asyncio.get_running_loop())
+    if pool is None or pool.session.closed:
+        pool = await _opened()
+    return pool.session
+
+
+async def aclose_http() -> None:
+    """Close the connections of the running event loop; the next request opens new ones.
+
+    Nobody has to: a loop that ends as `asyncio.run` ends it closes its connections by itself.
+    """
+    pool = _pools.pop(asyncio.get_running_loop(), None)
+    if pool is not None:
+        await pool.keeper.aclose()
+
+
+async def _opened() -> _Pool:
+    import aiohttp
+
+    _forget_closed_loops()
+    made = aiohttp.ClientSession(
+        # As many at once as there are agents: whoever starts them sets the bound.
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=_DNS_TTL),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        read_bufsize=_READ_BUFFER,
+        # Not trust_env: it also takes passwords from ~/.netrc, and proxies for loopback.
+        trust_env=False,
+    )
+    pool = _Pool(made, _kept(made))
+    # Once begun, the generator is known to the loop, which closes it before it ends, and the session with it.
+    await anext(pool.keeper)
+    _pools[asyncio.get_running_loop()] = pool
+    return pool
+
+
+async def _kept(kept: ClientSession) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        loop = asyncio.get_running_loop()
+        if (pool := _pools.get(loop)) is not None and pool.session is kept:
+            del _pools[loop]
+        await kept.close()
+
+
+def _forget_closed_loops() -> None:
+    """Let go of the sessions of loops that were closed without a chance to close anything."""
+    for loop in [loop for loop in _pools if loop.is_closed()]:
+        closing = _pools.pop(loop).session.close()
+        try:
+            # With its loop gone it has nothing to wait for.
+            closing.send(None)
+        except StopIteration:
+            pass
+        finally:
+            closing.close()
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy the environment names for an address; none for loopback, whatever it says."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if is_loopback(host):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(host if parts.port is None else f"{host}:{parts.port}"):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    if not host or not (host[0].isdigit() or ":" in host):
+        return False
+    from ipaddress import ip_address
+
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

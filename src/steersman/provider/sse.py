@@ -1,0 +1,160 @@
+"""Server-sent events: bytes in, events out, however the bytes were cut. Pure: no I/O, no clock.
+
+Follows https://html.spec.whatwg.org/multipage/server-sent-events.html. A blank line gives the event at once; the bytes
+of a chunk are looked at in bulk, so many small events in a chunk and an event of many chunks both cost their size.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from steersman.types.errors import ProtocolError
+
+Event: TypeAlias = tuple[str, str]
+"""The name of an event, "" where the server gave none, and its data."""
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+"""The longest event that is taken; the longest that servers send, a whole answer or an image, are far below it."""
+
+_BOM = b"\xef\xbb\xbf"
+_LINE_FEED = 10
+
+
+class SseDecoder:
+    """Turns the bytes of one stream into its events.
+
+    `last_event_id` and `retry` (milliseconds) are what the server last said of them.
+    """
+
+    __slots__ = ("_after_cr", "_at_line_start", "_begun", "_max", "_pending", "_size", "last_event_id", "retry")
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._begun = False
+        self._after_cr = False
+        # What has come of an event that is not complete, with line feeds as its only line ends, never first.
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._at_line_start = False
+        self.last_event_id = ""
+        self.retry: int | None = None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that these bytes complete; `ProtocolError` when one is longer than it may be."""
+        if not self._begun:
+            chunk = self._begin(chunk)
+        if self._after_cr or b"\r" in chunk:
+            chunk = self._with_line_feeds(chunk)
+        if not self._pending:
+            # A blank line where no event has begun means nothing.
+            chunk = chunk.lstrip(b"\n")
+            cut = chunk.rfind(b"\n\n") + 2
+            if cut == 1:
+                self._keep(chunk)
+                return []
+            whole = chunk[:cut]
+        else:
+            cut = chunk.rfind(b"\n\n") + 2
+            if cut == 1 and not (self._at_line_start and chunk.startswith(b"\n")):
+                self._keep(chunk)
+                return []
+            whole = b"".join((*self._pending, chunk[:cut]))
+            self._pending.clear()
+            self._size = 0
+        if cut < len(chunk):
+            self._keep(chunk[cut:])
+        if len(whole) > self._max:
+            self._check_sizes(whole)
+        return self._events(whole.decode("utf-8", "replace"))
+
+    def finish(self) -> list[Event]:
+        """What is left of an event that the end of the stream cut off: the standard drops it, we leave that to you."""
+        left = b"".join(self._pending)
+        self._pending.clear()
+        self._size = 0
+        return self._events(left.decode("utf-8", "replace"))
+
+    def _begin(self, chunk: bytes) -> bytes:
+        """Take one byte order mark off, also when it comes in pieces."""
+        chunk = b"".join((*self._pending, chunk))
+        self._pending.clear()
+        if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
+            if chunk:
+                self._pending.append(chunk)
+            return b""
+        self._begun = True
+        return chunk.removeprefix(_BOM)
+
+    def _with_line_feeds(self, chunk: bytes) -> bytes:
+        """The chunk with one kind of line end; a carriage return ends its line at once, a line feed after it goes."""
+        if not chunk:
+            return chunk
+        if self._after_cr and chunk[0] == _LINE_FEED:
+            chunk = chunk[1:]
+        self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _keep(self, chunk: bytes) -> None:
+        if not chunk:
+            return
+        self._pending.append(chunk)
+        self._size += len(chunk)
+        self._at_line_start = chunk[-1] == _LINE_FEED
+        if self._size - self._at_line_start > self._max:
+            kept = _without_comments(b"".join(self._pending))
+            self._pending = [kept] if kept else []
+            self._size = len(kept)
+            self._check_size(self._size - self._at_line_start)
+
+    def _check_sizes(self, whole: bytes) -> None:
+        for block in whole.split(b"\n\n"):
+            if len(block) > self._max:
+                self._check_size(len(_without_comments(block.strip(b"\n"))))
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max:
+            raise ProtocolError(f"The server sent an event of more than {self._max:,} bytes.")
+
+    def _events(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        for block in text.split("\n\n"):
+            # The two forms that servers use; everything else takes the long way.
+            if block.startswith("data: "):
+                if "\n" not in block:
+                    events.append(("", block[6:]))
+                    continue
+            elif block.startswith("event: "):
+                name, _, rest = block.partition("\n")
+                if rest.startswith("data: ") and "\n" not in rest:
+                    events.append((name[7:], rest[6:]))
+                    continue
+            elif not block:
+                continue
+            event = self._event(block)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _event(self, block: str) -> Event | None:
+        """One event from its lines by the letter of the standard: without a `data` field there is none."""
+        name = ""
+        data: list[str] = []
+        for line in block.split("\n"):
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field == "data":
+                data.append(value)
+            elif field == "event":
+                name = value
+            elif field == "id":
+                if "\0" not in value:
+                    self.last_event_id = value
+            elif field == "retry" and value.isascii() and value.isdigit() and len(value) < 16:
+                self.retry = int(value)
+        return (name, "\n".join(data)) if data else None
+
+
+def _without_comments(block: bytes) -> bytes:
+    """A block without its complete comment lines, which are no part of an event, however many there are."""
+    lines = block.split(b"\n")
+    return b"\n".join([line for line in lines[:-1] if not line.startswith(b":")] + lines[-1:])

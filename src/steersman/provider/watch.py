@@ -1,0 +1,90 @@
+"""Cuts a response whose server is silent for longer than its bounds allow.
+
+One timer per answer, moved lazily: a read costs a look at the clock, not a new timer. Only waiting counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Protocol
+
+from steersman.provider.bounds import Bounds
+
+
+class Closable(Protocol):
+    """What is cut: a response."""
+
+    def close(self) -> None: ...
+
+
+class Watch:
+    """Watches over the waits of one answer; `fired` names the bound that was passed and how long it is."""
+
+    __slots__ = (
+        "_bounds", "_content", "_content_idle", "_deadline", "_idle", "_loop", "_next", "_response", "_timer", "_total",
+        "fired", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bounds: Bounds) -> None:
+        now = loop.time()
+        self._loop = loop
+        self._bounds = bounds
+        self._idle = inf if bounds.idle_timeout is None else bounds.idle_timeout
+        self._content_idle = inf if bounds.content_idle_timeout is None else bounds.content_idle_timeout
+        self._total = inf if bounds.total_timeout is None else now + bounds.total_timeout
+        # When the wait for the first byte ends.
+        self._next = inf if bounds.first_byte_timeout is None else now + bounds.first_byte_timeout
+        self._content = inf
+        self._deadline = inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._response: Closable | None = None
+        self.waiting = False
+        self.fired: tuple[str, float | None] | None = None
+
+    def begin(self, response: Closable, *, fresh: bool) -> None:
+        """The wait for the next bytes begins; `fresh` says that there was content in the last ones."""
+        now = self._loop.time()
+        if fresh:
+            self._content = now + self._content_idle
+        deadline = now + self._idle if self._response is response else self._next
+        self._response = response
+        self._deadline = deadline = min(deadline, self._content, self._total)
+        self.waiting = True
+        if self._timer is not None and self._timer.when() > deadline:
+            self.close()
+        if self._timer is None and deadline < inf:
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def close(self) -> None:
+        """No timer stays behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def first(self) -> float | None:
+        """When the wait for the head of the response ends."""
+        self._deadline = min(self._next, self._total)
+        return self._deadline if self._deadline < inf else None
+
+    def passed(self) -> tuple[str, float | None]:
+        """The bound that the current wait has come to."""
+        bounds = self._bounds
+        if self._deadline == self._total:
+            return "total_timeout", bounds.total_timeout
+        if self._deadline == self._content:
+            return "content_idle_timeout", bounds.content_idle_timeout
+        if self._deadline == self._next:
+            return "first_byte_timeout", bounds.first_byte_timeout
+        return "idle_timeout", bounds.idle_timeout
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self.waiting or self._response is None:
+            return
+        if self._deadline > self._loop.time():
+            self._timer = self._loop.call_at(self._deadline, self._tick)
+            return
+        self.fired = self.passed()
+        self._response.close()

@@ -1,0 +1,209 @@
+"""What the Anthropic Messages API says to messages it will not take."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+_ID = "^[a-zA-Z0-9_-]+$"
+NAME = "^[a-zA-Z0-9_-]{1,128}$"
+"""What a tool may be called."""
+
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_RESULT_BLOCKS = ("text", "image", "document", "search_result", "tool_reference")
+
+Json: TypeAlias = dict[str, Any]
+Issued: TypeAlias = Callable[[str, str], bool]
+"""Whether this server made such a signature for such a thinking."""
+
+
+class Fault(Exception):
+    """A request is not taken, for this reason."""
+
+
+Turn: TypeAlias = tuple[str, list[Json]]
+"""Which side, and what it says."""
+
+
+def turns_of(messages: list[Any]) -> list[Turn]:
+    """The messages with those of one side in a row made one, as the API does."""
+    turns: list[Turn] = []
+    for number, message in enumerate(messages):
+        fields = cast(Json, message if isinstance(message, dict) else {})
+        role, content = fields.get("role"), fields.get("content")
+        if role == "system":
+            raise Fault(
+                'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, '
+                'not "system" as an input message role.'
+            )
+        if role not in ("user", "assistant"):
+            raise Fault(f"messages.{number}.role: Input should be 'user' or 'assistant'")
+        if unknown := sorted(set(fields) - {"role", "content"}):
+            raise Fault(f"messages.{number}.{unknown[0]}: Extra inputs are not permitted")
+        if not isinstance(content, str | list):
+            raise Fault(f"messages.{number}.content: Input should be a valid string or array")
+        if not content:
+            raise Fault(
+                f"messages.{number}: all messages must have non-empty content except for the optional final assistant "
+                "message"
+            )
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(cast(list[Json], content))
+        if turns and turns[-1][0] == role:
+            turns[-1][1].extend(blocks)
+        else:
+            turns.append((cast(str, role), blocks))
+    if turns[0][0] != "user":
+        raise Fault('messages: first message must use the "user" role')
+    return turns
+
+
+_SIDES = {
+    "user": ("text", "image", "document", "tool_result", "search_result"),
+    "assistant": ("text", "tool_use", "thinking", "redacted_thinking"),
+}
+
+
+def check_blocks(number: int, turn: Turn, issued: Issued) -> None:
+    """Each block is one that its side may say, and is well formed."""
+    role, blocks = turn
+    for index, block in enumerate(blocks):
+        at = f"messages.{number}.content.{index}"
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            raise Fault(f"{at}: Field required: type")
+        other = next((side for side, kinds in _SIDES.items() if side != role and kind in kinds), None)
+        if kind not in _SIDES[role] and other is not None:
+            raise Fault(f"messages.{number}: `{kind}` blocks can only be in `{other}` messages")
+        if checker := _CHECKS.get(kind):
+            checker(at, block)
+        if kind in ("thinking", "redacted_thinking"):
+            _check_thinking(at, block, issued)
+
+
+def _check_text(at: str, block: Json) -> None:
+    del at
+    if not isinstance(block.get("text"), str) or not block["text"]:
+        raise Fault("messages: text content blocks must be non-empty")
+    if not block["text"].strip():
+        raise Fault("messages: text content blocks must contain non-whitespace text")
+
+
+def _check_call(at: str, block: Json) -> None:
+    if not isinstance(block.get("id"), str) or not re.match(_ID, block["id"]):
+        raise Fault(f"{at}.tool_use.id: String should match pattern '{_ID}'")
+    if not isinstance(block.get("name"), str) or not re.match(NAME, block["name"]):
+        raise Fault(f"{at}.tool_use.name: String should match pattern '{NAME}'")
+    if not isinstance(block.get("input"), dict):
+        raise Fault(f"{at}.tool_use.input: Input should be a valid dictionary")
+
+
+def _check_result(at: str, block: Json) -> None:
+    if not isinstance(block.get("tool_use_id"), str) or not re.match(_ID, block["tool_use_id"]):
+        raise Fault(f"{at}.tool_result.tool_use_id: String should match pattern '{_ID}'")
+    content = block.get("content", [])
+    if isinstance(content, str):
+        return
+    for number, inner in enumerate(cast(list[Json], content)):
+        kind = inner.get("type")
+        if kind not in _RESULT_BLOCKS:
+            raise Fault(
+                f"{at}.tool_result.content.{number}: Input tag {kind!r} does not match any of the expected tags"
+            )
+        if block.get("is_error") and kind != "text":
+            raise Fault(f"{at}.tool_result: all content must be type `text` if `is_error` is true")
+        if checker := _CHECKS.get(kind):
+            checker(f"{at}.tool_result.content.{number}", inner)
+
+
+def _check_image(at: str, block: Json) -> None:
+    source: Json = block.get("source") or {}
+    if source.get("type") == "base64":
+        if source.get("media_type") not in _IMAGES:
+            raise Fault(
+                f"{at}.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or "
+                "'image/webp'"
+            )
+        try:
+            good = bool(base64.b64decode(source.get("data") or "", validate=True))
+        except (binascii.Error, ValueError):
+            good = False
+        if not good:
+            raise Fault(f"{at}.image.source.base64.data: Invalid base64 data")
+    elif source.get("type") not in ("url", "file"):
+        raise Fault(f"{at}.image.source: Field required")
+
+
+_CHECKS: dict[str, Callable[[str, Json], None]] = {
+    "text": _check_text,
+    "tool_use": _check_call,
+    "tool_result": _check_result,
+    "image": _check_image,
+}
+
+
+def _check_thinking(at: str, block: Json, issued: Issued) -> None:
+    kind = block["type"]
+    if kind == "redacted_thinking":
+        if not block.get("data"):
+            raise Fault(f"{at}.redacted_thinking.data: Field required")
+        if not issued("", block["data"]):
+            raise Fault(f"{at}: Invalid `data` in `redacted_thinking` block")
+        return
+    if "signature" not in block:
+        raise Fault(f"{at}.thinking.signature: Field required")
+    if not isinstance(block.get("thinking"), str):
+        raise Fault(f"{at}.thinking.thinking: Field required")
+    if not issued(block["thinking"], block["signature"] or ""):
+        raise Fault(f"{at}: Invalid `signature` in `thinking` block")
+
+
+def check_pairs(turns: list[Turn]) -> None:
+    """Every call has its one result in the message that follows, before anything else."""
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for number, (role, blocks) in enumerate(turns):
+        if role == "assistant":
+            waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
+            if len(set(waiting)) < len(waiting) or seen.intersection(waiting):
+                raise Fault(f"messages.{number}: `tool_use` ids must be unique")
+            seen.update(waiting)
+            continue
+        _check_answered(number, blocks, waiting)
+        waiting = []
+    if waiting:
+        raise Fault(_unanswered(len(turns) - 1, waiting))
+
+
+def _check_answered(number: int, blocks: list[Json], waiting: list[str]) -> None:
+    answered: list[str] = []
+    first = next((at for at, block in enumerate(blocks) if block["type"] != "tool_result"), len(blocks))
+    for index, block in enumerate(blocks):
+        if block["type"] != "tool_result":
+            continue
+        call_id = block["tool_use_id"]
+        if call_id not in waiting:
+            raise Fault(
+                f"messages.{number}.content.{index}: unexpected `tool_use_id` found in `tool_result` blocks: "
+                f"{call_id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous "
+                "message."
+            )
+        if call_id in answered:
+            raise Fault(
+                f"messages.{number}.content.{index}: each tool_use must have a single result. "
+                f"Found multiple `tool_result` blocks with id: {call_id}"
+            )
+        if index < first:
+            answered.append(call_id)
+    if missing := [call_id for call_id in waiting if call_id not in answered]:
+        raise Fault(_unanswered(number - 1, missing))
+
+
+def _unanswered(number: int, missing: list[str]) -> str:
+    return (
+        f"messages.{number}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+        f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
+        "message."
+    )

@@ -1,0 +1,367 @@
+"""What the strict servers share: a thread with a real socket, a script, faults, and a record of what came.
+
+A protocol is a subclass that says where it listens (`routes`), what it will not take (`validate`), and how a scripted
+turn looks on its wire (`render`, `closing`, `error_body`, `stream_error`). The server has an event loop and a thread of
+its own, so that nothing of it shows in the loop under test; it can be entered with `async with` or with `with`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, ClassVar, Self, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+from aiohttp import web
+
+from steersman.provider.script import Turn, to_turn
+from steersman.testing.servers.exchange import (
+    STATUS,
+    Answer,
+    Break,
+    Delivery,
+    Outcome,
+    Received,
+    Reply,
+    Said,
+    Shown,
+    pieces,
+    sse,
+    written,
+)
+from steersman.types.content import ToolCall
+from steersman.types.errors import ErrorInfo
+from steersman.types.model import Model
+from steersman.types.usage import Usage
+
+__all__ = ["Delivery", "Received", "Reply", "Shown", "StrictServer", "pieces", "sse", "written"]
+
+_LARGEST = 64 * 1024 * 1024
+
+
+class StrictServer(ABC):
+    """A server that plays one entry of its script per valid request, and answers an invalid one as the real API does.
+
+    `requests` holds the parsed bodies of all requests, `raw` the requests whole. `key` is the only key it takes (any
+    where `None`), `usage` holds for turns that do not say, `repeat_last` plays the last entry for ever, `strict=False`
+    takes any request. `chunk` and `pace` hold for every turn that is not a `Delivery`.
+    """
+
+    provider: ClassVar[str]
+    """The provider that `model()` names."""
+    routes: ClassVar[tuple[str, ...]]
+    """The paths that take a POST, as aiohttp writes them: `/v1/messages`, `/models/{model}:generate`."""
+    prefix: ClassVar[str] = ""
+    """What a base address ends with, such as `/v1`."""
+
+    def __init__(
+        self,
+        *script: Answer,
+        key: str | None = "test-key",
+        repeat_last: bool = False,
+        strict: bool = True,
+        usage: Usage | None = None,
+        chunk: int | None = None,
+        pace: float | None = None,
+    ) -> None:
+        self.key = key
+        self.requests: list[Any] = []
+        self.raw: list[Received] = []
+        self.connections = 0
+        self._script = list(script)
+        self._played = 0
+        self._calls = 0
+        self._repeat_last = repeat_last
+        self._strict = strict
+        self._usage = usage
+        self._chunk = chunk
+        self._pace = pace
+        self._port = 0
+        self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def validate(self, received: Received) -> Reply | None:
+        """What the real API answers to a request it will not take, or `None`; `self.refusal` makes one."""
+
+    @abstractmethod
+    def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
+        """The stream up to the end of the last block, one piece per event, those that show a delta as `Shown`."""
+
+    @abstractmethod
+    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+        """What follows the last block: stop reason, usage, the terminal event."""
+
+    @abstractmethod
+    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+        """The JSON of an error."""
+
+    @abstractmethod
+    def stream_error(self, info: ErrorInfo) -> bytes:
+        """An error in the midst of a stream, as one event."""
+
+    def head(self, received: Received) -> Mapping[str, str]:
+        """Headers of every response, such as the request id."""
+        del received
+        return {}
+
+    def call_id(self, number: int) -> str:
+        """The id of the `number`-th call that the script gave none."""
+        return f"call_{number}"
+
+    @property
+    def url(self) -> str:
+        """The base address to give to a client."""
+        return f"http://127.0.0.1:{self._port}{self.prefix}"
+
+    def model(self, id: str = "test-model", **fields: Any) -> Model:
+        """A model that this server serves."""
+        given: dict[str, Any] = {"base_url": self.url, "api_key": self.key, **fields}
+        return Model(self.provider, id, **given)
+
+    def refusal(
+        self, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """An error in this protocol's form."""
+        return Reply(status, self.error_body(status, message, code), headers or {})
+
+    def say(self, *script: Answer) -> None:
+        """Add to the script."""
+        self._script.extend(script)
+
+    @property
+    def left(self) -> int:
+        """How many entries of the script were not asked for yet."""
+        return max(0, len(self._script) - self._played)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+    def __enter__(self) -> Self:
+        ready: Future[int] = Future()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), name=type(self).__name__, daemon=True)
+        self._thread.start()
+        self._port = ready.result(timeout=30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        loop, thread, stop = self._loop, self._thread, self._stop
+        if loop is not None and thread is not None and stop is not None:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(timeout=30)
+        self._loop = self._thread = None
+
+    def _serve(self, ready: Future[int]) -> None:
+        try:
+            asyncio.run(self._listen(ready))
+        except BaseException as failure:
+            if ready.done():
+                raise
+            ready.set_exception(failure)
+
+    async def _listen(self, ready: Future[int]) -> None:
+        self._loop = asyncio.get_running_loop()
+        stop = self._stop = asyncio.Event()
+        app = web.Application(client_max_size=_LARGEST)
+        for route in self.routes:
+            app.router.add_post(route, self._answer)
+        app.router.add_route("*", "/{path:.*}", self._unknown)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.001)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+            await site.start()
+            ready.set_result(cast(int, runner.addresses[0][1]))
+            await stop.wait()
+        finally:
+            await runner.cleanup()
+
+    async def _unknown(self, request: web.Request) -> web.StreamResponse:
+        received = await self._receive(request)
+        received.outcome.set_result("answered")
+        return self._whole(self.unknown_path(received), received)
+
+    def unknown_path(self, received: Received) -> Reply:
+        """What is said to a request that no route takes."""
+        return self.refusal(404, f"Not found: {received.method} {received.path}")
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        received = await self._receive(request)
+        outcome: Outcome = "left"
+        try:
+            said = (self.validate(received) if self._strict else None) or await self._next(received)
+            delivery = self._delivery(said)
+            if isinstance(delivery, Reply):
+                response = self._whole(delivery, received)
+                outcome = "answered"
+                return response
+            response = await self._send(delivery, request, received)
+            outcome = "broken" if delivery.ending != "end" else "answered"
+            return response
+        finally:
+            if not received.outcome.done():
+                received.outcome.set_result(outcome)
+
+    async def _receive(self, request: web.Request) -> Received:
+        body = await request.read()
+        try:
+            parsed: Any = msgspec.json.decode(body) if body else None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            parsed = None
+        received = Received(
+            request.method,
+            request.path,
+            dict(request.match_info),
+            dict(request.query),
+            {name.lower(): value for name, value in request.headers.items()},
+            body,
+            parsed,
+            self._connection(request.transport),
+        )
+        self.raw.append(received)
+        self.requests.append(parsed)
+        return received
+
+    def _connection(self, transport: object) -> int:
+        if transport not in self._numbers:
+            self.connections += 1
+            self._numbers[transport] = self.connections
+        return self._numbers[transport]
+
+    async def _next(self, received: Received) -> Said:
+        index = self._played
+        self._played += 1
+        if index >= len(self._script) and not (self._repeat_last and self._script):
+            length = len(self._script)
+            return self.refusal(500, f"The script has {length} entries and was asked for number {index + 1}.")
+        entry = self._script[min(index, len(self._script) - 1)]
+        if not callable(entry):
+            return entry
+        said = entry(received)
+        return await said if isinstance(said, Awaitable) else said
+
+    def _delivery(self, said: Said) -> Delivery | Reply:
+        """What is sent, as a delivery whose turn is a `Turn` or bytes."""
+        if isinstance(said, Reply):
+            return said
+        delivery = said if isinstance(said, Delivery) else Delivery(said, chunk=self._chunk, pace=self._pace)
+        if isinstance(delivery.turn, bytes):
+            return delivery
+        turn = self._numbered(to_turn(delivery.turn))
+        if isinstance(turn.ending, ErrorInfo) and not turn.blocks and turn.after is None:
+            return self.scripted_error(turn.ending)
+        if isinstance(turn.ending, BaseException) and not turn.blocks and turn.after is None:
+            return replace(delivery, turn=b"", ending="reset", head=False)
+        ending = delivery.ending
+        if ending == "end":
+            ending = "stall" if turn.ending == "stall" else "reset" if isinstance(turn.ending, BaseException) else "end"
+        pace = delivery.pace if turn.pace is None else turn.pace
+        return replace(delivery, turn=turn, ending=ending, pace=pace)
+
+    def scripted_error(self, info: ErrorInfo) -> Reply:
+        """A scripted error that comes before anything is shown, as an HTTP response."""
+        headers = {} if info.retry_after is None else {"retry-after": f"{info.retry_after:g}"}
+        if info.retryable is not None:
+            headers["x-should-retry"] = "true" if info.retryable else "false"
+        return self.refusal(info.status or STATUS[info.kind], info.message, None, headers)
+
+    def _numbered(self, turn: Turn) -> Turn:
+        if turn.usage is None and self._usage is not None:
+            turn = replace(turn, usage=self._usage)
+        if all(not isinstance(block, ToolCall) or block.id for block in turn.blocks):
+            return turn
+        return replace(turn, blocks=tuple(self._number(block) for block in turn.blocks))
+
+    def _number(self, block: Any) -> Any:
+        if not isinstance(block, ToolCall) or block.id:
+            return block
+        self._calls += 1
+        return msgspec.structs.replace(block, id=self.call_id(self._calls))
+
+    def stream(self, turn: Turn, received: Received) -> list[bytes]:
+        """The pieces of a whole stream as the turn says, up to its error or its cut."""
+        given: list[bytes] = []
+        shown = 0
+        for piece in self.render(turn, received):
+            if isinstance(piece, Shown):
+                if shown == turn.after:
+                    break
+                shown += 1
+            given.append(piece)
+        if turn.ending == "done":
+            given.extend(self.closing(turn, received))
+        elif isinstance(turn.ending, ErrorInfo):
+            given.append(self.stream_error(turn.ending))
+        return given
+
+    def _whole(self, reply: Reply, received: Received) -> web.Response:
+        headers = {**self.head(received), **reply.headers}
+        body = reply.body
+        kind = "text/plain" if isinstance(body, str | bytes) else "application/json"
+        if isinstance(body, str):
+            body = body.encode()
+        elif not isinstance(body, bytes):
+            body = msgspec.json.encode(body)
+        if "content-type" not in {name.lower() for name in headers}:
+            headers["content-type"] = kind
+        return web.Response(status=reply.status, body=body, headers=headers)
+
+    async def _send(self, delivery: Delivery, request: web.Request, received: Received) -> web.StreamResponse:
+        headers = {"content-type": "text/event-stream; charset=utf-8", **self.head(received), **delivery.headers}
+        response = web.StreamResponse(status=delivery.status, headers=headers)
+        if not delivery.head:
+            await _broken(request, delivery.ending)
+            return response
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        turn = delivery.turn
+        given = [turn] if isinstance(turn, bytes) else self.stream(cast(Turn, turn), received)
+        for piece in _cut(given, delivery.at, delivery.chunk):
+            if delivery.pace is not None:
+                await asyncio.sleep(delivery.pace)
+            await response.write(piece)
+        if delivery.ending != "end":
+            await _broken(request, delivery.ending)
+        return response
+
+
+def _cut(given: Sequence[bytes], at: int | None, chunk: int | None) -> list[bytes]:
+    """The pieces up to a byte, or the same bytes in writes of one size."""
+    if at is None and chunk is None:
+        return [piece for piece in given if piece]
+    whole = b"".join(given)[:at]
+    if chunk is not None:
+        return [whole[start : start + chunk] for start in range(0, len(whole), chunk)]
+    kept: list[bytes] = []
+    for piece in given:
+        kept.append(whole[: len(piece)])
+        whole = whole[len(piece) :]
+    return [piece for piece in kept if piece]
+
+
+async def _broken(request: web.Request, ending: Break) -> None:
+    transport = request.transport
+    if ending == "stall":
+        # Until the client goes away, which cancels this.
+        await asyncio.get_running_loop().create_future()
+    if transport is None:
+        return
+    if ending == "reset":
+        sock = transport.get_extra_info("socket")
+        # A linger of zero makes the close a reset.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+    else:
+        transport.close()

@@ -1,0 +1,197 @@
+"""A strict Gemini API: `POST /v1beta/models/{model}:streamGenerateContent`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from steersman.provider.script import Turn
+from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
+from steersman.testing.servers.exchange import STATUS
+from steersman.testing.servers.google_rules import Json, request_fault
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
+from steersman.types.errors import ErrorInfo
+from steersman.types.usage import Usage
+
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    402: "RESOURCE_EXHAUSTED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_REASONS = {"length": "MAX_TOKENS", "refusal": "SAFETY", "error": "OTHER"}
+_NO_KEY = (
+    "Method doesn't allow unregistered callers (callers without established identity). Please use API Key or other "
+    "form of API consumer identity to call this API."
+)
+
+
+class GoogleServer(StrictServer):
+    """The Gemini API. Without `alt=sse` it answers with a JSON array, as the real one does.
+
+    A signature is taken back on the part it was given to, and on no other; `signatures` holds more that are taken as
+    they are. `ids=False` leaves out the ids of calls, as older models do.
+    """
+
+    provider: ClassVar[str] = "google"
+    routes: ClassVar[tuple[str, ...]] = (r"/{version:v1(?:alpha|beta)?}/models/{model}:streamGenerateContent",)
+    prefix: ClassVar[str] = "/v1beta"
+
+    def __init__(self, *script: Any, ids: bool = True, signatures: Iterable[str] = (), **settings: Any) -> None:
+        super().__init__(*script, **settings)
+        self.signatures = set(signatures)
+        self._ids = ids
+        self._signed: dict[tuple[str, str], Json] = {}
+        self._responses = itertools.count(1)
+
+    def validate(self, received: Received) -> Reply | None:
+        """What the real API answers to a request it will not take."""
+        key = received.headers.get("x-goog-api-key") or received.query.get("key")
+        if self.key is not None and not key:
+            return self.refusal(403, _NO_KEY)
+        if self.key is not None and key != self.key:
+            return self._wrong_key()
+        if "json" not in received.headers.get("content-type", ""):
+            return self.refusal(400, "Invalid JSON payload received. Unexpected token.")
+        model = received.params["model"]
+        fault = request_fault(received.json, model, lambda signature, part: self._known(model, signature, part))
+        return None if fault is None else self.refusal(400, fault)
+
+    def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
+        """The stream up to the end of the last block."""
+        response = f"response-{next(self._responses)}"
+        model = received.params["model"]
+        for number, part in enumerate(self._parts(turn)):
+            if part.get("thoughtSignature"):
+                self._signed[model, part["thoughtSignature"]] = part
+            chunk = _chunk(model, response, {"content": {"parts": [part], "role": "model"}, "index": 0})
+            chunk["usageMetadata"] = _tokens(turn.usage, partial=True)
+            yield Shown(_framed(chunk, received, first=number == 0))
+
+    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+        """The chunk with the finish reason; then there is nothing but the end."""
+        reason = turn.raw_stop_reason or _REASONS.get(turn.stop_reason or "", "STOP")
+        if turn.raw_stop_reason is None and any(_unreadable(block) for block in turn.blocks):
+            reason = "MALFORMED_FUNCTION_CALL"
+        candidate = {"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": reason, "index": 0}
+        chunk = _chunk(received.params["model"], f"response-{next(self._responses)}", candidate)
+        chunk["usageMetadata"] = _tokens(turn.usage, partial=False)
+        yield _framed(chunk, received, first=not any(True for _ in self._parts(turn)))
+        if not _streams(received):
+            yield b"]"
+
+    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+        """The JSON of an error."""
+        return {"error": {"code": status, "message": message, "status": code or _STATUS.get(status, "INTERNAL")}}
+
+    def stream_error(self, info: ErrorInfo) -> bytes:
+        """An error in the midst of a stream."""
+        body = self.error_body(info.status or STATUS[info.kind], info.message)
+        if info.retry_after is not None:
+            kind = "type.googleapis.com/google.rpc.RetryInfo"
+            body["error"]["details"] = [{"@type": kind, "retryDelay": f"{info.retry_after:g}s"}]
+        return sse(body)
+
+    def head(self, received: Received) -> Mapping[str, str]:
+        """The content type where it is not an event stream."""
+        return {} if _streams(received) else {"content-type": "application/json; charset=UTF-8"}
+
+    def _wrong_key(self) -> Reply:
+        body = self.error_body(400, "API key not valid. Please pass a valid API key.")
+        kind = "type.googleapis.com/google.rpc.ErrorInfo"
+        body["error"]["details"] = [{"@type": kind, "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]
+        return Reply(400, body)
+
+    def _known(self, model: str, signature: str, part: Json) -> bool:
+        """Whether the signature was given to this part, or is one that is taken anywhere."""
+        if signature in self.signatures:
+            return True
+        given = self._signed.get((model, signature))
+        return given is not None and _essence(given) == _essence(part)
+
+    def _parts(self, turn: Turn) -> Iterator[Json]:
+        for block in turn.blocks:
+            if not _unreadable(block):
+                yield from _block_parts(block, turn.deltas, ids=self._ids)
+
+
+def _block_parts(block: Content, deltas: int | None, *, ids: bool) -> Iterator[Json]:
+    if isinstance(block, ToolCall):
+        raw = block.raw_arguments
+        args: Any = block.arguments if raw is None else msgspec.json.decode(raw)
+        call = {"name": block.name, "args": args, **({"id": block.id} if ids else {})}
+        yield _signed({"functionCall": call}, block.signature)
+    elif isinstance(block, ImageContent):
+        yield {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
+    else:
+        marks: Json = {"thought": True} if isinstance(block, ThinkingContent) else {}
+        words = block.text if isinstance(block, TextContent) else block.thinking
+        # A signature belongs to one part, so a signed text comes whole.
+        for piece in pieces(words, deltas) if block.signature is None else (words,):
+            yield _signed({"text": piece, **marks}, block.signature)
+
+
+def _signed(part: Json, signature: str | None) -> Json:
+    return part if signature is None else {**part, "thoughtSignature": signature}
+
+
+def _unreadable(block: Content) -> bool:
+    """Whether a call has arguments that are no JSON: Gemini never sends these, it ends the answer instead."""
+    if not isinstance(block, ToolCall) or block.raw_arguments is None:
+        return False
+    try:
+        msgspec.json.decode(block.raw_arguments)
+    except msgspec.DecodeError:
+        return True
+    return False
+
+
+def _essence(part: Json) -> Any:
+    """A part without what a client may add to it: the id of a call."""
+    call = part.get("functionCall")
+    if call is None:
+        return part
+    return {**part, "functionCall": {"name": call["name"], "args": call.get("args") or {}}}
+
+
+def _streams(received: Received) -> bool:
+    return received.query.get("alt") == "sse"
+
+
+def _framed(chunk: Json, received: Received, *, first: bool) -> bytes:
+    if _streams(received):
+        return b"data: " + msgspec.json.encode(chunk) + b"\r\n\r\n"
+    return (b"[" if first else b",\r\n") + msgspec.json.encode(chunk)
+
+
+def _chunk(model: str, response: str, candidate: Json) -> Json:
+    return {"candidates": [candidate], "modelVersion": model, "responseId": response}
+
+
+def _tokens(usage: Usage | None, *, partial: bool) -> Json:
+    """Counts as they stand: the prompt with what was cached, the candidates without the thoughts."""
+    if usage is None:
+        return {}
+    prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    tokens: Json = {"promptTokenCount": prompt, "totalTokenCount": prompt}
+    if usage.cache_read is not None:
+        tokens["cachedContentTokenCount"] = usage.cache_read
+    if partial:
+        return tokens
+    if usage.reasoning is not None:
+        tokens["thoughtsTokenCount"] = usage.reasoning
+    if usage.output is not None:
+        tokens["candidatesTokenCount"] = usage.output - (usage.reasoning or 0)
+        tokens["totalTokenCount"] += usage.output
+    return tokens

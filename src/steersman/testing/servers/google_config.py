@@ -1,0 +1,269 @@
+"""What the Gemini API will not take in tools and settings, in its own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias, cast
+
+Json: TypeAlias = dict[str, Any]
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
+_PARAMETER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
+_TYPES = frozenset(("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL", "TYPE_UNSPECIFIED"))
+
+_TOOL = frozenset(
+    ("functionDeclarations", "googleSearch", "codeExecution", "urlContext", "googleSearchRetrieval", "computerUse")
+)
+_DECLARATION = frozenset(
+    ("name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "behavior")
+)
+_OPENAPI = frozenset(
+    (
+        "type",
+        "format",
+        "title",
+        "description",
+        "nullable",
+        "enum",
+        "maxItems",
+        "minItems",
+        "properties",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "example",
+        "anyOf",
+        "propertyOrdering",
+        "default",
+        "items",
+        "minimum",
+        "maximum",
+    )
+)
+_GENERATION = frozenset(
+    (
+        "stopSequences",
+        "responseMimeType",
+        "responseSchema",
+        "responseJsonSchema",
+        "responseModalities",
+        "candidateCount",
+        "maxOutputTokens",
+        "temperature",
+        "topP",
+        "topK",
+        "seed",
+        "presencePenalty",
+        "frequencyPenalty",
+        "responseLogprobs",
+        "logprobs",
+        "speechConfig",
+        "thinkingConfig",
+        "imageConfig",
+        "mediaResolution",
+    )
+)
+_FREE = frozenset(("args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema"))
+_LEVELS = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
+
+
+def version(model: str) -> tuple[int, int]:
+    """The version of a model; 0 where its name has none."""
+    found = _VERSION.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def unknown_fault(fields: Json, known: frozenset[str], at: str) -> str | None:
+    """What is said about a field that does not exist."""
+    for name in fields:
+        if name not in known:
+            where = f" at '{at}'" if at else ""
+            return f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
+    return None
+
+
+def tools_fault(request: Json) -> str | None:
+    """What is wrong with the tools and how they are to be used."""
+    tools = cast(list[Json], request.get("tools") or [])
+    seen: set[str] = set()
+    for number, tool in enumerate(tools):
+        fault = unknown_fault(tool, _TOOL, f"tools[{number}]")
+        for index, declared in enumerate(cast(list[Json], tool.get("functionDeclarations") or [])):
+            at = f"tools[{number}].function_declarations[{index}]"
+            fault = fault or _declaration_fault(at, declared)
+            if fault is None and declared["name"] in seen:
+                fault = f"Duplicate function declaration found: {declared['name']}"
+            seen.add(declared.get("name", ""))
+        if fault is not None:
+            return fault
+    return _choice_fault(request.get("toolConfig"), seen)
+
+
+def _choice_fault(config: Any, names: set[str]) -> str | None:
+    if config is None:
+        return None
+    calling = cast(Json, cast(Json, config).get("functionCallingConfig") or {})
+    mode = calling.get("mode", "AUTO")
+    if mode not in ("AUTO", "ANY", "NONE", "VALIDATED"):
+        return (
+            "Invalid value at 'tool_config.function_calling_config.mode' "
+            f'(type.googleapis.com/google.ai.generativelanguage.v1beta.FunctionCallingConfig.Mode), "{mode}"'
+        )
+    if not names:
+        return "Function calling config is set without function_declarations."
+    return None
+
+
+def _declaration_fault(at: str, declared: Json) -> str | None:
+    fault = unknown_fault(declared, _DECLARATION, at)
+    if fault is not None:
+        return fault
+    if not _NAME.fullmatch(str(declared.get("name", ""))):
+        return (
+            f"* GenerateContentRequest.{at}.name: [FIELD_INVALID] Invalid function name. Must start with a letter or "
+            "an underscore. Must be alphameric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), "
+            "with a maximum length of 64.\n"
+        )
+    if "parameters" in declared and "parametersJsonSchema" in declared:
+        return f"* GenerateContentRequest.{at}: parameters and parameters_json_schema are mutually exclusive.\n"
+    if "parameters" in declared:
+        return _openapi_fault(f"{at}.parameters", declared["parameters"])
+    return json_schema_fault(f"{at}.parameters_json_schema", declared.get("parametersJsonSchema", {"type": "object"}))
+
+
+def _openapi_fault(at: str, schema: Json) -> str | None:
+    """The older way: a subset of OpenAPI's schemas, where a keyword too many fails the whole request."""
+    fault = unknown_fault(schema, _OPENAPI, at)
+    if fault is not None:
+        return fault
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return f"Invalid value at '{at}.type' (Proto field is not repeating, cannot start list.)"
+    if kind is not None and str(kind).upper() not in _TYPES:
+        return (
+            f"Invalid value at '{at}.type' (type.googleapis.com/google.ai.generativelanguage.v1beta.Type), \"{kind}\""
+        )
+    if str(kind).upper() == "OBJECT" and not schema.get("properties"):
+        return f"* GenerateContentRequest.{at}.properties: should be non-empty for OBJECT type\n"
+    children = [*cast(Json, schema.get("properties") or {}).values(), *cast(list[Json], schema.get("anyOf") or [])]
+    if "items" in schema:
+        children.append(schema["items"])
+    return next(
+        (fault for number, child in enumerate(children) if (fault := _openapi_fault(f"{at}[{number}]", child))), None
+    )
+
+
+def json_schema_fault(at: str, schema: Any) -> str | None:
+    """JSON Schema is taken whole, but references have to lead somewhere and to stand alone."""
+    if not isinstance(schema, dict) or cast(Json, schema).get("type") != "object":
+        return f"* GenerateContentRequest.{at}: must describe an object.\n"
+    for node in _nodes(schema):
+        reference = node.get("$ref")
+        if reference is not None:
+            if any(not name.startswith("$") for name in node):
+                return f"* GenerateContentRequest.{at}: a schema with $ref must not have other properties.\n"
+            if not _resolves(cast(Json, schema), reference):
+                return f"* GenerateContentRequest.{at}: reference to undefined schema: {reference}\n"
+        for name in cast(Json, node.get("properties") or {}):
+            if not _PARAMETER.fullmatch(name):
+                return (
+                    f"* GenerateContentRequest.{at}.properties: Invalid parameter name '{name}'. Must start with a "
+                    "letter or an underscore, must only contain a-z, A-Z, 0-9 or underscores, with a maximum length of "
+                    "64.\n"
+                )
+    return None
+
+
+def _nodes(schema: Any) -> Iterator[Json]:
+    if isinstance(schema, list):
+        for item in cast(list[Any], schema):
+            yield from _nodes(item)
+    if not isinstance(schema, dict):
+        return
+    node = cast(Json, schema)
+    yield node
+    for name, value in node.items():
+        if name in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
+            yield from _nodes(list(cast(Json, value).values()))
+        elif name not in ("enum", "const", "default", "examples"):
+            yield from _nodes(value)
+
+
+def _resolves(schema: Json, reference: str) -> bool:
+    found: Any = schema
+    if not reference.startswith("#"):
+        return False
+    for part in reference[1:].split("/")[1:]:
+        if not isinstance(found, dict) or part not in found:
+            return False
+        found = cast(Json, found)[part]
+    return True
+
+
+def config_fault(request: Json, model: str) -> str | None:
+    """What is wrong with how the answer is asked for."""
+    config = cast(Json, request.get("generationConfig") or {})
+    fault = unknown_fault(config, _GENERATION, "generation_config")
+    if fault is not None:
+        return fault
+    temperature = config.get("temperature")
+    if temperature is not None and not 0 <= temperature <= 2:
+        return "* GenerateContentRequest.generation_config.temperature: temperature must be in the range [0.0, 2.0].\n"
+    if config.get("maxOutputTokens", 1) < 1:
+        return "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must be positive.\n"
+    return _format_fault(config, request, model) or _thinking_fault(config.get("thinkingConfig"), model)
+
+
+def _format_fault(config: Json, request: Json, model: str) -> str | None:
+    schema = config.get("responseJsonSchema", config.get("responseSchema"))
+    mime = config.get("responseMimeType", "text/plain")
+    if schema is not None and mime != "application/json":
+        return "response_schema can only be set when response_mime_type is application/json."
+    if mime == "application/json" and request.get("tools") and version(model) < (3, 0):
+        return "Function calling with a response mime type: 'application/json' is unsupported"
+    return None
+
+
+def _thinking_fault(config: Any, model: str) -> str | None:
+    if config is None:
+        return None
+    asked = cast(Json, config)
+    fault = unknown_fault(asked, frozenset(("includeThoughts", "thinkingBudget", "thinkingLevel")), "thinking_config")
+    if fault is not None:
+        return fault
+    number, level, budget = version(model), asked.get("thinkingLevel"), asked.get("thinkingBudget")
+    if (0, 0) < number < (2, 5):
+        return "Thinking is not enabled for this model."
+    if level is not None and budget is not None:
+        return "You can only set only one of thinking budget and thinking level."
+    if level is not None:
+        if (0, 0) < number < (3, 0):
+            return "Thinking level is not supported for this model."
+        if str(level).upper() not in _LEVELS or (str(level).upper() == "MINIMAL" and "pro" in model):
+            return f"Thinking level {level} is not supported for this model. Please retry with other thinking level."
+    if budget == 0 and "pro" in model:
+        return "Budget 0 is invalid. This model only works in thinking mode."
+    return None
+
+
+def camel(value: Any) -> Any:
+    """A request with one spelling of its names: the API takes both. What is the caller's own stays as it is."""
+    if isinstance(value, list):
+        return [camel(item) for item in cast(list[Any], value)]
+    if not isinstance(value, dict):
+        return value
+    renamed: Json = {}
+    for name, item in cast(Json, value).items():
+        own = _camel(name)
+        renamed[own] = item if own in _FREE else camel(item)
+    return renamed
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,258 @@
+"""What the Gemini API will not take, in its own words: contents, pairing, signatures."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from steersman.testing.servers.google_config import camel, config_fault, tools_fault, unknown_fault, version
+
+Json: TypeAlias = dict[str, Any]
+Known: TypeAlias = Callable[[str, Json], bool]
+"""Whether a signature was given to exactly this part."""
+
+UNSIGNED = "skip_thought_signature_validator"
+
+_FIELDS = frozenset(
+    (
+        "contents",
+        "tools",
+        "toolConfig",
+        "systemInstruction",
+        "generationConfig",
+        "safetySettings",
+        "cachedContent",
+        "labels",
+        "serviceTier",
+        "store",
+    )
+)
+_DATA = frozenset(
+    (
+        "text",
+        "inlineData",
+        "fileData",
+        "functionCall",
+        "functionResponse",
+        "executableCode",
+        "codeExecutionResult",
+        "toolCall",
+        "toolResponse",
+    )
+)
+_MARKS = frozenset(("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"))
+_MIME = re.compile(r"(?:image|audio|video|text|application)/[\w.+-]+")
+
+CALL_TURN = (
+    "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+)
+RESPONSE_TURN = "Please ensure that function response turn comes immediately after a function call turn."
+COUNT = (
+    "Please ensure that the number of function response parts is equal to the number of function call parts of the "
+    "function call turn."
+)
+LAST_TURN = "Please ensure that multiturn requests end with a user role or a function response."
+SIGNATURE = (
+    "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, "
+    "and missing thought_signature may lead to degraded model performance. Additional data, function call "
+    "`default_api:{name}`, position {position}. Please refer to "
+    "https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
+)
+
+
+def request_fault(body: Any, model: str, known: Known) -> str | None:
+    """The first thing that is wrong with a request, or `None`."""
+    if not isinstance(body, dict):
+        return "Invalid JSON payload received. Expected an object."
+    request = camel(cast(Json, body))
+    return (
+        unknown_fault(request, _FIELDS, "")
+        or _system_fault(request.get("systemInstruction"))
+        or tools_fault(request)
+        or config_fault(request, model)
+        or contents_fault(request.get("contents"), model, known)
+    )
+
+
+def contents_fault(contents: Any, model: str, known: Known) -> str | None:
+    """What is wrong with the conversation."""
+    if not isinstance(contents, list) or not contents:
+        return "* GenerateContentRequest.contents: contents is not specified\n"
+    turns = cast(list[Json], contents)
+    for number, content in enumerate(turns):
+        fault = _content_fault(f"contents[{number}]", content, known)
+        if fault is not None:
+            return fault
+    turns = _merged(turns)
+    return _order_fault(turns) or _ids_fault(turns) or _signature_fault(turns, model)
+
+
+def _merged(contents: Sequence[Json]) -> list[Json]:
+    """What the model said in one go: Google's own client sends back every chunk as a content."""
+    turns: list[Json] = []
+    for content in contents:
+        if turns and content["role"] == "model" == turns[-1]["role"]:
+            turns[-1] = {"role": "model", "parts": [*parts_of(turns[-1]), *parts_of(content)]}
+        else:
+            turns.append(content)
+    return turns
+
+
+def parts_of(content: Json) -> list[Json]:
+    """The parts of a content."""
+    return cast(list[Json], content.get("parts") or [])
+
+
+def _system_fault(system: Any) -> str | None:
+    if system is None:
+        return None
+    parts = parts_of(cast(Json, system)) if isinstance(system, dict) else []
+    if not parts or any(not part.get("text") for part in parts):
+        return (
+            "* GenerateContentRequest.system_instruction.parts[0].data: required oneof field 'data' must have one "
+            "initialized field\n"
+        )
+    return None
+
+
+def _content_fault(at: str, content: Any, known: Known) -> str | None:
+    if not isinstance(content, dict):
+        return f"Invalid value at '{at}' (type.googleapis.com/google.ai.generativelanguage.v1beta.Content)"
+    turn = cast(Json, content)
+    if turn.get("role") not in ("user", "model"):
+        return "Please use a valid role: user, model."
+    if not parts_of(turn):
+        return f"* GenerateContentRequest.{at}.parts: contents.parts must not be empty.\n"
+    fault = unknown_fault(turn, frozenset(("role", "parts")), at)
+    for number, part in enumerate(parts_of(turn)):
+        fault = fault or _part_fault(f"{at}.parts[{number}]", part, turn["role"], known)
+    return fault
+
+
+def _part_fault(at: str, part: Json, role: str, known: Known) -> str | None:
+    fault = unknown_fault(part, _DATA | _MARKS, at)
+    if fault is not None:
+        return fault
+    data = [name for name in _DATA if part.get(name) is not None]
+    signature = part.get("thoughtSignature")
+    if len(data) > 1:
+        return f"Invalid value at '{at}' (oneof), oneof field 'data' is already set. Cannot set '{sorted(data)[1]}'"
+    if not data or (part.get("text") == "" and not signature and role == "user"):
+        return f"* GenerateContentRequest.{at}.data: required oneof field 'data' must have one initialized field\n"
+    if signature is not None and not _is_base64(signature):
+        return f"Invalid value at '{at}.thought_signature' (TYPE_BYTES), Base64 decoding failed for \"{signature}\""
+    if signature is not None and signature != UNSIGNED and not known(signature, part):
+        return "Corrupted thought signature."
+    if role == "user" and ("functionCall" in part or part.get("thought")):
+        return CALL_TURN
+    if role == "model" and "functionResponse" in part:
+        return RESPONSE_TURN
+    return _data_fault(at, part)
+
+
+def _data_fault(at: str, part: Json) -> str | None:
+    if "inlineData" in part:
+        return _blob_fault(f"{at}.inline_data", part["inlineData"])
+    for name, proto, fields, payload in (
+        ("functionCall", "function_call", ("name", "args", "id"), "args"),
+        ("functionResponse", "function_response", ("name", "response", "id", "parts"), "response"),
+    ):
+        if name in part:
+            value = cast(Json, part[name])
+            fault = unknown_fault(value, frozenset(fields), f"{at}.{proto}")
+            if fault is None and not value.get("name"):
+                return f"* GenerateContentRequest.{at}.{proto}.name: Name cannot be empty.\n"
+            if fault is None and not isinstance(value.get(payload, {}), dict):
+                return f"Invalid value at '{at}.{proto}.{payload}' (type.googleapis.com/google.protobuf.Struct)"
+            for number, inner in enumerate(parts_of(value)):
+                blob = f"{at}.{proto}.parts[{number}].inline_data"
+                fault = fault or _blob_fault(blob, inner.get("inlineData"))
+            return fault
+    return None
+
+
+def _blob_fault(at: str, blob: Any) -> str | None:
+    fields = cast(Json, blob) if isinstance(blob, dict) else {}
+    if not _MIME.fullmatch(str(fields.get("mimeType", ""))):
+        return f"Unsupported MIME type: {fields.get('mimeType', '')}"
+    if not fields.get("data") or not _is_base64(fields["data"]):
+        return f"Invalid value at '{at}.data' (TYPE_BYTES), Base64 decoding failed for \"{fields.get('data', '')}\""
+    return unknown_fault(fields, frozenset(("mimeType", "data", "displayName")), at)
+
+
+def _is_base64(text: Any) -> bool:
+    try:
+        b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, AttributeError, ValueError):
+        return False
+    return True
+
+
+def _order_fault(turns: Sequence[Json]) -> str | None:
+    """Every turn of calls is followed at once by as many results, in the same order."""
+    calls: list[Json] = []
+    before: Json | None = None
+    for turn in turns:
+        results = [cast(Json, part["functionResponse"]) for part in parts_of(turn) if "functionResponse" in part]
+        if calls:
+            if len(results) != len(calls):
+                return COUNT
+            if not all(map(_answers, calls, results)):
+                return "Please ensure that the function response parts match the function call parts of the call turn."
+        elif results:
+            return RESPONSE_TURN
+        calls = [cast(Json, part["functionCall"]) for part in parts_of(turn) if "functionCall" in part]
+        if calls and before is None:
+            return CALL_TURN
+        before = turn
+    if calls:
+        return COUNT
+    if turns[0]["role"] != "user":
+        return "Please ensure that multiturn requests begin with a user role."
+    return LAST_TURN if turns[-1]["role"] == "model" else None
+
+
+def _answers(call: Json, result: Json) -> bool:
+    """A result may leave out the id of its call, but not have another."""
+    ids = {call["id"], result["id"]} if "id" in call and "id" in result else set[str]()
+    return call["name"] == result["name"] and len(ids) <= 1
+
+
+def _ids_fault(turns: Sequence[Json]) -> str | None:
+    seen: set[str] = set()
+    for turn in turns:
+        for part in parts_of(turn):
+            call_id = cast(Json, part.get("functionCall") or {}).get("id")
+            if call_id in seen:
+                return f"Duplicate function call id: {call_id}."
+            if call_id is not None:
+                seen.add(call_id)
+    return None
+
+
+def _signature_fault(turns: Sequence[Json], model: str) -> str | None:
+    """From Gemini 3 on, the first call of every step of the current turn has to carry its signature."""
+    if version(model) < (3, 0):
+        return None
+    begun = max((at for at, turn in enumerate(turns) if turn["role"] == "user" and _speaks(turn)), default=-1)
+    for position, turn in enumerate(turns):
+        first = next((part for part in parts_of(turn) if "functionCall" in part), None)
+        if position > begun and first is not None and not first.get("thoughtSignature"):
+            return SIGNATURE.format(name=first["functionCall"]["name"], position=position + 1)
+    return None
+
+
+def _speaks(turn: Json) -> bool:
+    return any("text" in part for part in parts_of(turn))
+
+
+def signed_parts(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
+    """The parts with a signature among the chunks of a stream."""
+    for chunk in chunks:
+        for candidate in cast(list[Json], chunk.get("candidates") or []):
+            for part in parts_of(cast(Json, candidate.get("content") or {})):
+                if part.get("thoughtSignature"):
+                    yield part

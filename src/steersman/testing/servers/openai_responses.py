@@ -1,0 +1,295 @@
+"""A strict server that speaks the OpenAI Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.openai_responses_encode import CUSTOM, PHASES
+from steersman.provider.overflow import classify_overflow
+from steersman.provider.script import Turn
+from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written
+from steersman.testing.servers.openai_responses_faults import Fault, Json
+from steersman.testing.servers.openai_responses_input import InputReader, sealed
+from steersman.testing.servers.openai_responses_rules import check_fields, check_messages
+from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
+from steersman.types.errors import ErrorInfo, ErrorKind
+from steersman.types.usage import Usage
+
+__all__ = ["OpenAIResponsesServer"]
+
+_TYPES: dict[int, str] = {401: "invalid_request_error", 403: "permission_error", 429: "rate_limit_error"}
+_CODES: dict[ErrorKind, str] = {
+    "authentication": "invalid_api_key",
+    "quota": "insufficient_quota",
+    "rate_limit": "rate_limit_exceeded",
+    "context_overflow": "context_length_exceeded",
+    "refused": "invalid_prompt",
+    "invalid_request": "invalid_value",
+}
+_STATUS: dict[ErrorKind, int] = {"quota": 429}
+_OVERFLOW = "Your input exceeds the context window of this model. Please adjust your input and try again."
+_ORGANISATION = "steersman-tests"
+
+
+class OpenAIResponsesServer(StrictServer):
+    """Plays a script as the OpenAI Responses API would; reasoning is encrypted, and taken back only as it was.
+
+    A script's refusal is told as refusal parts, or by its `raw_stop_reason` (`content_filter`) as an incomplete
+    response; a text's signature is its phase, and a call whose signature is `custom_tool_call` is one to a custom tool.
+    """
+
+    provider = "openai"
+    prefix = "/v1"
+    routes = ("/v1/responses",)
+
+    def __init__(self, *script: Any, **settings: Any) -> None:
+        super().__init__(*script, **settings)
+        # By the id of an item: the reasoning item it was made after.
+        self._after: dict[str, str] = {}
+
+    def validate(self, received: Received) -> Reply | None:
+        """What the real API answers to a request it will not take."""
+        try:
+            self._check_key(received.headers.get("authorization", ""))
+            if not isinstance(received.json, dict):
+                raise Fault(
+                    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your "
+                    "HTTP library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid "
+                    "JSON.)"
+                )
+            fields = cast(Json, received.json)
+            check_fields(fields)
+            InputReader(store=bool(fields.get("store", True)), after=self._after).read(check_messages(fields["input"]))
+        except Fault as fault:
+            return Reply(fault.status, self._error(fault.status, str(fault), fault.code, fault.param))
+        return None
+
+    def _check_key(self, header: str) -> None:
+        scheme, _, key = header.partition(" ")
+        if scheme.lower() != "bearer" or not key:
+            raise Fault(
+                "You didn't provide an API key. You need to provide your API key in an Authorization header using "
+                "Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
+                status=401,
+            )
+        if self.key is not None and key != self.key:
+            shown = f"{key[:4]}{'*' * 8}{key[-4:]}"
+            raise Fault(
+                f"Incorrect API key provided: {shown}. You can find your API key at "
+                "https://platform.openai.com/account/api-keys.",
+                None,
+                "invalid_api_key",
+                401,
+            )
+
+    def render(self, turn: Turn, received: Received) -> Iterator[bytes]:
+        """The events up to the end of the last item."""
+        told = self._told(turn, received)
+        self._after.update(told.after)
+        return iter(told.events)
+
+    def closing(self, turn: Turn, received: Received) -> Iterator[bytes]:
+        """The terminal event with the whole response."""
+        told = self._told(turn, received)
+        status, reason = _ending(turn)
+        response = {
+            **told.response,
+            "status": status,
+            "incomplete_details": None if reason is None else {"reason": reason},
+            "output": told.output,
+            "usage": _usage(turn, received),
+        }
+        yield told.event(f"response.{status}", response=response)
+
+    def _told(self, turn: Turn, received: Received) -> _Telling:
+        number = next((at for at, known in enumerate(self.raw) if known is received), len(self.raw))
+        return _Telling(turn, number, received.json)
+
+    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+        """The JSON of an error."""
+        return self._error(status, message, code, None)
+
+    def _error(self, status: int, message: str, code: str | None, param: str | None) -> Any:
+        kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
+        if code == "insufficient_quota":
+            kind = code
+        return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+    def stream_error(self, info: ErrorInfo) -> bytes:
+        """An error in the midst of a stream."""
+        code = _CODES.get(info.kind, "server_error")
+        words = _words(info)
+        return sse({"type": "error", "code": code, "message": words, "param": None, "sequence_number": 99_999}, "error")
+
+    def scripted_error(self, info: ErrorInfo) -> Reply:
+        """A scripted error that comes before anything is shown, as an HTTP response."""
+        usual = super().scripted_error(info)
+        status = info.status or _STATUS.get(info.kind) or usual.status
+        return Reply(status, self._error(status, _words(info), _CODES.get(info.kind), None), usual.headers)
+
+    def head(self, received: Received) -> Mapping[str, str]:
+        """The id by which the server knows the request."""
+        del received
+        return {"x-request-id": f"req_{len(self.raw):02d}", "openai-organization": _ORGANISATION}
+
+    def unknown_path(self, received: Received) -> Reply:
+        """What is said to a request that no route takes."""
+        return self.refusal(404, f"Invalid URL ({received.method} {received.path})")
+
+
+@dataclass(slots=True)
+class _Telling:
+    """A turn as the events of one response."""
+
+    turn: Turn
+    number: int
+    request: Any
+    events: list[bytes] = field(default_factory=list[bytes])
+    output: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    after: dict[str, str] = field(default_factory=dict[str, str])
+    _sequence: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("created", "in_progress"):
+            self.events.append(self.event(f"response.{name}", response=self.response))
+        reasoning: str | None = None
+        for index, block in enumerate(self.turn.blocks):
+            item = self._item(index, block)
+            self.output.append(item)
+            if item["type"] == "reasoning":
+                reasoning = item["id"]
+            elif reasoning is not None:
+                self.after[item["id"]] = reasoning
+                reasoning = None
+
+    @property
+    def response(self) -> dict[str, Any]:
+        asked = cast(dict[str, Any], self.request) if isinstance(self.request, dict) else {}
+        return {
+            "id": f"resp_{self.number:04d}",
+            "object": "response",
+            "created_at": 1_700_000_000,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "instructions": asked.get("instructions"),
+            "model": asked.get("model"),
+            "output": [],
+            "parallel_tool_calls": True,
+            "store": asked.get("store", True),
+            "tool_choice": asked.get("tool_choice", "auto"),
+            "tools": asked.get("tools") or [],
+            "usage": None,
+        }
+
+    def event(self, name: str, **fields: Any) -> bytes:
+        """The next event of the stream."""
+        number = self._sequence
+        self._sequence += 1
+        return sse({"type": name, **fields, "sequence_number": number}, name)
+
+    def _item(self, index: int, block: Content) -> dict[str, Any]:
+        last = index == len(self.turn.blocks) - 1
+        status = "incomplete" if last and self.turn.stop_reason == "length" else "completed"
+        match block:
+            case TextContent():
+                return self._message(index, block, status)
+            case ThinkingContent():
+                return self._reasoning(index, block)
+            case ToolCall():
+                return self._call(index, block, status)
+            case _:
+                raise TypeError(f"A model says text, thinking and tool calls, got {block!r}.")
+
+    def _open(self, index: int, item: dict[str, Any]) -> None:
+        self.events.append(self.event("response.output_item.added", output_index=index, item=item))
+
+    def _close(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
+        self.events.append(self.event("response.output_item.done", output_index=index, item=item))
+        return item
+
+    def _tell(self, name: str, fields: dict[str, Any], words: str, **more: Any) -> None:
+        for piece in pieces(words, self.turn.deltas):
+            self.events.append(Shown(self.event(f"{name}.delta", **fields, delta=piece, **more)))
+
+    def _message(self, index: int, block: TextContent, status: str) -> dict[str, Any]:
+        id = f"msg_{self.number:04d}_{index}"
+        item: dict[str, Any] = {"id": id, "type": "message", "role": "assistant", "status": status}
+        if block.signature in PHASES:
+            item["phase"] = block.signature
+        at = {"item_id": id, "output_index": index, "content_index": 0}
+        refused = self.turn.stop_reason == "refusal" and self.turn.raw_stop_reason is None
+        name, word = ("response.refusal", "refusal") if refused else ("response.output_text", "text")
+        empty: dict[str, Any] = {"type": "refusal"} if refused else {"type": "output_text", "annotations": []}
+        more: dict[str, Any] = {} if refused else {"logprobs": []}
+        part = {**empty, **more, word: block.text}
+        self._open(index, {**item, "status": "in_progress", "content": []})
+        self.events.append(self.event("response.content_part.added", **at, part={**part, word: ""}))
+        self._tell(name, at, block.text, **more)
+        self.events.append(self.event(f"{name}.done", **at, **{word: block.text}, **more))
+        self.events.append(self.event("response.content_part.done", **at, part=part))
+        return self._close(index, {**item, "content": [part]})
+
+    def _reasoning(self, index: int, block: ThinkingContent) -> dict[str, Any]:
+        id = f"rs_{self.number:04d}_{index}"
+        item: dict[str, Any] = {"id": id, "type": "reasoning", "summary": [], "encrypted_content": None}
+        content = sealed(id, block.thinking, block.signature)
+        # The first one is not the whole: only the item that is done has it.
+        self._open(index, {**item, "encrypted_content": content[: len(content) // 2]})
+        summary: list[dict[str, Any]] = []
+        for number, words in enumerate(block.thinking.split("\n\n") if block.thinking else ()):
+            at = {"item_id": id, "output_index": index, "summary_index": number}
+            part = {"type": "summary_text", "text": words}
+            name = "response.reasoning_summary"
+            self.events.append(self.event(f"{name}_part.added", **at, part={**part, "text": ""}))
+            self._tell(f"{name}_text", at, words)
+            self.events.append(self.event(f"{name}_text.done", **at, text=words))
+            self.events.append(self.event(f"{name}_part.done", **at, part=part))
+            summary.append(part)
+        return self._close(index, {**item, "summary": summary, "encrypted_content": content})
+
+    def _call(self, index: int, block: ToolCall, status: str) -> dict[str, Any]:
+        if block.signature == CUSTOM:
+            kind, prefix, word, words = CUSTOM, "ctc", "input", str(block.arguments.get("input", ""))
+            name = "response.custom_tool_call_input"
+        else:
+            kind, prefix, word, words = "function_call", "fc", "arguments", written(block)
+            name = "response.function_call_arguments"
+        id = f"{prefix}_{self.number:04d}_{index}"
+        item: dict[str, Any] = {"id": id, "type": kind, "call_id": block.id, "name": block.name, "status": status}
+        at = {"item_id": id, "output_index": index}
+        self._open(index, {**item, "status": "in_progress", word: ""})
+        self._tell(name, at, words)
+        self.events.append(self.event(f"{name}.done", **at, **{word: words}))
+        return self._close(index, {**item, word: words})
+
+
+def _ending(turn: Turn) -> tuple[str, str | None]:
+    """The status of the response, and why it is incomplete if it is."""
+    if turn.raw_stop_reason is not None and turn.raw_stop_reason != "completed":
+        return "incomplete", turn.raw_stop_reason
+    return ("incomplete", "max_output_tokens") if turn.stop_reason == "length" else ("completed", None)
+
+
+def _words(info: ErrorInfo) -> str:
+    if info.kind == "context_overflow" and not classify_overflow(info.message, status=400):
+        return f"{info.message}: {_OVERFLOW}"
+    return info.message
+
+
+def _usage(turn: Turn, received: Received) -> dict[str, Any]:
+    """The tokens in the API's words; about as many as there are where the script does not say."""
+    usage = turn.usage or Usage(input=len(received.body) // 4, output=1 + len(msgspec.json.encode(turn.blocks)) // 4)
+    written_to, read = usage.cache_write or 0, usage.cache_read or 0
+    into, out = (usage.input or 0) + written_to + read, usage.output or 0
+    return {
+        "input_tokens": into,
+        "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written_to},
+        "output_tokens": out,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": into + out,
+    }

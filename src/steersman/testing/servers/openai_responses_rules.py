@@ -1,0 +1,183 @@
+"""What the OpenAI Responses API says to a request it will not take, apart from its input."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from steersman.testing.servers.openai_responses_faults import (
+    Fault,
+    Json,
+    array,
+    chosen,
+    known,
+    legal_name,
+    need,
+    text,
+    typed,
+)
+
+_FIELDS = frozenset(
+    ("access_programs", "background", "context_management", "conversation", "image", "include", "input", "instructions",
+     "max_output_tokens", "max_tool_calls", "metadata", "model", "moderation", "parallel_tool_calls",
+     "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+     "reasoning", "safety_identifier", "service_tier", "store", "stream", "stream_options", "temperature", "text",
+     "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user")
+)  # fmt: skip
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_SUMMARIES = ("auto", "concise", "detailed")
+_FORMATS = ("text", "json_schema", "json_object")
+_COMBINED = ("oneOf", "anyOf", "allOf", "enum", "not")
+_CHOICES = ("none", "auto", "required")
+_PLAIN = re.compile(r"(?:ft:)?(?:gpt-3\.5|gpt-4|gpt-5-chat|chatgpt-)")
+_LEAST_OUTPUT = 16
+
+
+def check_fields(fields: Json) -> None:
+    """Refuse what is not as it should be, except in `input`."""
+    text(need(fields, "model"), "model")
+    known(fields, _FIELDS)
+    if fields.get("input") is None:
+        raise Fault('One of "input" or "previous_response_id" or "prompt" or "conversation" must be provided.', "input")
+    if fields.get("stream") is not True:
+        raise Fault("This server only plays streams; ask with 'stream': true.", "stream")
+    for name, kind in (("store", bool), ("instructions", str), ("parallel_tool_calls", bool)):
+        if fields.get(name) is not None:
+            typed(fields[name], kind, name)
+    if fields.get("prompt_cache_key") is not None:
+        text(fields["prompt_cache_key"], "prompt_cache_key", longest=64)
+    if fields.get("previous_response_id") is not None:
+        id = fields["previous_response_id"]
+        words = f"Previous response with id '{id}' not found."
+        raise Fault(words, "previous_response_id", "previous_response_not_found")
+    _check_numbers(fields)
+    _check_reasoning(fields)
+    _check_format(fields)
+    _check_choice(fields, _check_tools(fields))
+
+
+def _check_numbers(fields: Json) -> None:
+    limit = fields.get("max_output_tokens")
+    if limit is not None and typed(limit, int, "max_output_tokens") < _LEAST_OUTPUT:
+        raise Fault(
+            f"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= {_LEAST_OUTPUT}, but got "
+            f"{limit} instead.",
+            "max_output_tokens",
+            "integer_below_min_value",
+        )
+    heat = fields.get("temperature")
+    if heat is not None and not 0 <= typed(heat, (int, float), "temperature") <= 2:
+        side, bound = ("above maximum", "<= 2") if heat > 2 else ("below minimum", ">= 0")
+        raise Fault(
+            f"Invalid 'temperature': decimal {side} value. Expected a value {bound}, but got {heat} instead.",
+            "temperature",
+            "decimal_above_max_value" if heat > 2 else "decimal_below_min_value",
+        )
+
+
+def _check_reasoning(fields: Json) -> None:
+    plain = _PLAIN.match(fields["model"]) is not None
+    for number, word in enumerate(fields.get("include") or ()):
+        text(word, f"include[{number}]")
+        if word == "reasoning.encrypted_content" and plain:
+            raise Fault("Encrypted content is not supported with this model.", "include")
+    given = fields.get("reasoning")
+    if given is None:
+        return
+    reasoning = cast(Json, typed(given, dict, "reasoning"))
+    for name, allowed in (("effort", _EFFORTS), ("summary", _SUMMARIES)):
+        if reasoning.get(name) is None:
+            continue
+        path = f"reasoning.{name}"
+        chosen(reasoning[name], allowed, path)
+        if plain:
+            words = f"Unsupported parameter: '{path}' is not supported with this model."
+            raise Fault(words, path, "unsupported_parameter")
+
+
+def _check_format(fields: Json) -> None:
+    given = fields.get("text")
+    if given is None:
+        return
+    form = cast(Json, typed(given, dict, "text")).get("format") or {"type": "text"}
+    if chosen(form.get("type"), _FORMATS, "text.format.type") == "json_schema":
+        name = legal_name(need(form, "name", "text.format"), "text.format.name")
+        _check_schema(need(form, "schema", "text.format"), f"response_format '{name}'", "text.format.schema")
+        if form.get("strict"):
+            _check_strict(form["schema"], f"response_format '{name}'", "text.format.schema", ())
+
+
+def _check_tools(fields: Json) -> list[str]:
+    names: list[str] = []
+    for number, tool in enumerate(cast(list[Any], typed(fields.get("tools") or [], list, "tools"))):
+        path = f"tools[{number}]"
+        kind = text(need(typed(tool, dict, path), "type", path), f"{path}.type")
+        if kind not in ("function", "custom"):
+            continue
+        name = legal_name(need(tool, "name", path), f"{path}.name")
+        if name in names:
+            raise Fault(f"Duplicate tool name: '{name}'.", f"{path}.name", "invalid_value")
+        names.append(name)
+        if kind == "function" and tool.get("parameters") is not None:
+            _check_schema(tool["parameters"], f"function '{name}'", f"{path}.parameters")
+            if tool.get("strict", True):
+                _check_strict(tool["parameters"], f"function '{name}'", f"{path}.parameters", ())
+    return names
+
+
+def _check_choice(fields: Json, names: list[str]) -> None:
+    choice = fields.get("tool_choice")
+    if choice is None:
+        return
+    if isinstance(choice, dict):
+        asked = cast(Json, choice)
+        if asked.get("type") == "function" and asked.get("name") not in names:
+            raise Fault("Tool choice 'function' not found in 'tools' parameter.", "tool_choice")
+    elif chosen(choice, _CHOICES, "tool_choice") != "auto" and not fields.get("tools"):
+        raise Fault(f"Tool choice '{choice}' must be specified with 'tools' parameter.", "tool_choice")
+
+
+def _check_schema(schema: object, where: str, param: str) -> None:
+    fields = cast(Json, typed(schema, dict, param))
+    code = "invalid_function_parameters" if "function" in where else "invalid_json_schema"
+    if fields.get("type") != "object":
+        words = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{fields.get('type')}\"'."
+    elif any(word in fields for word in _COMBINED):
+        listed = "/".join(f"'{word}'" for word in _COMBINED)
+        words = f"schema must have type 'object' and not have {listed} at the top level."
+    elif "properties" not in fields:
+        words = "In context=(), object schema missing properties."
+    else:
+        return
+    raise Fault(f"Invalid schema for {where}: {words}", param, code)
+
+
+def _check_strict(schema: object, where: str, param: str, context: tuple[str, ...]) -> None:
+    if not isinstance(schema, dict):
+        return
+    fields = cast(Json, schema)
+    code = "invalid_function_parameters" if "function" in where else "invalid_json_schema"
+    if fields.get("type") == "object" or "properties" in fields:
+        if fields.get("additionalProperties") is not False:
+            words = "'additionalProperties' is required to be supplied and to be false."
+            raise Fault(f"Invalid schema for {where}: In context={context!r}, {words}", param, code)
+        missing = [name for name in fields.get("properties") or () if name not in (fields.get("required") or ())]
+        if missing:
+            words = (
+                "'required' is required to be supplied and to be an array including every key in properties. "
+                f"Missing '{missing[0]}'."
+            )
+            raise Fault(f"Invalid schema for {where}: In context={context!r}, {words}", param, code)
+    for name in ("properties", "$defs"):
+        for key, inner in cast(Json, fields.get(name) or {}).items():
+            _check_strict(inner, where, param, (*context, name, key))
+    _check_strict(fields.get("items"), where, param, (*context, "items"))
+    for number, inner in enumerate(fields.get("anyOf") or ()):
+        _check_strict(inner, where, param, (*context, "anyOf", str(number)))
+
+
+def check_messages(value: object) -> list[Json]:
+    """The items of an input, which may also be a mere text."""
+    if isinstance(value, str):
+        return [{"role": "user", "content": text(value, "input")}]
+    return [cast(Json, typed(item, dict, f"input[{number}]")) for number, item in enumerate(array(value, "input"))]

@@ -1,0 +1,242 @@
+"""Streams that break, and callers that leave, at every place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+import pytest
+from tests.provider.openai_responses.kit import begun, ended, said
+
+from steersman import Agent, Retry
+from steersman.provider.events import events_of
+from steersman.provider.http import aclose_http, http_stream
+from steersman.provider.openai_responses import WIRE
+from steersman.testing import Subject, answer, call, conformance_checks, cut, error, stall, thinking
+from steersman.testing.servers import Delivery, OpenAIResponsesServer
+from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.stream import Done, Failed, StreamEvent
+
+pytestmark = pytest.mark.real_time
+
+T = TypeVar("T")
+REQUEST = Request("", [user_message("Hi")])
+STREAM_FN = http_stream(WIRE)
+STREAM = begun() + said(0, "Hel", "lo") + ended()
+
+
+async def answered(model: Model) -> list[StreamEvent]:
+    return [event async for event in events_of(STREAM_FN, model, REQUEST, StreamOptions())]
+
+
+@pytest.mark.parametrize("ending", ["end", "close", "reset"])
+async def test_a_stream_cut_at_any_byte_is_never_a_success(ending: Any) -> None:
+    """failures.md B9, B17: a clean end may leave out the last blank line, a broken connection nothing."""
+    step = 1 if ending == "close" else 7
+    whole = len(STREAM) - (2 if ending == "end" else 0)
+    cuts = [*range(0, len(STREAM), step), len(STREAM) - 2, len(STREAM) - 1]
+    async with OpenAIResponsesServer(*(Delivery(STREAM, at=at, ending=ending) for at in cuts)) as server:
+        model = server.model()
+        for at in cuts:
+            last = (await answered(model))[-1]
+            if at >= whole:
+                assert isinstance(last, Done), at
+                continue
+            assert isinstance(last, Failed), at
+            assert last.error is not None
+            assert last.error.kind in ("incomplete", "network"), (at, last)
+            assert last.error.should_retry
+            assert "Hello".startswith(last.message.text)
+        await aclose_http()
+
+
+async def test_a_cut_stream_is_asked_again_and_what_was_shown_is_taken_back() -> None:
+    """failures.md B18."""
+    cuts = range(0, len(STREAM), 97)
+    for at in cuts:
+        async with OpenAIResponsesServer(Delivery(STREAM, at=at, ending="close"), "Hello again.") as server:
+            agent = Agent(server.model(), retry=Retry(base_delay=0))
+            seen: list[str] = []
+
+            def note(event: Any, seen: list[str] = seen) -> None:
+                if event.type == "message_update":
+                    seen.append(event.delta.type)
+
+            agent.subscribe(note)
+            result = await agent.run("Hi")
+            assert (result.end_reason, result.text) == ("done", "Hello again."), at
+            assert seen.count("reset") == seen.count("text_start") - 1, at
+            await aclose_http()
+
+
+async def test_when_nobody_wants_to_ask_again_the_partial_text_stays() -> None:
+    partial = Delivery(STREAM, at=STREAM.index(b'"lo"') + 8, ending="close")
+    async with OpenAIResponsesServer(partial, partial) as server:
+        result = await Agent(server.model(), retry=Retry(max_attempts=2, base_delay=0)).run("Hi")
+        last = result.messages[-1]
+        assert isinstance(last, AssistantMessage)
+        assert (result.end_reason, last.stop_reason, last.text) == ("error", "error", "Hello")
+        assert len(server.requests) == 2
+        await aclose_http()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+async def test_a_stream_in_small_pieces_is_the_same(chunk: int) -> None:
+    """failures.md B1."""
+    said = answer(thinking("想一想 🤔"), "Größe 🙂", call("add", a=1, text="日本"))
+    async with OpenAIResponsesServer(said, Delivery(said, chunk=chunk)) as server:
+        model = server.model()
+        whole, pieces = (await answered(model))[-1], (await answered(model))[-1]
+        assert isinstance(whole, Done)
+        assert isinstance(pieces, Done)
+        assert pieces.message.text == whole.message.text == "Größe 🙂"
+        assert pieces.message.tool_calls[0].arguments == {"a": 1, "text": "日本"}
+        await aclose_http()
+
+
+class _Steps:
+    """Runs a coroutine and cancels its task where it waits for the `at`-th time; `taken` is how often it waited."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], at: int) -> None:
+        self._work = work
+        self._at = at
+        self.taken = 0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._work.__await__()
+        sent: Any = None
+        while True:
+            try:
+                waited = steps.send(sent)
+            except StopIteration as end:
+                return end.value
+            while True:
+                if self.taken == self._at:
+                    task = asyncio.current_task()
+                    assert task is not None
+                    task.cancel()
+                self.taken += 1
+                try:
+                    sent = yield waited
+                except BaseException as error:  # noqa: BLE001  # whatever comes is the coroutine's to deal with
+                    try:
+                        waited = steps.throw(error)
+                    except StopIteration as end:
+                        return end.value
+                else:
+                    break
+
+
+async def test_a_cancel_at_every_await_closes_the_connection() -> None:
+    """failures.md F6, I12: whatever was being waited for, the server sees the client leave."""
+    silent = Delivery(STREAM[: STREAM.index(b"response.completed")], ending="stall", chunk=200)
+    async with OpenAIResponsesServer(silent, repeat_last=True) as server:
+        model = server.model()
+        for at in range(500):
+            before = len(server.raw)
+            arrived = asyncio.Event()
+            task = asyncio.create_task(_stepped(model, at, arrived))
+            task.add_done_callback(lambda _, arrived=arrived: arrived.set())
+            await arrived.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            silence = not task.done()  # every await before that has been tried
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            for received in server.raw[before:]:
+                assert await received.ended() == "left"
+            if silence:
+                break
+        else:
+            pytest.fail("The stream never came to its silence.")
+        assert at > 3
+        await aclose_http()
+
+
+async def _stepped(model: Model, at: int, arrived: asyncio.Event) -> None:
+    async def reading() -> None:
+        async for event in events_of(STREAM_FN, model, REQUEST, StreamOptions()):
+            if event.type == "text_end":
+                arrived.set()
+
+    await _Steps(reading(), at)
+
+
+async def test_after_a_cancel_at_any_event_the_next_prompt_is_taken() -> None:
+    """failures.md A1, I3, I12."""
+    first = answer(thinking("Hm."), "Let me see.", call("look"), call("look"), deltas=2)
+    total = 40
+    for stop in range(total):
+        async with OpenAIResponsesServer(first, "Seen.", "Hello.", "Hello.") as server:
+            agent = Agent(server.model(), tools=[look])
+            seen = 0
+
+            def count(_: Any, agent: Agent = agent, stop: int = stop) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == stop:
+                    agent.abort()
+
+            number = agent.subscribe(count)
+            await agent.run("Hi")
+            agent.unsubscribe(number)
+            result = await agent.run("And now?")
+            assert (result.end_reason, result.text) in (("done", "Hello."), ("done", "Seen.")), stop
+            assert agent.context.messages[-1] is result.messages[-1]
+            await aclose_http()
+
+
+def look() -> str:
+    """Look around."""
+    return "nothing"
+
+
+async def test_a_stall_is_an_error_when_there_is_a_limit_to_patience() -> None:
+    """failures.md B14."""
+    async with OpenAIResponsesServer(stall("Hello", after=2)) as server:
+        last = (await answered(server.model(settings={"idle_timeout": 0.05})))[-1]
+        assert isinstance(last, Failed)
+        assert last.error is not None
+        assert last.error.kind == "stalled"
+        assert await server.raw[0].ended() == "left"
+        await aclose_http()
+
+
+async def test_the_answer_is_there_with_its_terminal_event_though_the_connection_stays_open() -> None:
+    """failures.md B8."""
+    async with OpenAIResponsesServer(Delivery(STREAM, ending="stall")) as server:
+        last = (await asyncio.wait_for(answered(server.model()), 5))[-1]
+        assert isinstance(last, Done)
+        assert last.message.text == "Hello"
+        await aclose_http()
+
+
+@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
+async def test_conformance(check: Any) -> None:
+    scripts = {
+        "text": answer("Hello, world."),
+        "thinking": answer(thinking("Hm.\n\nSo."), "Hello."),
+        "tool_calls": answer("Let me see.", call("add", a=1, b=2), call("now")),
+        "error": error("overloaded", after=2),
+        "cut": cut("Hello, world.", after=2),
+        "stall": stall("Hello", after=1),
+    }
+    servers: list[OpenAIResponsesServer] = []
+
+    def factory(scenario: Any) -> Subject:
+        server = OpenAIResponsesServer(scripts[scenario]).__enter__()
+        servers.append(server)
+        return Subject(
+            lambda model, request, options: events_of(STREAM_FN, model, request, options), server.model(), REQUEST
+        )
+
+    try:
+        await check(factory)
+    finally:
+        await aclose_http()
+        for server in servers:
+            server.__exit__()
+    assert servers
