@@ -134,7 +134,7 @@ async def test_the_transforms_are_told_that_it_is_a_second_try() -> None:
     """loop.md T6, C5"""
     told: list[bool] = []
 
-    def transform(messages: list[AgentMessage], overflow: bool) -> list[AgentMessage]:  # noqa: FBT001
+    def transform(messages: list[AgentMessage], overflow: bool) -> list[AgentMessage]:
         told.append(overflow)
         return messages
 

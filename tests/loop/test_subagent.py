@@ -7,7 +7,7 @@ from typing import Any
 from tests.loop.toolbox import Workshop, agent_of, echo, told
 
 from steersman import Agent, ExecutionLimits, Tool, Usage
-from steersman.testing import EventCollector, ScriptedModel, Witness, answer, call, check_events, error, stall
+from steersman.testing import ScriptedModel, Witness, answer, call, check_events, error, stall
 from steersman.types.events import AgentEnd, AgentStart, ToolExecutionUpdate, TurnStart
 
 

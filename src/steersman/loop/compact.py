@@ -13,7 +13,7 @@ from steersman.loop.run import Run
 from steersman.loop.summary import summarise
 from steersman.policy.hooks import call, observe
 from steersman.types.continuation import Compaction
-from steersman.types.errors import ContextOverflowError
+from steersman.types.errors import ContextOverflowError, described
 from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import AgentMessage, AssistantMessage
 
@@ -88,7 +88,7 @@ async def _attempt(run: Run, config: ContextConfig) -> str | None:
         if len(replacement) != len(visible) or any(a is not b for a, b in zip(replacement, visible, strict=True)):
             log.compact(replacement)
     except Exception as error:  # noqa: BLE001  # a caller's strategy that broke is reported, and the context stays
-        return f"{type(error).__name__}: {error}"
+        return described(error)
     return None
 
 

@@ -121,7 +121,9 @@ class AgentLoopConfig:
     def __post_init__(self) -> None:
         _set(self, "model", get_model(self.model))
         if isinstance(self.fallbacks, str | Model):
-            raise TypeError(f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}.")
+            raise TypeError(
+                f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}."
+            )
         _set(self, "fallbacks", tuple([get_model(model) for model in self.fallbacks]))
         _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
         self._check()

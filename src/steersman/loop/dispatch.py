@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from steersman.loop.config import Batched
 from steersman.loop.execute import ABORTED, Slot, abandon, admit_slot, examine, settle, start
@@ -20,8 +21,7 @@ SKIPPED = "Skipped due to queued user message."
 STEERED = "tool call cancelled: user requested steering interrupt"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a batch of tool calls came to, besides its results."""
 
     effects: list[Effect]
@@ -61,6 +61,7 @@ class _Batch:
         self.waiting: list[Slot] = []
         self.running: list[Slot] = []
         self._change = asyncio.Event()
+        self._free = False
         mode = run.config.tool_execution
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
 
@@ -74,13 +75,14 @@ class _Batch:
         try:
             self._examine()
             while self.waiting or self.running:
-                if run.token.cancelled or run.end_reason is not None or await self._steered():
+                if run.token.reason is not None or run.end_reason is not None or await self._steered():
                     break
                 if not await self._start_ready():
                     await self._change.wait()
                 # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
+                rung = self._change.is_set()
                 self._change.clear()
-                if any(slot.result is not None for slot in self.running):
+                if rung and any(slot.result is not None for slot in self.running):
                     self.running = [slot for slot in self.running if slot.result is None]
                     await run.inbox.poll("steering")
         except asyncio.CancelledError:
@@ -91,7 +93,8 @@ class _Batch:
         finally:
             run.on_wake = None
             run.inbox.on_arrival = None
-        await self._wind_down()
+        if self.waiting or self.running:
+            await self._wind_down()
         if broken is not None:
             raise broken
 
@@ -109,6 +112,10 @@ class _Batch:
         for slot in self.slots[limit:]:
             settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
         self.waiting = [slot for slot in self.slots[:limit] if examine(self.run, self.turn, slot)]
+        # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
+        self._free = self._size >= len(self.slots) and all(
+            slot.admitted and not slot.alone and not slot.keys for slot in self.waiting
+        )
 
     async def _start_ready(self) -> bool:
         """Admit and start the first call that may start now; whether there was one."""
@@ -126,6 +133,8 @@ class _Batch:
 
     def _may_start(self, slot: Slot) -> bool:
         """Whether nothing that must come before it is unfinished: its group, a lone call, a call with the same key."""
+        if self._free:
+            return True
         group = slot.index // self._size
         before = [
             other for other in (*self.running, *self.waiting) if other.index < slot.index and other.result is None

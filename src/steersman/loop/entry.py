@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
-from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
 from steersman.loop.checks import check_callable
+from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.request import layered
@@ -104,7 +104,7 @@ def _check(context: object, config: object) -> None:
     if not isinstance(config, AgentLoopConfig):
         raise TypeError(f"config is an AgentLoopConfig, got {config!r}.")
     kind = context.continuation_kind
-    if kind is not None and not isinstance(kind, ContinuationKind):
+    if kind is not None and not isinstance(kind, ContinuationKind):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")
 
 
@@ -176,6 +176,7 @@ def _run_of(context: AgentContext, config: AgentLoopConfig, stream_fn: StreamFn,
 
 def _shell_of(context: AgentContext) -> Shell:
     """A shell for a bare context: what one run leaves unheard, the context keeps for the next."""
+    tools = tool_table(context.tools)
     inbox = Inbox()
     items: list[Queued] = context.undelivered
     inbox.give_back(items)
@@ -185,7 +186,7 @@ def _shell_of(context: AgentContext) -> Shell:
         context.undelivered = inbox.items
         return result
 
-    return Shell(inbox, Dispatcher(), tool_table(context.tools), CancelToken(), conclude)
+    return Shell(inbox, Dispatcher(), tools, CancelToken(), conclude)
 
 
 def _loop_runs() -> bool:

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -21,9 +22,9 @@ from steersman.tools.tool import Tool, unknown_tool
 from steersman.tools.validation import InvalidArguments
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall
-from steersman.types.errors import ToolError
+from steersman.types.errors import ToolError, described
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
-from steersman.types.frozen import thaw
+from steersman.types.frozen import FrozenDict, thaw
 from steersman.types.messages import ToolResultMessage, ToolStatus
 from steersman.types.tools import Effect, Prun, ToolOutput
 
@@ -32,6 +33,7 @@ INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 _LIMITS = ContextConfig()
 # Beyond this many characters the capping of an output is work for a thread.
 _LARGE = 1_000_000
+_STATUS = {status: FrozenDict({"status": status}) for status in get_args(ToolStatus)}
 
 
 class Slot:
@@ -90,6 +92,8 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
         problem = unknown_tool(asked.name, run.tools)
     else:
         slot.tool = tool
+        seams = run.config.seams
+        slot.admitted = not (seams.pre_dispatch_policies or seams.before_tool_execution or tool.needs_approval)
         problem = _checked(slot, tool, asked.arguments)
     if problem is not None:
         settle(run, slot, problem, status="invalid")
@@ -156,7 +160,7 @@ async def _approval(run: Run, slot: Slot, tool: Tool) -> str | None:
     except HookError as error:
         return f"Denied: {error}."
     except Exception as error:  # noqa: BLE001  # the tool's own question: one that broke must not count as a no
-        return f"Denied: whether it needs approval raised {type(error).__name__}: {error}"
+        return f"Denied: whether it needs approval raised {described(error)}"
 
 
 def start(run: Run, slot: Slot) -> None:
@@ -237,7 +241,7 @@ async def _given(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
 
 
 def _failure(error: BaseException) -> ToolOutput:
-    return ToolOutput(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, is_error=True)
+    return ToolOutput(described(error), is_error=True)
 
 
 async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
@@ -287,15 +291,13 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
 async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
     """The output within its limits, so that no tool can flood the context."""
     config = run.config.context_config or _LIMITS
-    limits: dict[str, Any] = {
-        "max_bytes": config.max_tool_output_bytes,
-        "max_lines": config.max_tool_output_lines,
-        "directory": config.output_directory,
-    }
-    size = sum(len(getattr(block, "text", "")) for block in output.content if not isinstance(block, str))
-    if size + (len(output.content) if isinstance(output.content, str) else 0) > _LARGE:
-        return await in_thread(cap, output, **limits)
-    return cap(output, **limits)
+    content = output.content
+    size = len(content) if isinstance(content, str) else sum([len(getattr(block, "text", "")) for block in content])
+    max_bytes, max_lines = config.max_tool_output_bytes, config.max_tool_output_lines
+    if size * 4 <= max_bytes and size < max_lines:
+        return output
+    work = partial(cap, output, max_bytes=max_bytes, max_lines=max_lines, directory=config.output_directory)
+    return await in_thread(work) if size > _LARGE else work()
 
 
 def late(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
@@ -336,7 +338,7 @@ def settle(
         tool_call_id=slot.call.id,
         tool_name=slot.call.name,
         is_error=is_error,
-        details={**(details or {}), "status": status},
+        details={**details, "status": status} if details else _STATUS[status],
     )
     run.emit(
         ToolExecutionEnd,

@@ -22,7 +22,7 @@ from steersman.policy.repetition import RepeatWatch
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
-from steersman.types.errors import SteersmanError
+from steersman.types.errors import SteersmanError, described
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import StreamFn
@@ -196,7 +196,7 @@ class Run:
 
     def fail(self, error: Exception) -> None:
         """End the run because something in it broke."""
-        self.finish("error", str(error) if isinstance(error, SteersmanError) else _described(error))
+        self.finish("error", str(error) if isinstance(error, SteersmanError) else described(error))
         _log.debug("The run failed.", exc_info=error)
 
     def report(self, text: str) -> None:
@@ -274,7 +274,3 @@ class Run:
             tool_results=() if turn is None else turn.results,
             call=call,
         )
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -75,6 +75,14 @@ async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> A
             message = state.broken("aborted", run.detail or "operation aborted")
         else:
             message = state.broken("error", "The stream raised CancelledError though nobody cancelled it.")
+    except Exception as error:
+        # An answer that has begun to be told is told to its end, also when the loop broke under it.
+        if not state.started:
+            raise
+        run.fail(error)
+        message = state.broken("error", run.detail)
+    if message is None and state.started:
+        message = state.broken("aborted", run.detail)
     return None if message is None else commit(run, turn, state, message)
 
 

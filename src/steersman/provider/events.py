@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast, get_args
 import msgspec
 
 from steersman.provider.partial import content_of, partial_message
-from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError
+from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
@@ -24,6 +24,7 @@ Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The types of events that show something of the answer."""
 
+_TERMINAL = (Done, Failed)
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 
 
@@ -37,8 +38,7 @@ class Normal:
         return self.stream(model, request, options)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One question to one model."""
 
     stream_fn: StreamFn
@@ -47,8 +47,7 @@ class Ask:
     options: StreamOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What is done instead of giving up: tell, wait, and ask again, perhaps somebody else."""
 
     notice: RetryNotice | FallbackNotice
@@ -81,7 +80,7 @@ async def answers(ask: Ask, again: Again | None = None) -> Events:
             async for event in source:
                 if type(event) not in DELTAS:
                     event = event_of(event)
-                    if isinstance(event, Done | Failed):
+                    if isinstance(event, _TERMINAL):
                         outcome = event
                         break
                     if isinstance(event, StreamStart):
@@ -192,7 +191,7 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
 
 def error_info(error: BaseException) -> ErrorInfo:
     """What an exception out of a `StreamFn` means."""
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    words = described(error)
     if isinstance(error, ProviderError):
         return error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
     if isinstance(error, TimeoutError):

@@ -75,8 +75,8 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
             # Nothing is scheduled, so only another thread or a socket can help, and there is no time to jump over.
             ready = selector.select(self._patience * (_LONGER if outside else 1))
             return ready or self._give_up()
-        if outside:
-            ready = selector.select(min(timeout, self._patience))
+        # Even when no thread works now: one may have delivered and gone idle since the first look.
+        ready = selector.select(min(timeout, self._patience) if outside else 0)
         if not ready:
             self._now += timeout
         return ready

@@ -19,6 +19,7 @@ from steersman.types.frozen import freeze
 from steersman.types.tools import ToolOutput
 
 Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
+NeedsApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
 
 
 class Tool:
@@ -58,7 +59,7 @@ class Tool:
         keys: Keys | None = None,
         uninterruptible: bool = False,
         idempotent: bool = False,
-        needs_approval: bool = False,
+        needs_approval: NeedsApproval = False,
     ) -> None:
         _check_name(name)
         if not callable(execute):
@@ -173,7 +174,7 @@ def tool(
     keys: Keys | None = None,
     uninterruptible: bool = False,
     idempotent: bool = False,
-    needs_approval: bool = False,
+    needs_approval: NeedsApproval = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
