@@ -34,7 +34,7 @@ from steersman.policy.hooks import PolicyView
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error, stall, text
 from steersman.types.continuation import ContinuationKind
 from steersman.types.errors import ErrorInfo
-from steersman.types.events import MessageEnd, MessageStart, TurnEnd, TurnStart
+from steersman.types.events import MessageEnd, MessageStart, MessageUpdate, TurnEnd, TurnStart
 from steersman.types.messages import AssistantMessage, Message
 
 
@@ -658,6 +658,23 @@ async def test_an_abort_by_a_subscriber_ends_the_run_without_another_request(eve
     result = await agent.prompt("go")
 
     assert (result.end_reason, script.asked) == ("aborted", requests)
+
+
+async def test_an_abort_takes_effect_at_once_even_if_more_of_the_answer_was_already_there() -> None:
+    """loop.md T12"""
+    agent, events = listened(ScriptedModel(answer("one two three four", deltas=4)))
+
+    def stop(event: AgentEvent) -> None:
+        if isinstance(event, MessageUpdate) and event.delta.type == "text_delta":
+            agent.abort()
+
+    agent.subscribe(stop)
+    result = await agent.prompt("go")
+    last = result.messages[-1]
+
+    assert isinstance(last, AssistantMessage)
+    assert (result.end_reason, last.stop_reason, last.text) == ("aborted", "aborted", "one ")
+    assert events.text == "one "
 
 
 async def test_a_signal_that_was_set_before_the_run_means_no_request_at_all() -> None:

@@ -60,7 +60,8 @@ class _Batch:
         self.slots = slots
         self.waiting: list[Slot] = []
         self.running: list[Slot] = []
-        self._change = asyncio.Event()
+        self._rung = False
+        self._bell: asyncio.Future[None] | None = None
         self._free = False
         mode = run.config.tool_execution
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
@@ -69,7 +70,7 @@ class _Batch:
         """Start what may start, wait for a change, until nothing waits or runs."""
         run = self.run
         # A tool's end, a steering message and a cancel all ring the same bell.
-        run.on_wake = self._change.set
+        run.on_wake = self._ring
         run.inbox.on_arrival = self._arrival(asyncio.get_running_loop())
         broken: Exception | None = None
         try:
@@ -78,10 +79,9 @@ class _Batch:
                 if run.token.reason is not None or run.end_reason is not None or await self._steered():
                     break
                 if not await self._start_ready():
-                    await self._change.wait()
+                    await self._heard()
                 # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
-                rung = self._change.is_set()
-                self._change.clear()
+                rung, self._rung = self._rung, False
                 if rung and any(slot.result is not None for slot in self.running):
                     self.running = [slot for slot in self.running if slot.result is None]
                     await run.inbox.poll("steering")
@@ -98,11 +98,25 @@ class _Batch:
         if broken is not None:
             raise broken
 
+    def _ring(self) -> None:
+        self._rung = True
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def _heard(self) -> None:
+        """Wait for the bell, unless it has rung since it was last listened to."""
+        if not self._rung:
+            self._bell = asyncio.get_running_loop().create_future()
+            try:
+                await self._bell
+            finally:
+                self._bell = None
+
     def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Steering may come from any thread."""
 
         def ring() -> None:
-            loop.call_soon_threadsafe(self._change.set)
+            loop.call_soon_threadsafe(self._ring)
 
         return ring
 

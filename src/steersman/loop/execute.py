@@ -24,13 +24,14 @@ from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ToolError, described
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
-from steersman.types.frozen import FrozenDict, thaw
+from steersman.types.frozen import FrozenDict, FrozenList, thaw
 from steersman.types.messages import ToolResultMessage, ToolStatus
 from steersman.types.tools import Effect, Prun, ToolOutput
 
 ABORTED = "tool call cancelled: operation aborted"
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 _LIMITS = ContextConfig()
+_NO_CONTEXT = ToolContext("", "", CancelToken())
 # Beyond this many characters the capping of an output is work for a thread.
 _LARGE = 1_000_000
 _STATUS = {status: FrozenDict({"status": status}) for status in get_args(ToolStatus)}
@@ -53,7 +54,7 @@ class Slot:
         self.admitted = False
         self.started = False
         self.began = 0.0
-        self.token = CancelToken()
+        self.token: CancelToken | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.stopping: str | None = None
@@ -75,7 +76,8 @@ class Slot:
         """Ask a running call to stop; the text is what its result will say."""
         if self.result is None and self.task is not None:
             self.stopping = self.stopping or text
-            self.token.cancel(text)
+            if self.token is not None:
+                self.token.cancel(text)
             self.task.cancel()
 
 
@@ -204,7 +206,12 @@ def _leave(run: Run, slot: Slot, text: str) -> None:
 async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
     try:
         output = await _given(run, slot, tool)
-        output = _sound(await _capped(run, await _revised(run, slot, output)))
+        if run.config.seams.after_tool_execution:
+            output = await _revised(run, slot, output)
+        if not _small(run, output):
+            output = await _capped(run, output)
+        if output.details or output.effects != ():
+            output = _sound(output)
     except asyncio.CancelledError:
         settle(run, slot, slot.stopping or ABORTED, status="interrupted")
         return
@@ -224,7 +231,8 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
 async def _given(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
     """What the tool gives; what it raises is an output too, unless it was cancelled by us."""
     try:
-        return await tool.call(thaw(slot.args), _tool_context(run, slot))
+        context = _tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
+        return await tool.call(thaw(slot.args), context)
     except asyncio.CancelledError:
         if slot.stopping is None:
             return ToolOutput("CancelledError: the tool was cancelled, and not by the run.", is_error=True)
@@ -245,10 +253,8 @@ def _failure(error: BaseException) -> ToolOutput:
 
 
 async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
-    hooks = run.config.seams.after_tool_execution
-    if not hooks:
-        return output
-    return await revise(hooks, msgspec.structs.replace(slot.call, arguments=slot.args), output)
+    asked = msgspec.structs.replace(slot.call, arguments=slot.args)
+    return await revise(run.config.seams.after_tool_execution, asked, output)
 
 
 def _sound(output: ToolOutput) -> ToolOutput:
@@ -277,6 +283,7 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
         else:
             loop.call_soon_threadsafe(show, value)
 
+    slot.token = CancelToken()
     return ToolContext(
         slot.call.id,
         slot.call.name,
@@ -288,16 +295,29 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
     )
 
 
+def _size(output: ToolOutput) -> int:
+    content = output.content
+    return len(content) if isinstance(content, str) else sum([len(getattr(block, "text", "")) for block in content])
+
+
+def _small(run: Run, output: ToolOutput) -> bool:
+    """Whether an output is within its limits whatever its characters are."""
+    config = run.config.context_config or _LIMITS
+    size = _size(output)
+    return size * 4 <= config.max_tool_output_bytes and size < config.max_tool_output_lines
+
+
 async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
     """The output within its limits, so that no tool can flood the context."""
     config = run.config.context_config or _LIMITS
-    content = output.content
-    size = len(content) if isinstance(content, str) else sum([len(getattr(block, "text", "")) for block in content])
-    max_bytes, max_lines = config.max_tool_output_bytes, config.max_tool_output_lines
-    if size * 4 <= max_bytes and size < max_lines:
-        return output
-    work = partial(cap, output, max_bytes=max_bytes, max_lines=max_lines, directory=config.output_directory)
-    return await in_thread(work) if size > _LARGE else work()
+    work = partial(
+        cap,
+        output,
+        max_bytes=config.max_tool_output_bytes,
+        max_lines=config.max_tool_output_lines,
+        directory=config.output_directory,
+    )
+    return await in_thread(work) if _size(output) > _LARGE else work()
 
 
 def late(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
@@ -332,7 +352,7 @@ def settle(
         _announce(run, slot)
     content = output if isinstance(output, str) else output.content
     slot.result = result = ToolResultMessage(
-        [TextContent(content)] if isinstance(content, str) else content,
+        FrozenList((TextContent(content),)) if isinstance(content, str) else content,
         time.time(),
         status in ("not_started", "interrupted"),
         tool_call_id=slot.call.id,

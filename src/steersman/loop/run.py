@@ -158,7 +158,7 @@ class Run:
         number = self.seq
         self.seq = number + 1
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
-            self.deliver(kind(self.loop_id, number, time.time(), **fields))
+            self._deliver(kind(self.loop_id, number, time.time(), **fields))
 
     def emit_delta(self, delta: Delta, partial: tuple[Callable[[int], AssistantMessage], int]) -> None:
         """Tell everyone about a little more of an answer: `emit` for the one event that comes by the thousand."""
@@ -167,9 +167,9 @@ class Run:
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
             update = MessageUpdate(self.loop_id, number, time.time(), delta)
             force_setattr(update, "_partial", partial)
-            self.deliver(update)
+            self._deliver(update)
 
-    def deliver(self, event: AgentEvent) -> None:
+    def _deliver(self, event: AgentEvent) -> None:
         """Give a numbered event to the witness, the subscribers and the stream."""
         if self._witness is not None:
             self._witness(event)

@@ -93,6 +93,11 @@ class Tool:
         """Whether the tool is a plain `def`, which runs in a thread."""
         return self._calling.threaded
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether a call needs a `ToolContext` of its own: the function asks for it, or its thread may be late."""
+        return self._calling.context is not None or self._calling.threaded
+
     def check(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
         """The arguments the tool will get: a fresh dict, mended where nothing is lost by it.
 

@@ -78,7 +78,8 @@ class ToolResultMessage(_Spoken, frozen=True, tag="tool_result"):
     details: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if type(self.content) is not FrozenList:
+            _Spoken.__post_init__(self)
         if type(self.details) is not FrozenDict:
             force_setattr(self, "details", freeze(self.details))
 
