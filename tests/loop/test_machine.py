@@ -23,7 +23,8 @@ from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import Done, Failed, StreamEvent, StreamStart, TextDelta
 from steersman.types.usage import Usage
 
-EXAMPLES = int(os.environ.get("STEERSMAN_MACHINE_EXAMPLES", "1000"))
+# Two machines of a thousand examples each in the ordinary run.
+EXAMPLES = 20_000 if os.environ.get("STEERSMAN_SOAK") == "1" else 1_000
 T = TypeVar("T")
 Ending = Literal["return", "raise", "hang", "swallow"]
 

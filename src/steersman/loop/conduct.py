@@ -156,10 +156,11 @@ def _last_turn(run: Run) -> None:
 
 
 async def _after(run: Run) -> None:
-    """Tell `after_loop`; nothing it does can change the run any more."""
+    """Tell `after_loop`, unless the run was refused; nothing it does can change the run any more."""
+    hooks = () if run.end_reason in ("vetoed", "rejected") else run.config.seams.after_loop
     try:
         async with run.patience():
-            await observe(run.config.seams.after_loop, (run.new_messages, run.usage), seam="after_loop")
+            await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
     except (HookError, TimeoutError) as error:
         run.report(str(error) or "after_loop gave no answer after the run was cancelled.")
     except asyncio.CancelledError:

@@ -88,7 +88,7 @@ async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
         text = message.error_message or f"The model's answer ended with {message.stop_reason!r}."
         if message.stop_reason != "aborted":
             run.finish("error", text)
-            await observe(run.config.seams.on_error, (text,), seam="on_error")
+            await _tell(run, text)
         elif not run.cancelled():
             run.finish("aborted", text)
         return
@@ -138,19 +138,20 @@ async def _failed(run: Run, turn: Turn, error: Exception) -> None:
     run.fail(error)
     if turn.message is None:
         error_answer(run, turn, run.detail)
-    await _tell(run)
+    await _tell(run, run.detail)
 
 
 async def fail(run: Run, error: Exception) -> None:
     """Something between turns broke: the run ends, and those who listen for errors hear of it."""
     run.fail(error)
-    await _tell(run)
+    await _tell(run, run.detail)
 
 
-async def _tell(run: Run) -> None:
+async def _tell(run: Run, text: str) -> None:
+    """Tell `on_error`, once; it only listens, so what it breaks is reported and changes nothing."""
     try:
         async with run.patience():
-            await observe(run.config.seams.on_error, (run.detail,), seam="on_error")
+            await observe(run.config.seams.on_error, (text,), seam="on_error")
     except (HookError, TimeoutError) as second:
         run.report(str(second) or "on_error gave no answer after the run was cancelled.")
     except asyncio.CancelledError:
