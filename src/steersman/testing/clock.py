@@ -61,6 +61,10 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         self._disturbed = True
         return super().call_at(when, callback, *args, context=context)
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Without the timeout: real threads end in real time, and virtual time would be over at once."""
+        await super().shutdown_default_executor()
+
     def step(self, selector: selectors.BaseSelector, timeout: float | None) -> list[_Ready]:
         """Take one step: what is ready now, or a jump to the next deadline."""
         self.steps += 1
