@@ -43,7 +43,8 @@ class Puppet:
         fault = request_fault(request, model)
         if fault is not None:
             self.refused.append(fault)
-        self.cues = cues = asyncio.Queue()
+        cues: asyncio.Queue[StreamEvent | Exception | None] = asyncio.Queue()
+        self.cues = cues
         self.shown = ""
         try:
             yield StreamStart()
