@@ -315,7 +315,7 @@ async def test_a_context_whose_tools_are_refused_keeps_what_it_has_not_heard() -
     )
     await agent_loop("hi", context, configuration)
     left = [item.message.text for item in context.undelivered]
-    context.tools.append(look)
+    context.tools = [*context.tools, look]
     with pytest.raises(ValueError, match="Two tools"):
         agent_loop("again", context, config())
 

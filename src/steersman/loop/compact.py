@@ -15,7 +15,7 @@ from steersman.policy.hooks import call, observe
 from steersman.types.continuation import Compaction
 from steersman.types.errors import ContextOverflowError, described
 from steersman.types.events import CompactionEnded, CompactionStarted
-from steersman.types.messages import AgentMessage, AssistantMessage
+from steersman.types.messages import AgentMessage
 
 _STANDARD = DefaultCompaction()
 # A pass that freed nothing is tried again only when the context has grown by this much.
@@ -30,11 +30,10 @@ async def compact_if_needed(run: Run) -> None:
         return
     config = config or ContextConfig()
     log = run.context.log
-    if not forced:
-        if log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH:
-            return
-        if not await _allowed(run, log.tokens, len(log.visible)):
-            return
+    if not forced and (log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH):
+        return
+    if not await _allowed(run):
+        return
     await compact(run, tighter(config, log.tokens) if forced and log.tokens <= config.limit else config)
     if log.tokens > config.max_context_tokens:
         raise ContextOverflowError(
@@ -43,11 +42,11 @@ async def compact_if_needed(run: Run) -> None:
         )
 
 
-async def make_room(run: Run, message: AssistantMessage) -> bool:
+async def make_room(run: Run) -> bool:
     """Compact harder after the provider found the request too long; whether anything was freed."""
     config = run.config.context_config or ContextConfig()
     window = run.config.model.context_window or config.max_context_tokens
-    return await compact(run, tighter(config, min(run.context.log.tokens, window)))
+    return await _allowed(run) and await compact(run, tighter(config, min(run.context.log.tokens, window)))
 
 
 async def compact(run: Run, config: ContextConfig) -> bool:
@@ -98,8 +97,9 @@ def _started(run: Run, strategy: CompactionStrategy, visible: Sequence[AgentMess
     return work(visible, config, partial(summarise, run)) if takes(work, 3) else work(visible, config)
 
 
-async def _allowed(run: Run, tokens: int, count: int) -> bool:
+async def _allowed(run: Run) -> bool:
     """Whether every `before_compaction_start` hook lets it happen."""
+    tokens, count = run.context.log.tokens, len(run.context.log.visible)
     for hook in run.config.seams.before_compaction_start:
         said = await call(hook, (tokens, count), seam="before_compaction_start")
         if said is not None and said is not True:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from steersman.loop.hearing import hear, receive
+from steersman.loop.hearing import answered, hear, receive
 from steersman.loop.inbox import Queued, Receipt
 from steersman.loop.loop import run_loop
 from steersman.loop.run import DEADLINE, Run, Turn
@@ -16,10 +16,11 @@ from steersman.loop.stream import error_answer
 from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import HookError, decide, observe
+from steersman.tools.threads import tell
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
-from steersman.types.messages import AgentMessage, AssistantMessage
+from steersman.types.messages import AgentMessage
 from steersman.types.result import RunResult
 
 # Seconds a cancelled stream may take to clean up before it is cancelled again.
@@ -105,9 +106,7 @@ def open_inbox(run: Run) -> None:
 
 async def _hear_follow_up(run: Run) -> None:
     """A continuation after a finished answer is about what was queued since."""
-    messages = run.context.log.messages
-    last = messages[-1] if messages else None
-    if type(last) is AssistantMessage and not last.failed and not last.tool_calls:
+    if answered(run.context.log.messages):
         await receive(run, "follow_up")
 
 
@@ -207,7 +206,7 @@ def _deliver(run: Run, loop: asyncio.AbstractEventLoop, home: int) -> None:
     if loop.is_closed() or run.task is None or run.interrupted or run.task.done():
         return
     if threading.get_ident() != home:
-        loop.call_soon_threadsafe(_deliver, run, loop, home)
+        tell(loop, _deliver, run, loop, home)
     elif asyncio.current_task(loop) is run.task:
         loop.call_soon(_deliver, run, loop, home)
     else:

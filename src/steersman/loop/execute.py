@@ -1,185 +1,44 @@
-"""One tool call: its gates in order, its execution in a task of its own, its one result."""
+"""The execution of a tool call: in a task of its own, under its timeout, its output within limits."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import msgspec
 
 from steersman.context.compaction import ContextConfig
-from steersman.loop.run import Run, Turn
-from steersman.policy.hooks import HookError, admit, call, revise
+from steersman.loop.run import Run
+from steersman.loop.slot import ABORTED, Slot, announce, late, settle, settle_output
+from steersman.policy.hooks import HookError, revise
 from steersman.tools.context import ToolContext
 from steersman.tools.output import cap
-from steersman.tools.threads import in_thread
-from steersman.tools.tool import Tool, unknown_tool
-from steersman.tools.validation import InvalidArguments
+from steersman.tools.threads import in_thread, tell
+from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
-from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ToolError, described
-from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
-from steersman.types.frozen import FrozenDict, FrozenList, thaw
-from steersman.types.messages import ToolResultMessage, ToolStatus
-from steersman.types.tools import Effect, Prun, ToolOutput
+from steersman.types.events import CustomEvent, ToolExecutionUpdate
+from steersman.types.frozen import thaw
+from steersman.types.tools import Prun, ToolOutput
 
-ABORTED = "tool call cancelled: operation aborted"
-INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 _LIMITS = ContextConfig()
 _NO_CONTEXT = ToolContext("", "", CancelToken())
 # Beyond this many characters the capping of an output is work for a thread.
 _LARGE = 1_000_000
-_STATUS = {status: FrozenDict({"status": status}) for status in get_args(ToolStatus)}
-
-
-class Slot:
-    """A tool call on its way to its result."""
-
-    __slots__ = (
-        "admitted", "args", "began", "call", "effects", "index", "keys", "result", "started", "stopping", "task",
-        "terminate", "timer", "token", "tool",
-    )  # fmt: skip
-
-    def __init__(self, call: ToolCall, index: int) -> None:
-        self.call = call
-        self.index = index
-        self.tool: Tool | None = None
-        self.args: dict[str, Any] = call.arguments
-        self.keys: frozenset[str] = frozenset()
-        self.admitted = False
-        self.started = False
-        self.began = 0.0
-        self.token: CancelToken | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.stopping: str | None = None
-        self.result: ToolResultMessage | None = None
-        self.effects: tuple[Effect, ...] = ()
-        self.terminate = False
-
-    @property
-    def alone(self) -> bool:
-        """Whether nothing else may run beside it."""
-        return self.tool is not None and self.tool.sequential
-
-    @property
-    def uninterruptible(self) -> bool:
-        """Whether steering lets it finish."""
-        return self.tool is not None and self.tool.uninterruptible
-
-    def stop(self, text: str) -> None:
-        """Ask a running call to stop; the text is what its result will say."""
-        if self.result is None and self.task is not None:
-            self.stopping = self.stopping or text
-            if self.token is not None:
-                self.token.cancel(text)
-            self.task.cancel()
-
-
-def examine(run: Run, turn: Turn, slot: Slot) -> bool:
-    """Find the tool and check the arguments; whether the call can be run at all. If not, it is answered why."""
-    asked = slot.call
-    cut = turn.message is not None and turn.message.stop_reason == "length"
-    problem: str | None = None
-    if asked.raw_arguments is not None:
-        problem = not_an_object(asked.raw_arguments) or INCOMPLETE
-    elif cut and run.config.length_policy == "fail_all":
-        problem = INCOMPLETE
-    elif (tool := run.tools.get(asked.name)) is None:
-        problem = unknown_tool(asked.name, run.tools)
-    else:
-        slot.tool = tool
-        seams = run.config.seams
-        slot.admitted = not (seams.pre_dispatch_policies or seams.before_tool_execution or tool.needs_approval)
-        problem = _checked(slot, tool, asked.arguments)
-    if problem is not None:
-        settle(run, slot, problem, status="invalid")
-    return problem is None
-
-
-def not_an_object(raw: str) -> str | None:
-    """What to tell the model about arguments that are JSON and not an object; `None` when they are not even JSON."""
-    try:
-        value: object = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None
-    return f"error: tool arguments must be a JSON object, got {value!r:.200}."
-
-
-def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
-    try:
-        slot.args = tool.check(arguments)
-        slot.keys = frozenset(map(str, tool.keys(slot.args))) if tool.keys is not None else frozenset()
-    except InvalidArguments as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001  # the tool's own `keys` function: its failure is the tool's
-        return f"{type(error).__name__} in the keys of tool {tool.name!r}: {error}"
-    return None
-
-
-async def admit_slot(run: Run, turn: Turn, slot: Slot) -> bool:
-    """Ask the policies, the hooks and, where it is wanted, for approval; whether the call may run."""
-    slot.admitted = True
-    tool = cast(Tool, slot.tool)
-    seams, config = run.config.seams, run.config
-    if seams.pre_dispatch_policies or seams.before_tool_execution:
-        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
-        admission = await admit(
-            asked,
-            seams.pre_dispatch_policies,
-            seams.before_tool_execution,
-            view=lambda call: run.view(turn, call),
-            timeout=config.gate_timeout,
-        )
-        if admission.stop is not None:
-            run.finish("stopped", admission.stop.reason)
-        if admission.denied is not None:
-            settle(run, slot, admission.denied, status="denied")
-            return False
-        if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
-            settle(run, slot, problem, status="invalid")
-            return False
-    if tool.needs_approval and (denial := await _approval(run, slot, tool)) is not None:
-        settle(run, slot, denial, status="denied")
-        return False
-    return True
-
-
-async def _approval(run: Run, slot: Slot, tool: Tool) -> str | None:
-    """Why the call is not approved; no answer, a broken answer and nobody to ask all mean no."""
-    try:
-        if tool.needs_approval is not True and not cast(Callable[..., Any], tool.needs_approval)(slot.args):
-            return None
-        if run.config.approve is None:
-            return f"Denied: tool {tool.name!r} needs approval and there is nobody to ask."
-        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
-        return None if await call(run.config.approve, (asked,), seam="approve") is True else "Denied: not approved."
-    except HookError as error:
-        return f"Denied: {error}."
-    except Exception as error:  # noqa: BLE001  # the tool's own question: one that broke must not count as a no
-        return f"Denied: whether it needs approval raised {described(error)}"
 
 
 def start(run: Run, slot: Slot) -> None:
     """Let the call run in a task of its own, under its timeout."""
     tool = cast(Tool, slot.tool)
-    _announce(run, slot)
+    announce(run, slot)
     loop = asyncio.get_running_loop()
     slot.task = loop.create_task(_execute(run, slot, tool))
     timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
     if timeout is not None:
         slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
-
-
-def _announce(run: Run, slot: Slot) -> None:
-    slot.started = True
-    slot.began = time.monotonic()
-    run.emit(ToolExecutionStart, tool_call_id=slot.call.id, tool_name=slot.call.name, args=slot.args)
 
 
 def _expire(run: Run, slot: Slot, text: str) -> None:
@@ -281,7 +140,7 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
         if threading.get_ident() == home:
             show(value)
         else:
-            loop.call_soon_threadsafe(show, value)
+            tell(loop, show, value)
 
     slot.token = CancelToken()
     return ToolContext(
@@ -318,60 +177,3 @@ async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
         directory=config.output_directory,
     )
     return await in_thread(work) if _size(output) > _LARGE else work()
-
-
-def late(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
-    """What a call gave after it was settled: an event, never a second message."""
-    text = repr(outcome) if isinstance(outcome, BaseException) else _text(outcome)
-    data = {"tool_call_id": slot.call.id, "tool_name": slot.call.name, "output": text[:1000]}
-    run.emit(CustomEvent, name="late_tool_result", data=data)
-
-
-def settle_output(run: Run, slot: Slot, output: ToolOutput) -> None:
-    """Settle a call with what the tool gave."""
-    slot.effects = tuple(output.effects)
-    slot.terminate = output.terminate
-    settle(run, slot, output, status="completed", is_error=output.is_error, details=output.details)
-
-
-def settle(
-    run: Run,
-    slot: Slot,
-    output: ToolOutput | str,
-    *,
-    status: ToolStatus,
-    is_error: bool = True,
-    details: dict[str, Any] | None = None,
-) -> None:
-    """Give a call its one result; the first one stays."""
-    if slot.result is not None:
-        return
-    if slot.timer is not None:
-        slot.timer.cancel()
-    if not slot.started:
-        _announce(run, slot)
-    content = output if isinstance(output, str) else output.content
-    slot.result = result = ToolResultMessage(
-        FrozenList((TextContent(content),)) if isinstance(content, str) else content,
-        time.time(),
-        status in ("not_started", "interrupted"),
-        tool_call_id=slot.call.id,
-        tool_name=slot.call.name,
-        is_error=is_error,
-        details={**details, "status": status} if details else _STATUS[status],
-    )
-    run.emit(
-        ToolExecutionEnd,
-        tool_call_id=slot.call.id,
-        tool_name=slot.call.name,
-        result=result,
-        is_error=is_error,
-        duration=time.monotonic() - slot.began,
-    )
-    run.wake()
-
-
-def _text(output: ToolOutput) -> str:
-    if isinstance(output.content, str):
-        return output.content
-    return "".join(block.text for block in output.content if type(block) is TextContent)

@@ -1,9 +1,9 @@
-"""From the log to a request: transform, convert, ask the pre-turn policies, repair. Every request goes through here."""
+"""From the log to a request: transform, convert, ask the pre-turn policies, repair. A turn's request is made here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,17 +40,11 @@ async def _shown(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     """What the model is to see, before repair; copied only where a caller's function gets to touch it."""
     config = run.config
     messages: Sequence[AgentMessage] = run.context.log.visible
-    for transform in (config.async_transform_context, config.transform_context):
-        if transform is not None:
-            messages = await resolve(_transformed(transform, list(messages), overflow=overflow))
+    for transform in config.transforms:
+        messages = await resolve(transform(list(messages), overflow))
     if config.convert_to_llm is not default_convert_to_llm:  # the repair drops what the default would drop
         messages = await resolve(config.convert_to_llm(list(messages)))
     return messages
-
-
-def _transformed(transform: Callable[..., Any], messages: list[AgentMessage], *, overflow: bool) -> Any:
-    """A transform that takes a second argument is told whether the provider just reported an overflow."""
-    return transform(messages, overflow) if takes(transform, 2) else transform(messages)
 
 
 def options_for(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
@@ -94,9 +88,10 @@ def _keyed(stream_fn: StreamFn, config: AgentLoopConfig) -> StreamFn:
     get_api_key = config.get_api_key
     if get_api_key is None:
         return stream_fn
+    named = takes(get_api_key, 1)
 
     async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
-        key = await resolve(get_api_key(model.provider) if takes(get_api_key, 1) else get_api_key())
+        key = await resolve(get_api_key(model.provider) if named else get_api_key())
         # Whoever was asked for the key may have aborted the run: that is seen here, before the model is asked.
         await asyncio.sleep(0)
         return await resolve(stream_fn(model, request, replace(options, api_key=key)))

@@ -41,14 +41,13 @@ _log = logging.getLogger("steersman")
 class Turn:
     """One turn while it is taken."""
 
-    __slots__ = ("entry_id", "index", "message", "reason", "results")
+    __slots__ = ("entry_id", "index", "message", "results")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.message: AssistantMessage | None = None
         self.entry_id = ""
         self.results: Sequence[ToolResultMessage] = ()
-        self.reason = ""
 
 
 class Run:
@@ -103,6 +102,7 @@ class Run:
         channel: Channel,
         parent: Run | None = None,
         parent_tool_call_id: str | None = None,
+        whole: bool = True,
     ) -> None:
         self.context = context
         self.config = config
@@ -142,7 +142,8 @@ class Run:
         self.limit_noted = False
         self.abandoned: set[asyncio.Task[None]] = set()
         self.on_wake: Callable[[], None] | None = None
-        self._witness = witness.get()
+        # One answer asked for by hand is no run, and no judge of runs is to hear it.
+        self._witness = witness.get() if whole else None
 
     # Events
 

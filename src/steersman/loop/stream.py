@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
 
 from steersman.loop.compact import make_room
-from steersman.loop.execute import not_an_object
+from steersman.loop.gates import not_an_object
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.events import DELTAS, events_of
 from steersman.provider.partial import partial_message
-from steersman.types.content import ToolCall
+from steersman.types.content import Content, ToolCall
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Request, ToolChoice
 from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
-from steersman.types.usage import Usage, priced
+from steersman.types.usage import Usage
 
 _UNKNOWN = Usage()
 
@@ -96,7 +96,7 @@ async def _answered(
         message = await _asked(run, state, request, tool_choice)
         if overflow or not _overflowed(run, message):
             return message
-        if not await make_room(run, message):
+        if not await make_room(run):
             words = message.error_message or "The request is longer than the model's context window."
             return msgspec.structs.replace(
                 message,
@@ -186,9 +186,8 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
         reason = "stop" if not calls else "length" if any(map(_cut, calls)) else "tool_use"
     return msgspec.structs.replace(
         message,
-        content=_unique(run, message, calls) if calls else message.content,
+        content=_unique(run, message) if calls else message.content,
         stop_reason=reason,
-        usage=priced(message.usage, run.config.model.prices),
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
         provider=message.provider or state.provider,
@@ -200,17 +199,14 @@ def _cut(call: ToolCall) -> bool:
     return call.raw_arguments is not None and not_an_object(call.raw_arguments) is None
 
 
-def _unique(run: Run, message: AssistantMessage, calls: list[ToolCall]) -> Any:
+def _unique(run: Run, message: AssistantMessage) -> Sequence[Content]:
     """Servers repeat ids, across turns and within one; ours are unique, theirs is kept beside."""
-    seen = run.context.log.call_ids
+    taken = run.context.log.call_ids
     own: set[str] = set()
-    if all(call.id and call.id not in seen and not (call.id in own or own.add(call.id)) for call in calls):
-        return message.content
-    own.clear()
-    content: list[Any] = []
+    content: list[Content] = []
     for block in message.content:
         if type(block) is ToolCall:
-            if not block.id or block.id in seen or block.id in own:
+            if not block.id or block.id in taken or block.id in own:
                 block = msgspec.structs.replace(block, id=new_id("call"), provider_id=block.id or None)
             own.add(block.id)
         content.append(block)

@@ -14,7 +14,6 @@ from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, user_message
 from steersman.types.model import Request
 from steersman.types.stream import Done, Failed, FallbackNotice, RetryNotice
-from steersman.types.usage import priced
 
 _PROMPT = (
     "You write summaries of conversations between a user, an assistant and its tools. Keep what the assistant needs to "
@@ -27,7 +26,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
     """What matters of these messages, in the model's words; raises when it gave none."""
     request = Request(_PROMPT, [user_message("\n\n".join(map(_told, messages)))])
     message = await _asked(run, request)
-    run.add_usage(priced(message.usage, run.config.model.prices))
+    run.add_usage(message.usage)
     if message.failed or message.stop_reason != "stop":
         raise ValueError(message.error_message or f"the summary ended with {message.stop_reason!r}")
     return message.text

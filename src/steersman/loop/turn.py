@@ -162,6 +162,6 @@ def close(run: Run, turn: Turn) -> None:
     """The one place a turn ends, with the notice of a limit where that is why."""
     if run.end_reason == "limit":
         _note_limit(run)
-    reason = turn.reason or (turn.message.stop_reason if turn.message is not None else run.end_reason or "")
+    reason = turn.message.stop_reason if turn.message is not None else run.end_reason or ""
     run.emit(TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=reason)
     run.turn_index += 1

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
+from steersman.provider.overflow import classify_overflow
 from steersman.provider.partial import content_of, partial_message
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
-from steersman.types.usage import Usage
+from steersman.types.usage import Usage, priced
 
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
@@ -179,14 +180,23 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
         changes["model"] = model.id
     if not message.provider:
         changes["provider"] = model.provider
+    if model.prices is not None and message.usage.cost is None:
+        changes["usage"] = priced(message.usage, model.prices)
     if isinstance(outcome, Done):
         return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
-    info = info_of(outcome)
+    info = _recognised(info_of(outcome))
     if not message.failed:
         changes["stop_reason"] = "error"
     changes["error_message"] = message.error_message or info.message
-    changes["error_kind"] = message.error_kind or info.kind
+    changes["error_kind"] = info.kind
     return Failed(msgspec.structs.replace(message, **changes), info)
+
+
+def _recognised(info: ErrorInfo) -> ErrorInfo:
+    """An overflow told only in words is one all the same."""
+    if info.kind in ("invalid_request", "internal") and classify_overflow(info.message, status=info.status):
+        return msgspec.structs.replace(info, kind="context_overflow")
+    return info
 
 
 def error_info(error: BaseException) -> ErrorInfo:

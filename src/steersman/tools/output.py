@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.tools.text import clean, show
-from steersman.types.content import Content, ImageContent, TextContent
+from steersman.tools.text import show
+from steersman.types.content import Content, ImageContent, TextContent, well_formed
 from steersman.types.tools import ToolOutput
 
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return clean(value)
+        return well_formed(value)
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):
@@ -112,12 +112,7 @@ def _cleaned(value: Any) -> Any:
 
 def _tidy(text: str) -> str:
     """Text that can be sent, stored and shown: no lone surrogates, and no NUL, which ends text in many places."""
-    return clean(text).replace("\x00", "") if "\x00" in text else clean(text)
-
-
-def exceeds(output: ToolOutput, *, max_bytes: int, max_lines: int) -> bool:
-    """Whether `cap` would cut this output. Cheap for all but very long ones."""
-    return _too_long(_text(output), max_bytes, max_lines)
+    return well_formed(text).replace("\x00", "") if "\x00" in text else well_formed(text)
 
 
 def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:
