@@ -74,9 +74,12 @@ class Agent:
         fallbacks: Sequence[str | Model] = (),
         stream_fn: StreamFn | None = None,
         messages: Sequence[MessageLike] = (),
+        session: None = None,
         **options: Any,
     ) -> None:
         _check_options(options)
+        if session is not None:
+            raise NotImplementedError("Sessions on disk are not there yet; leave session=None.")
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
         table = tool_table(tools)

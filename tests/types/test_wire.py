@@ -108,8 +108,8 @@ EVENTS: list[KnownEvent] = [
     MessageUpdate(*HEAD, TextDelta("a")),
     MessageEnd(*HEAD, EXTENSION),
     ToolExecutionStart(*HEAD, "call_1", "read", {"path": "a"}),
-    ToolExecutionUpdate(*HEAD, "call_1", "read", {"text": ["so far"]}),
-    ToolExecutionEnd(*HEAD, "call_1", "read", RESULT, is_error=True, duration=1.5),
+    ToolExecutionUpdate(*HEAD, "call_1", "read", {"path": "a"}, {"text": ["so far"]}),
+    ToolExecutionEnd(*HEAD, "call_1", "read", {"path": "a"}, result=RESULT, is_error=True, duration=1.5),
     CompactionStarted(*HEAD, 100, 10),
     CompactionEnded(*HEAD, 10, 5, 100, 50, reduced=True),
     PrunApplied(*HEAD, ["entry_1"], 10, "memo"),
@@ -164,6 +164,14 @@ def test_an_unknown_type_of_event_is_kept_as_it_came() -> None:
     )
     assert isinstance(event, UnknownEvent)
     assert (event.type, wire.encode(event)) == ("weather", line)
+
+
+def test_an_unknown_event_may_have_a_role_of_its_own() -> None:
+    """loop.md section 9: what has a type is an event, whatever else it has."""
+    line = b'{"type":"note","role":"user","content":[],"seq":1}'
+    event = wire.decode(line)
+    assert isinstance(event, UnknownEvent)
+    assert (event.type, wire.encode(event)) == ("note", line)
 
 
 def test_unknown_fields_are_passed_over() -> None:

@@ -11,7 +11,8 @@ from steersman.context.tokens import total_tokens
 from steersman.loop.config import resolve, takes
 from steersman.loop.run import Run
 from steersman.loop.summary import summarise
-from steersman.policy.hooks import call, observe
+from steersman.policy.hooks import HookError, call, decide
+from steersman.policy.verdicts import Skip, Stop
 from steersman.types.continuation import Compaction
 from steersman.types.errors import ContextOverflowError, described
 from steersman.types.events import CompactionEnded, CompactionStarted
@@ -73,7 +74,7 @@ async def compact(run: Run, config: ContextConfig) -> bool:
     after = run.config.seams.after_compaction_end
     if after:
         arguments = (messages_before, messages_after, tokens_before, tokens_after)
-        await observe(after, arguments, seam="after_compaction_end")
+        run.heed(await decide(after, arguments, seam="after_compaction_end"), "after_compaction_end")
     return reduced
 
 
@@ -98,10 +99,14 @@ def _started(run: Run, strategy: CompactionStrategy, visible: Sequence[AgentMess
 
 
 async def _allowed(run: Run) -> bool:
-    """Whether every `before_compaction_start` hook lets it happen."""
-    tokens, count = run.context.log.tokens, len(run.context.log.visible)
+    """Whether every `before_compaction_start` hook lets it happen; a `Stop` ends the run as well."""
+    arguments = (run.context.log.tokens, len(run.context.log.visible))
     for hook in run.config.seams.before_compaction_start:
-        said = await call(hook, (tokens, count), seam="before_compaction_start")
-        if said is not None and said is not True:
+        said = await call(hook, arguments, seam="before_compaction_start")
+        if isinstance(said, Stop):
+            run.finish("stopped", said.reason or "before_compaction_start said no")
+        if said is False or isinstance(said, Stop | Skip):
             return False
+        if said is not None and said is not True:
+            raise HookError(f"before_compaction_start gave {said!r}; return None, True, False, Skip or Stop")
     return True

@@ -121,7 +121,8 @@ def launch(
     if signal is not None and not isinstance(signal, asyncio.Event | CancelToken):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
     check_callable("stream_fn", stream_fn)
-    layers = layered(config, stream_fn)
+    secrets: set[str] = set()
+    layers = layered(config, stream_fn, secrets)
     stream, token = EventStream(), CancelToken()
     channel, finish = stream.channel, stream.finisher()
     if silent:
@@ -132,7 +133,7 @@ def launch(
         shell = begin(token, channel)
         context.running = True
         _mint(context)
-        run = _run_of(context, config, layers, shell, token, channel)
+        run = _run_of(context, config, layers, shell, token, channel, secrets)
 
         def done(result: RunResult) -> None:
             finish(shell.conclude(result))
@@ -170,6 +171,7 @@ def _run_of(
     shell: Shell,
     token: CancelToken,
     channel: Channel,
+    secrets: set[str],
     *,
     whole: bool = True,
 ) -> Run:
@@ -182,6 +184,7 @@ def _run_of(
         dispatcher=shell.dispatcher,
         token=token,
         channel=channel,
+        secrets=secrets,
         parent=shell.parent,
         parent_tool_call_id=shell.parent_tool_call_id,
         whole=whole,
@@ -231,7 +234,9 @@ async def stream_assistant_response(
     token = CancelToken()
     shell = _bare(context)(token, stream.channel)
     _mint(context)
-    run = _run_of(context, config, layered(config, stream_fn), shell, token, stream.channel, whole=False)
+    secrets: set[str] = set()
+    layers = layered(config, stream_fn, secrets)
+    run = _run_of(context, config, layers, shell, token, stream.channel, secrets, whole=False)
     run.task = asyncio.current_task()
     turn = Turn(0)
     try:

@@ -123,7 +123,9 @@ def _sound(output: ToolOutput) -> ToolOutput:
         raise TypeError(f"ToolOutput.details is a dict, got {details!r}.")
     if not all(isinstance(effect, Prun) for effect in output.effects):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"ToolOutput.effects are effects such as Prun(tokens), got {output.effects!r}.")
-    return replace(output, details=msgspec.to_builtins(details, enc_hook=repr)) if details else output
+    return (
+        replace(output, details=msgspec.json.decode(msgspec.json.encode(details, enc_hook=repr))) if details else output
+    )
 
 
 def _tool_context(run: Run, slot: Slot) -> ToolContext:
@@ -132,7 +134,8 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
     def show(value: Any) -> None:
         # Progress is for whoever watches now: a reader that has fallen behind is spared it.
         if slot.result is None and not run.channel.full:
-            run.emit(ToolExecutionUpdate, tool_call_id=slot.call.id, tool_name=slot.call.name, update=value)
+            call = slot.call
+            run.emit(ToolExecutionUpdate, tool_call_id=call.id, tool_name=call.name, args=slot.args, update=value)
 
     def update(value: Any) -> None:
         # A snapshot at once: the tool may go on changing what it showed.

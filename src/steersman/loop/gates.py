@@ -72,7 +72,7 @@ async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
             timeout=config.gate_timeout,
         )
         if admission.stop is not None:
-            run.finish("stopped", admission.stop.reason)
+            run.finish("stopped", admission.stop.reason or "a gate said no")
         if admission.denied is not None:
             settle(run, slot, admission.denied, status="denied")
             return

@@ -35,6 +35,7 @@ witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness
 DEADLINE = "deadline"
 """The cancel reason of a run that took too long."""
 
+_SHORTEST_SECRET = 6
 _log = logging.getLogger("steersman")
 
 
@@ -56,6 +57,7 @@ class Run:
     __slots__ = (
         "_witness",
         "abandoned",
+        "answering",
         "begun",
         "channel",
         "closed",
@@ -66,6 +68,7 @@ class Run:
         "dispatcher",
         "end_reason",
         "external_cancel",
+        "given_up",
         "inbox",
         "interrupted",
         "judged",
@@ -78,6 +81,7 @@ class Run:
         "pending",
         "repairer",
         "repeats",
+        "secrets",
         "seq",
         "signal",
         "stream_fn",
@@ -85,6 +89,7 @@ class Run:
         "token",
         "tools",
         "tracker",
+        "turn",
         "turn_index",
         "usage",
     )
@@ -100,6 +105,7 @@ class Run:
         dispatcher: Dispatcher,
         token: CancelToken,
         channel: Channel,
+        secrets: set[str],
         parent: Run | None = None,
         parent_tool_call_id: str | None = None,
         whole: bool = True,
@@ -114,6 +120,7 @@ class Run:
         self.dispatcher = dispatcher
         self.token = token
         self.channel = channel
+        self.secrets = secrets
         self.parent = parent
         self.parent_tool_call_id = parent_tool_call_id
         self.tracker = ExecutionTracker(
@@ -127,6 +134,8 @@ class Run:
         self.seq = 0
         self.signal: asyncio.Event | None = None
         self.turn_index = 0
+        self.turn: Turn | None = None
+        self.answering: Callable[[], object] | None = None
         self.usage = Usage()
         self.pending: list[Queued | AgentMessage] = []
         self.judged: list[Queued] = []
@@ -138,6 +147,7 @@ class Run:
         self.closed = False
         self.interrupted = False
         self.external_cancel = False
+        self.given_up = False
         self.compaction_stuck = -1
         self.limit_noted = False
         self.abandoned: set[asyncio.Task[None]] = set()
@@ -188,17 +198,25 @@ class Run:
             self.end_reason = reason
             self.detail = detail
 
-    def heed(self, decision: Decision) -> None:
+    def heed(self, decision: Decision, seam: str) -> None:
         """Do what a decision after a turn says: end the run, or say something more in the next turn."""
         if decision.stop is not None:
-            self.finish("stopped", decision.stop.reason)
+            self.finish("stopped", decision.stop.reason or f"{seam} said no")
         else:
             self.pending.extend(decision.inject)
 
     def fail(self, error: Exception) -> None:
         """End the run because something in it broke."""
-        self.finish("error", str(error) if isinstance(error, SteersmanError) else described(error))
+        self.finish("error", self.redacted(str(error) if isinstance(error, SteersmanError) else described(error)))
         _log.debug("The run failed.", exc_info=error)
+
+    def redacted(self, text: str) -> str:
+        """The text without the keys this run has used, whoever put them there."""
+        for secret in self.secrets:
+            # Shorter ones are placeholders such as "none", which are words too.
+            if len(secret) >= _SHORTEST_SECRET and secret in text:
+                text = text.replace(secret, "[redacted]")
+        return text
 
     def report(self, text: str) -> None:
         """Say what went wrong where nothing can be done about it any more."""
@@ -247,7 +265,9 @@ class Run:
     # The transcript
 
     def append(self, message: AgentMessage) -> str:
-        """Put a message in the log and among the new ones."""
+        """Put a message in the log and among the new ones; what comes after the end goes nowhere."""
+        if self.closed:
+            return ""
         self.new_messages.append(message)
         return self.context.log.append(message)
 

@@ -11,7 +11,7 @@ from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, text_of
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart
-from steersman.types.frozen import FrozenDict, FrozenList
+from steersman.types.frozen import FrozenDict, FrozenList, freeze
 from steersman.types.messages import ToolResultMessage, ToolStatus
 from steersman.types.tools import Effect, ToolOutput
 
@@ -67,6 +67,7 @@ def announce(run: Run, slot: Slot) -> None:
     """Say that the call begins, with the arguments it really gets."""
     slot.started = True
     slot.began = asyncio.get_running_loop().time()
+    slot.args = freeze(slot.args)
     run.emit(ToolExecutionStart, tool_call_id=slot.call.id, tool_name=slot.call.name, args=slot.args)
 
 
@@ -114,6 +115,7 @@ def settle(
         ToolExecutionEnd,
         tool_call_id=slot.call.id,
         tool_name=slot.call.name,
+        args=slot.args,
         result=result,
         is_error=is_error,
         duration=asyncio.get_running_loop().time() - slot.began,

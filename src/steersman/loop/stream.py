@@ -16,6 +16,7 @@ from steersman.loop.run import Run, Turn
 from steersman.provider.events import DELTAS, events_of
 from steersman.provider.partial import partial_message
 from steersman.types.content import Content, ToolCall
+from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage
@@ -64,6 +65,7 @@ class ResponseStreamState:
 async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
     """Ask the model and put its answer in the transcript; `None` when it was not asked because the run ended."""
     state = ResponseStreamState(run)
+    run.answering = lambda: commit(run, turn, state, state.broken("aborted", run.detail)) if state.asked else None
     try:
         message = await _answered(run, turn, state, tool_choice)
     except asyncio.CancelledError:
@@ -81,6 +83,8 @@ async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> A
             raise
         run.fail(error)
         message = state.broken("error", run.detail)
+    finally:
+        run.answering = None
     if message is None and state.started:
         message = state.broken("aborted", run.detail)
     return None if message is None else commit(run, turn, state, message)
@@ -150,10 +154,11 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
     match event:
         case RetryNotice():
             state.start(run)
-            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=event.error)
+            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=_redacted(run, event.error))
         case FallbackNotice():
             state.start(run)
-            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=event.error)
+            told = _redacted(run, event.error)
+            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
         case Reset():
             state.deltas.append(event)
             run.emit_delta(event, (state.partial, len(state.deltas)))
@@ -165,6 +170,11 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
     elif event.error.status is None or state.shown:
         # Refused with a status and nothing shown, an attempt cost nothing; any other may have, and did not say.
         run.add_usage(_UNKNOWN)
+
+
+def _redacted(run: Run, error: ErrorInfo) -> ErrorInfo:
+    body = None if error.body is None else run.redacted(error.body)
+    return msgspec.structs.replace(error, message=run.redacted(error.message), body=body)
 
 
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
@@ -191,6 +201,7 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
         provider=message.provider or state.provider,
+        error_message=None if message.error_message is None else run.redacted(message.error_message),
     )
 
 

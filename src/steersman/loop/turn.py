@@ -18,13 +18,13 @@ from steersman.types.tools import Effect
 
 async def take_turn(run: Run) -> Turn:
     """Take the next turn; however it goes, it is closed, and a run that has to end knows why."""
-    turn = Turn(run.turn_index)
+    turn = run.turn = Turn(run.turn_index)
     run.emit(TurnStart, turn_index=turn.index, triggered_by=trigger(run))
     try:
         hear(run)
         if await _may_go_on(run, turn):
             await compact_if_needed(run)
-            message = await answer(run, turn)
+            message = await answer(run, turn) if run.end_reason is None else None
             if message is not None:
                 await _act_on(run, turn, message)
                 await _conclude(run, turn)
@@ -129,8 +129,8 @@ async def _conclude(run: Run, turn: Turn) -> None:
             post = await decide(seams.post_turn_policies, (run.view(turn),), seam="post_turn_policies")
     except TimeoutError:
         return run.report("A hook after the turn gave no answer after the run was cancelled.")
-    run.heed(after)
-    run.heed(post)
+    run.heed(after, "after_turn")
+    run.heed(post, "post_turn_policies")
 
 
 async def _failed(run: Run, turn: Turn, error: Exception) -> None:
@@ -165,3 +165,4 @@ def close(run: Run, turn: Turn) -> None:
     reason = turn.message.stop_reason if turn.message is not None else run.end_reason or ""
     run.emit(TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=reason)
     run.turn_index += 1
+    run.turn = None

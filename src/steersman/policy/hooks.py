@@ -178,6 +178,8 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
         raise HookError(f"{seam} hook {_name(hook)} raised CancelledError") from None
+    except HookError:
+        raise  # it says itself what is wrong
     except Exception as error:
         raise HookError(f"{seam} hook {_name(hook)} raised {described(error)}") from error
     return answer

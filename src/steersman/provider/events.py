@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import time
 from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
 from steersman.provider.overflow import classify_overflow
 from steersman.provider.partial import content_of, partial_message
+from steersman.provider.retry_after import retry_after
+from steersman.provider.status import kind_of_status
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
@@ -26,6 +29,9 @@ DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The types of events that show something of the answer."""
 
 _TERMINAL = (Done, Failed)
+_CLOSING_SECONDS = 2.0
+# What HTTP clients call a connection that broke; by name, so that none of them has to be imported.
+_CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 
 
@@ -118,11 +124,12 @@ async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
 
 
 async def close_stream(source: AsyncIterator[StreamEvent] | None) -> None:
-    """Close an iterator that can be closed."""
+    """Close an iterator that can be closed, without waiting for ever: the answer is in."""
     aclose: Callable[[], Awaitable[None]] | None = getattr(source, "aclose", None)
     if aclose is not None:
         try:
-            await aclose()
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await aclose()
         except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
             pass
 
@@ -159,7 +166,14 @@ def _terminal(fields: dict[str, Any]) -> Done | Failed:
         message = AssistantMessage(stop_reason="error", error_message=text)
     if not isinstance(message, AssistantMessage):
         raise TypeError("'error' carries an assistant message, or a text, in 'message'")
-    return Failed(message, msgspec.convert(error, ErrorInfo) if isinstance(error, Mapping) else None)
+    return Failed(message, _told_error(cast(Mapping[str, Any], error)) if isinstance(error, Mapping) else None)
+
+
+def _told_error(fields: Mapping[str, Any]) -> ErrorInfo:
+    """An error as a dict, which may say no more than a message or a status."""
+    status = fields.get("status")
+    kind = kind_of_status(status) if isinstance(status, int) else "internal"
+    return msgspec.convert({"kind": kind, "message": "The model's answer failed.", **fields}, ErrorInfo)
 
 
 def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model) -> Done | Failed:
@@ -200,17 +214,29 @@ def _recognised(info: ErrorInfo) -> ErrorInfo:
 
 
 def error_info(error: BaseException) -> ErrorInfo:
-    """What an exception out of a `StreamFn` means."""
+    """What an exception out of a `StreamFn` means: its kind, else its status, else what it is called."""
     words = described(error)
     if isinstance(error, ProviderError):
-        return error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
+        info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
+        if info.kind == "internal" and info.status is not None:
+            return msgspec.structs.replace(info, kind=kind_of_status(info.status))
+        return info
+    status: object = getattr(error, "status", getattr(error, "status_code", None))
+    if isinstance(status, int):
+        return ErrorInfo(kind_of_status(status), words, status=status, retry_after=_asked_wait(error))
     if isinstance(error, TimeoutError):
         return ErrorInfo("stalled", words)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
         return ErrorInfo("network", words)
     if isinstance(error, EOFError):
         return ErrorInfo("incomplete", words)
     return ErrorInfo("internal", words)
+
+
+def _asked_wait(error: BaseException) -> float | None:
+    """How long the server behind another client's exception asks to wait, where its headers are kept."""
+    headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
+    return retry_after(cast(Mapping[str, str], headers), clock=time) if isinstance(headers, Mapping) else None
 
 
 def shown(seen: Sequence[StreamEvent]) -> bool:

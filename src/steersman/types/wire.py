@@ -42,7 +42,7 @@ def decode(data: bytes | str) -> Wired:
     """The message, event or stream event that `encode` was given; `ValueError` when it is none."""
     try:
         head = _heads.decode(data)
-        if head.role is not None:
+        if head.type is None and head.role is not None:
             return _message(data)
         if head.type in _STREAM_TYPES:
             return _stream.decode(data)
