@@ -24,7 +24,7 @@ from steersman.types.stream import Done, Failed, StreamEvent, StreamStart, TextD
 from steersman.types.usage import Usage
 
 # Two machines of a thousand examples each in the ordinary run.
-EXAMPLES = 20_000 if os.environ.get("STEERSMAN_SOAK") == "1" else 1_000
+EXAMPLES = 10_000 if os.environ.get("STEERSMAN_SOAK") == "1" else 1_000
 T = TypeVar("T")
 Ending = Literal["return", "raise", "hang", "swallow"]
 

@@ -109,7 +109,7 @@ async def _answered(
                 error_kind="context_overflow",
             )
         run.add_usage(message.usage)
-        if state.deltas:
+        if state.shown:
             _noticed(run, state, Reset())
     return None  # cannot be: the second round always returns
 
