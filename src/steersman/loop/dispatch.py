@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import msgspec
 
-from steersman.loop.config import Batched
+from steersman.loop.config import Batched, SteeringPolicy
 from steersman.loop.execute import abandon, start
 from steersman.loop.gates import admit_slot, examine
 from steersman.loop.hearing import say
@@ -83,7 +83,10 @@ class _Batch:
         try:
             self._examine()
             while self.waiting or self.running:
-                if run.token.reason is not None or run.end_reason is not None or await self._steered():
+                if run.token.reason is not None or run.end_reason is not None:
+                    break
+                urgency = run.inbox.urgency(run.config.steering)
+                if urgency is not None and urgency != "wait" and await self._steered(urgency):
                     break
                 if not self._start_ready():
                     await self._heard()
@@ -152,7 +155,7 @@ class _Batch:
 
         Gates are asked one call at a time, in a task of their own: nobody waits for them who need not.
         """
-        for slot in self._startable():
+        for slot in self.waiting if self._free else self._startable():
             if slot.admitted:
                 self.waiting.remove(slot)
                 start(self.run, slot)
@@ -180,7 +183,7 @@ class _Batch:
 
     def _startable(self) -> Iterator[Slot]:
         """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""
-        unfinished = sorted((*self.running, *self.waiting), key=_index) if not self._free else self.waiting
+        unfinished = sorted((*self.running, *self.waiting), key=_index)
         group = unfinished[0].index // self._size if unfinished else 0
         busy: set[str] = {key for slot in self.running for key in slot.keys}
         for place, slot in enumerate(unfinished):
@@ -194,11 +197,8 @@ class _Batch:
                 return
             busy |= slot.keys
 
-    async def _steered(self) -> bool:
-        """Whether a steering message ends the batch; calls not yet started are skipped then."""
-        mode = self.run.inbox.urgency(self.run.config.steering)
-        if mode is None or mode == "wait":
-            return False
+    async def _steered(self, mode: SteeringPolicy) -> bool:
+        """Whether a steering message ends the batch; calls not yet started are skipped."""
         await self._gates_closed()
         for slot in self.waiting:
             settle(self.run, slot, SKIPPED, status="not_started")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -123,9 +122,9 @@ def _sound(output: ToolOutput) -> ToolOutput:
         raise TypeError(f"ToolOutput.details is a dict, got {details!r}.")
     if not all(isinstance(effect, Prun) for effect in output.effects):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"ToolOutput.effects are effects such as Prun(tokens), got {output.effects!r}.")
-    return (
-        replace(output, details=msgspec.json.decode(msgspec.json.encode(details, enc_hook=repr))) if details else output
-    )
+    if not details:
+        return output
+    return msgspec.structs.replace(output, details=msgspec.json.decode(msgspec.json.encode(details, enc_hook=repr)))
 
 
 def _tool_context(run: Run, slot: Slot) -> ToolContext:

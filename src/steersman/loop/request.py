@@ -33,7 +33,7 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
             for message in decision.inject:
                 say(run, message)
             messages = await _shown(run, overflow=overflow)
-    request = Request(run.context.system_prompt, run.repairer.apply(messages), tuple(run.tools.values()))
+    request = Request(run.context.system_prompt, run.repairer.apply(messages), run.tool_specs)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
     return request
@@ -50,8 +50,16 @@ async def _shown(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     return messages
 
 
-def options_for(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
-    """How the model is asked."""
+def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
+    """How the model is asked; in one run it is always the same."""
+    options = run.options.get(tool_choice)
+    if options is None:
+        options = run.options[tool_choice] = make_options(run, tool_choice, output_schema=run.config.output_schema)
+    return options
+
+
+def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
+    """Options of the run's own, or for a question beside it."""
     config = run.config
     return StreamOptions(
         thinking_level=config.thinking_level,

@@ -25,7 +25,7 @@ from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError, described
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
-from steersman.types.model import StreamFn
+from steersman.types.model import StreamFn, StreamOptions, ToolChoice
 from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
@@ -76,6 +76,7 @@ class Run:
         "loop_id",
         "new_messages",
         "on_wake",
+        "options",
         "parent",
         "parent_tool_call_id",
         "pending",
@@ -87,6 +88,7 @@ class Run:
         "stream_fn",
         "task",
         "token",
+        "tool_specs",
         "tools",
         "tracker",
         "turn",
@@ -116,6 +118,8 @@ class Run:
             context.log.estimator = config.context_config.estimator
         self.stream_fn = stream_fn
         self.tools = tools
+        self.tool_specs = tuple(tools.values())
+        self.options: dict[ToolChoice, StreamOptions] = {}
         self.inbox = inbox
         self.dispatcher = dispatcher
         self.token = token

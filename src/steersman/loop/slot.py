@@ -16,6 +16,7 @@ from steersman.types.messages import ToolResultMessage, ToolStatus
 from steersman.types.tools import Effect, ToolOutput
 
 ABORTED = "tool call cancelled: operation aborted"
+_NO_KEYS: frozenset[str] = frozenset()
 _STATUS = {status: FrozenDict({"status": status}) for status in get_args(ToolStatus)}
 
 
@@ -32,7 +33,7 @@ class Slot:
         self.index = index
         self.tool: Tool | None = None
         self.args: dict[str, Any] = call.arguments
-        self.keys: frozenset[str] = frozenset()
+        self.keys: frozenset[str] = _NO_KEYS
         self.admitted = False
         self.started = False
         self.began = 0.0

@@ -118,9 +118,7 @@ async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_ch
     if len(run.channel.buffer) >= run.channel.limit:
         await run.channel.room()  # also for a provider that gives its answers whole
     state.asked = True
-    events = events_of(
-        run.stream_fn, run.config.model, request, options_for(run, tool_choice, output_schema=run.config.output_schema)
-    )
+    events = events_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
     try:
         return await _consumed(run, state, events)
     finally:

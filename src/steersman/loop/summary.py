@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from steersman.loop.request import options_for
+from steersman.loop.request import make_options
 from steersman.loop.run import Run
 from steersman.provider.events import events_of
 from steersman.types.content import TextContent, ToolCall
@@ -33,7 +33,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
 
 
 async def _asked(run: Run, request: Request) -> AssistantMessage:
-    options = options_for(run, "none", output_schema=None)
+    options = make_options(run, "none", output_schema=None)
     async with aclosing(events_of(run.stream_fn, run.config.model, request, options)) as events:
         async for event in events:
             if isinstance(event, Done | Failed):

@@ -6,7 +6,7 @@ Every delta passes through here, so one generator does it all: it normalises, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Any, TypeAlias, cast, get_args
@@ -125,13 +125,45 @@ async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
 
 async def close_stream(source: AsyncIterator[StreamEvent] | None) -> None:
     """Close an iterator that can be closed, without waiting for ever: the answer is in."""
-    aclose: Callable[[], Awaitable[None]] | None = getattr(source, "aclose", None)
-    if aclose is not None:
-        try:
-            async with asyncio.timeout(_CLOSING_SECONDS):
-                await aclose()
-        except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
-            pass
+    aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
+    if aclose is None:
+        return
+    try:
+        closing = aclose().__await__()
+        # Nearly always it is closed with the first step, and no timer is needed.
+        waits_for = closing.send(None) if hasattr(closing, "send") else next(closing)
+    except StopIteration:
+        return
+    except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
+        return
+    try:
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            await _Rest(closing, waits_for)
+    except Exception:  # noqa: BLE001  # as above
+        return
+
+
+class _Rest:
+    """What is left of an await whose first step was taken by hand."""
+
+    __slots__ = ("_steps", "_waits_for")
+
+    def __init__(self, steps: Any, waits_for: Any) -> None:
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:  # noqa: BLE001  # a cancel, passed on to whoever waits
+                    waits_for = self._steps.throw(error)
+                else:
+                    waits_for = self._steps.send(sent)
+            except StopIteration:
+                return
 
 
 def event_of(value: object) -> StreamEvent:

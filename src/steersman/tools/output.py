@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -24,7 +23,7 @@ def normalise(value: Any) -> ToolOutput:
         return ToolOutput()
     if isinstance(value, ToolOutput):
         content = _content(value.content)
-        return value if content is value.content else dataclasses.replace(value, content=content)
+        return value if content is value.content else msgspec.structs.replace(value, content=content)
     return ToolOutput(_content(value))
 
 
@@ -128,9 +127,9 @@ def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | 
     short = _shorten(text, max_bytes, max_lines, where)
     details = {**output.details, "full_output": path} if path else output.details
     if isinstance(output.content, str):
-        return dataclasses.replace(output, content=short, details=details)
+        return msgspec.structs.replace(output, content=short, details=details)
     images = [block for block in output.content if not isinstance(block, TextContent)]
-    return dataclasses.replace(output, content=[TextContent(short), *images], details=details)
+    return msgspec.structs.replace(output, content=[TextContent(short), *images], details=details)
 
 
 def _text(output: ToolOutput) -> str:

@@ -16,7 +16,7 @@ from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
     loop_id: str
     seq: int
     timestamp: float
