@@ -101,23 +101,29 @@ def slopes(sizes: Sizes) -> list[Row]:
 
 
 def growth(sizes: Sizes) -> list[Row]:
-    """The cost of a turn far into a run, against an early one of the same run."""
-    say("  turn 10, 100, 1,000 of a run")
-    job = replace(tool_job("subscriber")(1040), marked=True)
-    windows = {10: (6, 16), 100: (90, 110), 1000: (960, 1040)}
-    figures: dict[str, dict[int, float]] = {}
-    rounds: dict[str, list[Done]] = {"ours": [], "floor": []}
-    for _ in range(sizes.growth_rounds):
-        rounds["ours"].append(done(steersman, job))
-        rounds["floor"].append(done(floor, job))
-    for side, runs in rounds.items():
-        figures[side] = {turn: median([_mean(run, *span) for run in runs]) * MICRO for turn, span in windows.items()}
-    ours, least = figures["ours"], figures["floor"]
-    rows = [Row(f"turn {turn} of a run, with a tool call", "us", ours[turn], least[turn]) for turn in windows]
+    """The cost of a turn far into a run, and of a prompt far into a conversation, against early ones of the same."""
     return [
-        *rows,
-        Row("turn 100 against turn 10", "us", ours[100], ours[10], 1.3),
-        Row("turn 1,000 against turn 10", "us", ours[1000], ours[10], 1.3),
+        *_growth("turn {} of a run, with a tool call", tool_job("subscriber")(1040), sizes.growth_rounds),
+        *_growth("prompt {} of a conversation", run_job("subscriber")(1041), sizes.growth_rounds),
+    ]
+
+
+def _growth(name: str, job: Job, rounds: int) -> list[Row]:
+    say(f"  {name.format('10, 100, 1,000')}")
+    job = replace(job, marked=True)
+    windows = {10: (6, 16), 100: (90, 110), 1000: (960, 1040)}
+    ours: list[Done] = []
+    least: list[Done] = []
+    for _ in range(rounds):
+        ours.append(done(steersman, job))
+        least.append(done(floor, job))
+    value, bottom = (
+        {at: median([_mean(run, *span) for run in runs]) * MICRO for at, span in windows.items()}
+        for runs in (ours, least)
+    )
+    return [
+        *(Row(name.format(f"{at:,}"), "us", value[at], bottom[at]) for at in windows),
+        *(Row(f"{name.format(f'{at:,}')}, against 10", "us", value[at], value[10], 1.3) for at in (100, 1000)),
     ]
 
 

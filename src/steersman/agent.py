@@ -74,16 +74,21 @@ class Agent:
         fallbacks: Sequence[str | Model] = (),
         stream_fn: StreamFn | None = None,
         messages: Sequence[MessageLike] = (),
+        session: None = None,
         **options: Any,
     ) -> None:
         _check_options(options)
-        self.tools = tool_table(tools)
-        self._output = None if output_type is None else OutputPolicy(output_type)
-        if self._output is not None:
-            options["output_schema"] = self._output.schema
-            options["post_loop_policies"] = [*options.get("post_loop_policies", ()), self._output]
-            system_prompt = f"{system_prompt}\n\n{self._output.instruction}".strip()
-        self.config = AgentLoopConfig(
+        if session is not None:
+            raise NotImplementedError("Sessions on disk are not there yet; leave session=None.")
+        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
+        table = tool_table(tools)
+        output = None if output_type is None else OutputPolicy(output_type)
+        if output is not None:
+            options["output_schema"] = output.schema
+            options["post_loop_policies"] = [*options.get("post_loop_policies", ()), output]
+            system_prompt = f"{system_prompt}\n\n{output.instruction}".strip()
+        config = AgentLoopConfig(
             model=get_model(model, base_url=base_url, api_key=api_key),
             stream_fn=stream_fn,
             thinking_level=thinking_level,
@@ -99,14 +104,8 @@ class Agent:
             fallbacks=fallbacks,
             **options,
         )
-        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
-            raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
-        self.context = AgentContext(system_prompt, messages, [*self.tools.values()])
-        self.dispatcher = Dispatcher()
-        self._inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
-        self._token: CancelToken | None = None
-        self._channel: Channel | None = None
-        self._idle: list[asyncio.Future[None]] = []
+        inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
+        self._assemble(config, table, output, AgentContext(system_prompt, messages), inbox)
 
     # Speaking
 
@@ -219,8 +218,9 @@ class Agent:
 
         async def delegate(prompt: str, ctx: ToolContext) -> ToolOutput:
             child = self._fresh()
-            child.subscribe(lambda event: ctx.update(_told(name, event)))
             parent = ctx.scope if isinstance(ctx.scope, Run) else None
+            if parent is None or parent.audible:
+                child.subscribe(lambda event: ctx.update(_told(name, event)))
             result = await child._launch(
                 _prompts(prompt), Initial(), silent=True, parent=parent, parent_tool_call_id=ctx.tool_call_id
             )
@@ -237,20 +237,32 @@ class Agent:
     def _fresh(self) -> Agent:
         """An agent of the same make with an empty conversation."""
         child = object.__new__(Agent)
-        child.config = replace(self.config, first_turn_trigger="sub_agent")
-        child._output = None
-        if self._output is not None:
-            child._output = self._output.fresh()
-            others = [policy for policy in self.config.post_loop_policies if policy is not self._output]
-            child.config = replace(child.config, post_loop_policies=[*others, child._output])
-        child.tools = self.tools
-        child.context = AgentContext(self.context.system_prompt, (), self.context.tools)
-        child.dispatcher = Dispatcher()
-        child._inbox = Inbox()
-        child._token = None
-        child._channel = None
-        child._idle = []
+        output = None if self._output is None else self._output.fresh()
+        config = replace(self.config, first_turn_trigger="sub_agent")
+        if output is not None:
+            others = [policy for policy in config.post_loop_policies if policy is not self._output]
+            config = replace(config, post_loop_policies=[*others, output])
+        child._assemble(config, self.tools, output, AgentContext(self.context.system_prompt), Inbox())
         return child
+
+    def _assemble(
+        self,
+        config: AgentLoopConfig,
+        tools: dict[str, Tool],
+        output: OutputPolicy | None,
+        context: AgentContext,
+        inbox: Inbox,
+    ) -> None:
+        self.config = config
+        self.tools = tools
+        self.context = context
+        self.context.tools = tuple(tools.values())
+        self.dispatcher = Dispatcher()
+        self._output = output
+        self._inbox = inbox
+        self._token: CancelToken | None = None
+        self._channel: Channel | None = None
+        self._idle: list[asyncio.Future[None]] = []
 
     # Inside
 
@@ -270,24 +282,17 @@ class Agent:
     ) -> EventStream:
         self._refuse_if_busy()
         context = self.context
-        context.continuation_kind = kind
-        context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
-        token = CancelToken()
-        shell = Shell(
-            self._inbox, self.dispatcher, self.tools, token, self._conclude, parent, parent_tool_call_id, silent
-        )
-        if self._output is not None:
-            self._output.reset()
-        before = context.log
-        context.log = before if log is None else log
-        try:
-            stream = launch(prompts, context, self.config, shell=shell)
-        except Exception:
-            context.log = before
-            raise
-        self._token = token
-        self._channel = stream.channel
-        return stream
+
+        def begin(token: CancelToken, channel: Channel) -> Shell:
+            context.continuation_kind = kind
+            context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
+            context.log = log or context.log
+            self._token, self._channel = token, channel
+            if self._output is not None:
+                self._output.reset()
+            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, parent, parent_tool_call_id)
+
+        return launch(prompts, context, self.config, begin, silent=silent)
 
     def _conclude(self, result: RunResult) -> RunResult:
         """The run is over: the agent is idle, and the output goes where it belongs."""
@@ -317,7 +322,7 @@ def _check_options(options: dict[str, Any]) -> None:
 
 def _told(name: str, event: AgentEvent) -> dict[str, Any]:
     """A sub-agent's event as an update of the parent's tool call."""
-    return {"type": "agent_event", "agent": name, "event": msgspec.to_builtins(event)}
+    return {"type": "agent_event", "agent": name, "event": event}
 
 
 def _reported(name: str, result: RunResult) -> ToolOutput:

@@ -139,10 +139,17 @@ async def test_the_loop_goes_on_only_when_every_subscriber_has_heard() -> None:
     """loop.md section 5"""
     order: list[str] = []
     script = ScriptedModel("one")
+
+    def noting(word: str) -> Any:
+        def note(*_: Any) -> None:
+            order.append(word)
+
+        return note
+
     agent = Agent(
         script.model,
-        before_turn=lambda messages, index: order.append("hook"),
-        after_loop=lambda messages, usage: order.append("after"),
+        before_turn=noting("hook"),
+        after_loop=noting("after"),
     )
     agent.subscribe(lambda event: order.append(event.type))
     agent.subscribe(lambda event: order.append(f"{event.type} again"))

@@ -72,7 +72,9 @@ async def test_the_result_may_be_asked_for_after_the_iteration_and_again() -> No
     events = [event async for event in stream]
     first = await stream.result()
     again = await stream.result()
-    assert first == again == list(events[-1].messages)  # pyright: ignore[reportAttributeAccessIssue]
+    end = events[-1]
+    assert isinstance(end, AgentEnd)
+    assert first == again == list(end.messages)
     assert first is not again
     assert (await stream).messages == first
 
@@ -238,10 +240,14 @@ async def test_async_with_closes_the_run() -> None:
 async def test_an_error_in_the_body_closes_the_run_and_comes_through() -> None:
     """loop.md section 5"""
     agent = agent_of(stall("partial", after=2))
-    with pytest.raises(ZeroDivisionError):
+
+    async def read() -> None:
         async with agent.prompt("go") as stream:
             async for event in stream:
                 assert event.seq / 0
+
+    with pytest.raises(ZeroDivisionError):
+        await read()
     assert (agent.is_running, tasks()) == (False, [])
 
 
@@ -494,7 +500,8 @@ async def test_a_failed_run_is_never_an_empty_list() -> None:
     def vetoes(*_: Any) -> Any:
         raise RuntimeError("cannot begin")
 
-    for options in ({"convert_to_llm": broken}, {"before_loop": vetoes}):
+    cases: list[dict[str, Any]] = [{"convert_to_llm": broken}, {"before_loop": vetoes}]
+    for options in cases:
         script = ScriptedModel("never said")
         stream = agent_loop("go", AgentContext(), AgentLoopConfig(model=script.model, **options))
         messages = await stream.result()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.loop.play import listened, said
+from tests.loop.play import answering, listened, said
 
 from steersman import Agent, ExecutionLimits, Retry, Stop, Usage, tool
 from steersman.testing import ScriptedModel, answer, call, error, stall
@@ -139,7 +139,7 @@ async def test_i9_a_limit_does_not_mask_the_stop_of_a_guard() -> None:
         ScriptedModel(call("look")),
         tools=[look],
         limits=ExecutionLimits(max_turns=1),
-        post_turn_policies=[lambda view: Stop("guarded")],  # pyright: ignore[reportUnknownLambdaType]
+        post_turn_policies=[answering(Stop("guarded"))],
     )
     result = await agent.run("go")
 

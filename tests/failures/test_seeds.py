@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.loop.play import asked, listened, outline, said
+from tests.loop.play import answering, asked, listened, outline, said
 
 from steersman import (
     Agent,
@@ -21,6 +21,7 @@ from steersman import (
     Reject,
     Retry,
     SummaryCompaction,
+    TextContent,
     ToolResultMessage,
     Usage,
     Warn,
@@ -32,6 +33,8 @@ from steersman import (
 from steersman.context.compaction import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, cut, error, run_virtual, stall, text
 from steersman.types.events import AgentEnd, MessageUpdate, TurnEnd, TurnStart
+
+ASIDE = ExtensionMessage([TextContent("aside")], kind="note")
 
 
 @tool
@@ -123,12 +126,12 @@ PATHS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "limit": ([call("look")], {"limits": ExecutionLimits(max_turns=1)}),
     "limit at once": ([], {"limits": ExecutionLimits(max_turns=0)}),
     "deadline": ([stall()], {"limits": ExecutionLimits(max_duration=5)}),
-    "veto": ([], {"before_turn": lambda messages, index: False}),  # pyright: ignore[reportUnknownLambdaType]
+    "veto": ([], {"before_turn": answering(False)}),
     "error": ([error("quota")], {}),
     "refusal": ([answer("no", stop_reason="refusal")], {}),
-    "broken hook": (["one"], {"after_turn": lambda messages, usage: broken()}),  # pyright: ignore[reportUnknownLambdaType]
+    "broken hook": (["one"], {"after_turn": broken}),
     "broken conversion": ([], {"convert_to_llm": broken}),
-    "stopped": (["one"], {"post_turn_policies": [lambda view: False]}),  # pyright: ignore[reportUnknownLambdaType]
+    "stopped": (["one"], {"post_turn_policies": [answering(False)]}),
 }
 
 
@@ -317,18 +320,18 @@ async def test_s14_results_tell_calls_that_ran_from_calls_that_were_cut_and_call
 @pytest.mark.parametrize(
     ("prompts", "expected"),
     [
-        ([ExtensionMessage("aside", kind="note")], ["extension: aside", "user: [Warning: careful]"]),
+        ([ASIDE], ["extension: aside", "user: [Warning: careful]"]),
         (
             [{"role": "user", "content": [{"type": "image", "data": "aGk="}]}],
             ["user: [Warning: careful]"],
         ),
-        (["a", ExtensionMessage("aside", kind="note")], ["user: a[Warning: careful]", "extension: aside"]),
+        (["a", ASIDE], ["user: a[Warning: careful]", "extension: aside"]),
     ],
     ids=["no user message", "image only", "user message not last"],
 )
 async def test_s15_warnings_have_a_place_whatever_the_prompts_are(prompts: list[Any], expected: list[str]) -> None:
     """failures.md S15"""
-    agent, _ = listened(ScriptedModel("ok"), input_filters=[lambda words: Warn("careful")])  # pyright: ignore[reportUnknownLambdaType]
+    agent, _ = listened(ScriptedModel("ok"), input_filters=[answering(Warn("careful"))])
     result = await agent.run(prompts)
 
     assert (result.end_reason, said(result.messages)[:-1]) == ("done", expected)
@@ -338,9 +341,9 @@ async def test_s16_a_vetoed_run_is_one_agent_end_alone_and_every_other_run_has_i
     """failures.md S16"""
     shapes: list[list[str]] = []
     for options in (
-        {"before_loop": lambda messages, index: False},  # pyright: ignore[reportUnknownLambdaType]
-        {"input_filters": [lambda words: Reject("no")]},  # pyright: ignore[reportUnknownLambdaType]
-        {"before_loop": lambda messages, index: broken()},  # pyright: ignore[reportUnknownLambdaType]
+        {"before_loop": answering(False)},
+        {"input_filters": [answering(Reject("no"))]},
+        {"before_loop": broken},
     ):
         agent, events = listened(ScriptedModel(), **options)
         await agent.run("go")

@@ -76,17 +76,12 @@ def test_g1_what_was_accepted_at_any_step_is_delivered_once_or_kept_for_the_next
 
 async def test_g2_steering_that_was_taken_is_not_destroyed_by_an_abort() -> None:
     """failures.md G2"""
-    agents: list[Agent] = []
 
-    def abort(*_: object) -> None:
-        agents[0].abort()
-
-    agent, _ = listened(ScriptedModel(answer("one", pace=1), "two"), before_turn=lambda messages, index: turn(index))  # pyright: ignore[reportUnknownLambdaType]
-    agents.append(agent)
-
-    def turn(index: int) -> None:
+    def turn(messages: object, index: int) -> None:
         if index == 1:
-            abort()
+            agent.abort()
+
+    agent, _ = listened(ScriptedModel(answer("one", pace=1), "two"), before_turn=turn)
 
     stream = agent.prompt("go")
     await asyncio.sleep(0.5)

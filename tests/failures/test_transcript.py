@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.loop.toolbox import Workshop, agent_of, customs, echo, fail, told
+from tests.loop.toolbox import Workshop, agent_of, customs, echo, fail, gave, said, told
 
 from steersman import (
     Agent,
@@ -19,12 +19,12 @@ from steersman import (
     SummaryCompaction,
     ToolCall,
     ToolResultMessage,
-    UserMessage,
     agent_loop_continue,
     tool,
 )
 from steersman.context.compaction import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, check_request, error, run_virtual, stall
+from steersman.types.messages import user_message
 from steersman.types.model import Model
 
 INTERRUPTED = "Tool call interrupted: its outcome is unknown."
@@ -75,9 +75,9 @@ def killed() -> list[Any]:
     """A log that ends between a call and its result, as after a hard kill."""
     calls = [ToolCall("c1", "job", {"name": "a"}), ToolCall("c2", "job", {"name": "b"})]
     return [
-        UserMessage("go"),
-        AssistantMessage(calls, stop_reason="tool_use", model="script", provider="scripted"),
-        ToolResultMessage("a done", tool_call_id="c1", tool_name="job", details={"status": "completed"}),
+        user_message("go"),
+        said(*calls, stop_reason="tool_use"),
+        gave("c1", "a done", "job"),
     ]
 
 
@@ -176,7 +176,7 @@ async def test_a9_an_id_that_is_missing_is_given() -> None:
     async def nameless(model: Model, request: Request, options: StreamOptions) -> Any:
         check_request(request)
         calls = [] if len(request.messages) > 1 else [ToolCall("", "echo", {"text": text}) for text in "ab"]
-        yield {"type": "done", "message": AssistantMessage([*calls] or "ok")}
+        yield {"type": "done", "message": said(*calls) if calls else said("ok")}
 
     agent = Agent("scripted:none", stream_fn=nameless, tools=[echo])
     result = await agent.run("go")
@@ -195,8 +195,8 @@ async def test_a10_a_late_result_is_an_event_and_not_a_second_message() -> None:
 
 
 async def test_a14_every_request_goes_through_the_same_repair() -> None:
-    """failures.md A14, loop.md section 6: prompts, continuations, overflow retries, summaries, sub-agents, fallbacks."""
-    broken = [*killed(), AssistantMessage("half", stop_reason="aborted"), UserMessage("")]
+    """failures.md A14, loop.md section 6: prompts, overflow retries, sub-agents, fallbacks."""
+    broken = [*killed(), said("half", stop_reason="aborted"), user_message("")]
     judged: list[str | None] = []
 
     def strict(*turns: Any, id: str) -> ScriptedModel:
@@ -237,8 +237,9 @@ async def test_a14_every_request_goes_through_the_same_repair() -> None:
 async def test_a14_the_request_for_a_summary_is_valid_too() -> None:
     """failures.md A14, loop.md section 6"""
     script = ScriptedModel("A summary.", "ok")
-    messages = [*killed(), UserMessage("x" * 8_000), AssistantMessage("half", stop_reason="error"), UserMessage("y")]
-    config = ContextConfig(max_context_tokens=2_000, keep_recent=1, compaction=CompactionConfig(SummaryCompaction()))
+    messages = [*killed(), user_message("x" * 8_000), said("half", stop_reason="error"), user_message("y")]
+    strategy = CompactionConfig(SummaryCompaction())
+    config = ContextConfig(max_context_tokens=4_000, threshold=0.5, keep_recent=1, compaction=strategy)
     agent, _ = agent_of(script, messages=messages, context_config=config)
     result = await agent.run("go on")
     assert (result.text, script.asked) == ("ok", 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from steersman import Agent, AgentEvent, AgentMessage
@@ -70,3 +70,21 @@ def _line(event: AgentEvent) -> str:
             return f"input_rejected {event.source}: {event.reason}"
         case _:
             return event.type
+
+
+def answering(value: object) -> Any:
+    """A hook, policy or filter that always gives this answer, whatever it is asked."""
+
+    def give(*_: object) -> object:
+        return value
+
+    return give
+
+
+def doing(act: Callable[..., object]) -> Any:
+    """A hook or policy that does something and has no opinion, or waits for it when it is async."""
+
+    def do(*arguments: object) -> object:
+        return act(*arguments)
+
+    return do

@@ -81,7 +81,8 @@ class Scenario:
     def stage(self) -> Stage:
         """A fresh stage."""
         switch = Switch(self.script())
-        return Stage(Agent("scripted:test", **{"stream_fn": switch, "retry": QUICK, **self.options()}), switch)
+        options: dict[str, Any] = {"stream_fn": switch, "retry": QUICK, **self.options()}
+        return Stage(Agent("scripted:test", **options), switch)
 
     async def run(self, stage: Stage) -> None:
         """Play it."""
@@ -253,6 +254,14 @@ async def _gate(_: Any) -> Rewrite:
     return Rewrite({"n": 7})
 
 
+def _refuse(_: Any) -> Skip:
+    return Skip("no")
+
+
+def _pass(_: str) -> Pass:
+    return Pass()
+
+
 async def _approve(_: Any) -> bool:
     await asyncio.sleep(0.5)
     return True
@@ -356,14 +365,14 @@ SCENARIOS: dict[str, Scenario] = {
     "approval": Scenario(_calls("risky"), lambda: {"tools": [risky], "approve": _approve}),
     "a gate that rewrites": Scenario(_calls("quick"), lambda: {"tools": [quick], "before_tool_execution": _gate}),
     "a gate that skips": Scenario(
-        _calls("quick", "slow"), lambda: {"tools": [quick, slow], "before_tool_execution": lambda _: Skip("no")}
+        _calls("quick", "slow"), lambda: {"tools": [quick, slow], "before_tool_execution": _refuse}
     ),
     "hooks at every seam": Scenario(_calls("quick"), _everywhere),
     "an injecting policy": Scenario(
         lambda: ScriptedModel("One.", "Two."), lambda: {"post_loop_policies": [_inject_once()]}
     ),
     "a pre-turn injection": Scenario(lambda: ScriptedModel("One."), lambda: {"pre_turn_policies": [_inject_once()]}),
-    "an input filter": Scenario(lambda: ScriptedModel("One."), lambda: {"input_filters": [_warn, lambda _: Pass()]}),
+    "an input filter": Scenario(lambda: ScriptedModel("One."), lambda: {"input_filters": [_warn, _pass]}),
     "steering skips": _steered("skip", ("quick", "slow", "quick"), tool_execution="sequential"),
     "steering cancels": _steered("cancel", ("slow", "firm", "quick")),
     "steering cancels a deaf tool": _steered("cancel", ("deaf", "quick")),

@@ -1,4 +1,4 @@
-"""A cancel at every step of every scenario: valid transcript, one end, nothing left behind, nothing lost, and life goes on."""
+"""A cancel at every step of every scenario: a valid transcript, one end, nothing left or lost, and life goes on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.loop.scenarios import SCENARIOS, Scenario, Stage
 
+from steersman import AgentMessage
 from steersman.testing import EventCollector, ScriptedModel, VirtualClockLoop, check_transcript, run_virtual
 from steersman.types.events import AgentEnd, ToolExecutionEnd
 
@@ -45,7 +46,7 @@ def test_a_cancel_at_any_step_leaves_everything_in_order(name: str, interrupt: I
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_abort_inside_any_callback_ends_the_run_there(name: str) -> None:
-    """loop.md T12, section 5; failures.md F12, J3: a subscriber may abort on any event, even with more already buffered."""
+    """loop.md T12, section 5; failures.md F12, J3: a subscriber may abort on any event, with more already buffered."""
     total = _abort_on_event(name, None)
     assert total > 0
     for number in range(total):
@@ -57,7 +58,7 @@ def test_an_abort_inside_any_callback_ends_the_run_there(name: str) -> None:
 
 
 def _abort_on_event(name: str, number: int | None) -> int:
-    """Play the scenario and abort inside the callback of one event; how many events there were before the next prompt."""
+    """Play the scenario and abort inside the callback of one event; how many events it had."""
     scenario = SCENARIOS[name]
     stage = scenario.stage()
     events = EventCollector()
@@ -142,7 +143,7 @@ def _check(stage: Stage, events: EventCollector) -> None:
         assert times == 1, (words, heard, waiting)
 
 
-def _everything(stage: Stage) -> list[object]:
+def _everything(stage: Stage) -> list[AgentMessage]:
     """The transcript, and where a branch was taken, the way left behind too."""
     log = stage.agent.context.log
     while log.parent is not None:

@@ -2,22 +2,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.loop.toolbox import agent_of, echo, texts
+from tests.loop.toolbox import agent_of, echo, gave, said, texts
 
 from steersman import (
     AgentContext,
     AgentLoopConfig,
     AgentMessage,
-    AssistantMessage,
     Compaction,
     ContextConfig,
     ToolCall,
-    ToolResultMessage,
     Usage,
-    UserMessage,
     agent_loop_continue,
     tool,
 )
@@ -26,21 +24,18 @@ from steersman.context.entries import CompactionEntry
 from steersman.context.tokens import estimate_tokens, total_tokens
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_events
 from steersman.types.events import CompactionEnded, CompactionStarted
+from steersman.types.messages import user_message
 
 MARKER = "[Earlier messages were left out to save space.]"
 
 
 def history(turns: int, size: int) -> list[AgentMessage]:
     """A task, then turns with a tool result of so many characters each."""
-    said: list[AgentMessage] = [UserMessage("the task")]
+    log: list[AgentMessage] = [user_message("the task")]
     for number in range(turns):
         asked = ToolCall(f"old_{number}", "echo", {"text": f"{number}"})
-        said.append(AssistantMessage([asked], stop_reason="tool_use", model="script", provider="scripted"))
-        said.append(
-            ToolResultMessage("x" * size, tool_call_id=asked.id, tool_name="echo", details={"status": "completed"})
-        )
-    said.append(AssistantMessage("so far so good", model="script", provider="scripted"))
-    return said
+        log += [said(asked, stop_reason="tool_use"), gave(asked.id, "x" * size)]
+    return [*log, said("so far so good")]
 
 
 def config_of(tokens: int, **options: Any) -> ContextConfig:
@@ -61,7 +56,7 @@ async def test_a_context_over_its_threshold_is_compacted_before_the_answer() -> 
     messages = history(10, 4_000)
     script = ScriptedModel("ok")
     agent, heard = agent_of(script, [echo], messages=messages, context_config=config_of(4_000))
-    before = total_tokens([*messages, UserMessage("go on")])
+    before = total_tokens([*messages, user_message("go on")])
     result = await agent.run("go on")
     assert result.text == "ok"
     kinds = [event.type for event in heard if event.type.startswith(("compaction", "message_start"))]
@@ -95,7 +90,7 @@ async def test_what_was_compacted_is_not_compacted_again_every_turn() -> None:
     await agent.run("go on")
     assert len(heard.of(CompactionStarted)) == 1
     sent = [list(request.messages) for request, _ in script.requests]
-    assert [later[: len(earlier)] == earlier for earlier, later in zip(sent, sent[1:], strict=False)] == [True] * 3
+    assert [later[: len(earlier)] == earlier for earlier, later in pairwise(sent)] == [True] * 3
 
 
 async def test_a_hook_may_forbid_a_compaction() -> None:
@@ -112,7 +107,7 @@ async def test_a_hook_may_forbid_a_compaction() -> None:
         script, [echo], messages=messages, context_config=config_of(4_000), before_compaction_start=forbid
     )
     await agent.run("go on")
-    assert asked == [(total_tokens([*messages, UserMessage("go on")]), 23)]
+    assert asked == [(total_tokens([*messages, user_message("go on")]), 23)]
     assert heard.of(CompactionStarted) == []
     assert len(script.requests[0][0].messages) == 23
 
@@ -120,12 +115,16 @@ async def test_a_hook_may_forbid_a_compaction() -> None:
 async def test_the_hook_after_it_is_told_what_it_came_to() -> None:
     """loop.md T5"""
     told: list[tuple[int, ...]] = []
+
+    def note(*numbers: int) -> None:
+        told.append(numbers)
+
     agent, heard = agent_of(
         ScriptedModel("ok"),
         [echo],
         messages=history(10, 4_000),
         context_config=config_of(4_000),
-        after_compaction_end=lambda *numbers: told.append(numbers),
+        after_compaction_end=note,
     )
     await agent.run("go on")
     (ended,) = heard.of(CompactionEnded)
@@ -243,7 +242,7 @@ async def test_a_continuation_of_kind_compaction_compacts_on_its_first_turn() ->
     """loop.md R6, T5"""
     script = ScriptedModel(answer(call("echo", text="hi")), "ok")
     context = AgentContext(
-        messages=[*history(10, 4_000), UserMessage("go on")],
+        messages=[*history(10, 4_000), user_message("go on")],
         tools=[echo],
         agent_id="a",
         session_id="s",

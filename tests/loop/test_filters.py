@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.loop.play import asked, listened, outline, said
+from tests.loop.play import answering, asked, listened, outline, said
 
 from steersman import (
     AgentContext,
@@ -21,6 +21,8 @@ from steersman import (
 from steersman.policy.verdicts import FilterVerdict
 from steersman.testing import ScriptedModel, answer
 from steersman.types.events import InputRejected
+
+ASIDE = ExtensionMessage([TextContent("aside")], kind="note")
 
 
 def no_secrets(words: str) -> FilterVerdict:
@@ -43,7 +45,7 @@ async def test_filters_see_the_joined_text_of_the_user_messages_in_order() -> No
     recorder = Recorder()
     agent, _ = listened(ScriptedModel("ok"), input_filters=[recorder])
 
-    await agent.run(["one", ExtensionMessage("aside", kind="note"), {"role": "user", "content": "two"}])
+    await agent.run(["one", ASIDE, {"role": "user", "content": "two"}])
 
     assert recorder.seen == ["one\ntwo"]
 
@@ -67,7 +69,7 @@ async def test_the_first_reject_wins() -> None:
     def other(words: str) -> Reject:
         return Reject("something else")
 
-    agent, events = listened(ScriptedModel(), input_filters=[lambda words: Warn("hm"), no_secrets, other])  # pyright: ignore[reportUnknownLambdaType]
+    agent, events = listened(ScriptedModel(), input_filters=[answering(Warn("hm")), no_secrets, other])
 
     await agent.run("a secret")
 
@@ -78,7 +80,7 @@ async def test_warnings_stand_on_a_copy_of_the_last_user_message() -> None:
     """loop.md R4"""
     first, second = UserMessage([TextContent("one")], 1.0), UserMessage([TextContent("two")], 2.0)
     script = ScriptedModel("ok")
-    config = AgentLoopConfig(model=script.model, input_filters=[lambda words: Warn("a"), lambda words: Warn("b")])
+    config = AgentLoopConfig(model=script.model, input_filters=[answering(Warn("a")), answering(Warn("b"))])
     prompts = [first, second]
 
     messages = await agent_loop(prompts, AgentContext(), config).result()
@@ -92,14 +94,14 @@ async def test_warnings_stand_on_a_copy_of_the_last_user_message() -> None:
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        (ExtensionMessage("aside", kind="note"), ["extension: aside", "user: [Warning: careful]"]),
+        (ASIDE, ["extension: aside", "user: [Warning: careful]"]),
         (UserMessage([ImageContent("aGk=")]), ["user: [Warning: careful]"]),
     ],
     ids=["no user message", "image only"],
 )
 async def test_warnings_need_no_text_to_stand_on(prompt: Any, expected: list[str]) -> None:
     """loop.md R4, failures.md S15"""
-    agent, _ = listened(ScriptedModel("ok"), input_filters=[lambda words: Warn("careful")])  # pyright: ignore[reportUnknownLambdaType]
+    agent, _ = listened(ScriptedModel("ok"), input_filters=[answering(Warn("careful"))])
 
     result = await agent.run(prompt)
 

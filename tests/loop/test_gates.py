@@ -315,7 +315,7 @@ async def test_a_tool_that_needs_approval_runs_only_after_a_clear_yes(approve: A
 async def test_approval_may_depend_on_the_arguments() -> None:
     """loop.md D3"""
 
-    @tool(needs_approval=lambda args: args["path"].startswith("/"))  # pyright: ignore[reportArgumentType]
+    @tool(needs_approval=lambda args: args["path"].startswith("/"))
     async def read(path: str) -> str:
         """Read."""
         return path
@@ -327,7 +327,7 @@ async def test_approval_may_depend_on_the_arguments() -> None:
 async def test_a_tool_that_cannot_say_whether_it_needs_approval_is_not_run() -> None:
     """loop.md D3"""
 
-    @tool(needs_approval=lambda args: args["missing"])  # pyright: ignore[reportArgumentType]
+    @tool(needs_approval=lambda args: args["missing"])
     async def read(path: str) -> str:
         """Read."""
         return path

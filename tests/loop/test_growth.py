@@ -26,7 +26,7 @@ def long_conversation() -> list[dict[str, Any]]:
 
 
 async def test_a_turn_does_not_copy_the_history() -> None:
-    """loop.md section 6, C1; failures.md I11: what is allocated in a turn has nothing to do with what was said before."""
+    """loop.md section 6, C1; failures.md I11: what a turn allocates has nothing to do with what was said before."""
     turns = 4
     script = ScriptedModel(*[answer(call("nothing")) for _ in range(2 * turns - 1)], "Done.")
     peaks: list[int] = []

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from tests.loop.toolbox import agent_of, echo, fail, texts, told
+from tests.loop.toolbox import agent_of, always, echo, fail, texts, told
 
 from steersman import (
     Agent,
     AgentMessage,
     Hooks,
     Inject,
+    Model,
+    Request,
     Rewrite,
     Skip,
     Stop,
+    StreamFn,
+    StreamOptions,
     ToolCall,
     ToolOutput,
     Usage,
@@ -22,6 +26,7 @@ from steersman import (
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, PolicyView
 from steersman.testing import ScriptedModel, answer, call, error
 from steersman.types.events import TurnEnd
+from steersman.types.stream import StreamEvent
 
 
 class Diary:
@@ -111,11 +116,17 @@ async def test_hook_objects_single_hooks_and_policies_are_one_mechanism_asked_in
         def before_turn(self, view: PolicyView) -> None:
             asked.append(f"seamed {view.agent_id == agent.context.agent_id}")
 
+    def single(messages: Sequence[AgentMessage], index: int) -> None:
+        asked.append(f"single {len(messages)} {index}")
+
+    def policy(view: PolicyView) -> None:
+        asked.append(f"policy {view.usage}")
+
     agent, _ = agent_of(
         ScriptedModel("ok"),
         hooks=[First(), Second()],
-        before_turn=lambda messages, index: asked.append(f"single {len(messages)} {index}"),
-        pre_turn_policies=[lambda view: asked.append(f"policy {view.usage}"), Evaluated(), Seamed()],
+        before_turn=single,
+        pre_turn_policies=[policy, Evaluated(), Seamed()],
     )
     await agent.run("go")
     assert asked == ["first 1 0", "second 1 0", "single 1 0", f"policy {Usage()}", "evaluated 1 0", "seamed True"]
@@ -145,8 +156,8 @@ async def test_injections_of_several_policies_add_up_in_order() -> None:
     agent, _ = agent_of(
         script,
         pre_turn_policies=[
-            lambda _: Inject("first"),
-            lambda _: Inject(["second", {"role": "user", "content": "third"}]),
+            always(Inject("first")),
+            always(Inject(["second", {"role": "user", "content": "third"}])),
         ],
     )
     await agent.run("go")
@@ -208,7 +219,8 @@ async def test_a_hook_that_raises_at_a_loop_or_turn_seam_ends_the_run_as_an_erro
     def broken(*_: Any) -> None:
         raise RuntimeError("broken hook")
 
-    agent, _ = agent_of(ScriptedModel("said", "never said"), **{seam: broken})
+    options: dict[str, Any] = {seam: broken}
+    agent, _ = agent_of(ScriptedModel("said", "never said"), **options)
     result = await agent.run("go")
     assert result.end_reason == "error"
     assert result.detail.startswith(f"{seam} hook ")
@@ -238,7 +250,8 @@ async def test_a_policy_that_raises_never_counts_as_one_that_agreed(name: str) -
 @pytest.mark.parametrize("verdict", [Skip("x"), Rewrite({}), "yes", 0, []], ids=repr)
 async def test_an_answer_that_means_nothing_at_a_turn_seam_ends_the_run_as_an_error(seam: str, verdict: Any) -> None:
     """loop.md R8"""
-    agent, _ = agent_of(ScriptedModel("said", "never said"), **{seam: lambda *_: verdict})
+    options: dict[str, Any] = {seam: always(verdict)}
+    agent, _ = agent_of(ScriptedModel("said", "never said"), **options)
     result = await agent.run("go")
     assert (result.end_reason, result.detail.startswith(f"{seam} hook ")) == ("error", True)
 
@@ -250,7 +263,8 @@ async def test_a_hook_that_raises_after_the_end_is_reported_and_changes_nothing(
     def broken(*_: Any) -> None:
         raise RuntimeError("broken hook")
 
-    agent, _ = agent_of(ScriptedModel("ok"), **{seam: broken})
+    options: dict[str, Any] = {seam: broken}
+    agent, _ = agent_of(ScriptedModel("ok"), **options)
     result = await agent.run("go")
     assert (result.end_reason, result.text, agent.is_running) == ("done", "ok", False)
     assert "broken raised RuntimeError: broken hook" in caplog.text
@@ -262,8 +276,9 @@ def test_a_hook_that_does_not_take_the_arguments_is_refused_where_it_is_given(se
 
     def odd(a: int, b: int, c: int, d: int, e: int, f: int) -> None: ...
 
+    options: dict[str, Any] = {seam: odd}
     with pytest.raises(TypeError, match=f"{seam} is called as {seam}"):
-        Agent(ScriptedModel("x").model, **{seam: odd})
+        agent_of(ScriptedModel("x"), **options)
 
 
 @pytest.mark.parametrize("hooks", [[object()], [print], ["before_turn"]])
@@ -316,7 +331,7 @@ async def test_after_tool_execution_sees_the_arguments_the_tool_got() -> None:
     agent, _ = agent_of(
         ScriptedModel(answer(call("echo", text="hi")), "ok"),
         [echo],
-        before_tool_execution=lambda call: Rewrite({"text": "ho"}),
+        before_tool_execution=always(Rewrite({"text": "ho"})),
         after_tool_execution=note,
     )
     await agent.run("go")
@@ -365,3 +380,35 @@ async def test_the_hooks_after_a_tool_see_its_failure_too() -> None:
     )
     result = await agent.run("go")
     assert told(result.messages) == [("fail", "ValueError: password [redacted] is wrong", True, "completed")]
+
+
+async def test_a_stream_function_may_be_wrapped_and_each_request_passes_through_it() -> None:
+    """loop.md T6, section 5: recorded once, replayed without the model."""
+    script = ScriptedModel(answer(call("echo", text="hi")), "ok")
+    tape: list[list[StreamEvent]] = []
+
+    def recording(inner: Any) -> StreamFn:
+        async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncIterator[StreamEvent]:
+            tape.append([])
+            async for event in inner(model, request, options):
+                tape[-1].append(event)
+                yield event
+
+        return stream
+
+    def replaying(recorded: list[list[StreamEvent]]) -> StreamFn:
+        left = list(recorded)
+
+        async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncIterator[StreamEvent]:
+            for event in left.pop(0):
+                yield event
+
+        return stream
+
+    agent, first = agent_of(script, [echo], stream_fn=recording(script))
+    recorded = await agent.run("go")
+    other, second = agent_of(script, [echo], stream_fn=replaying(tape))
+    replayed = await other.run("go")
+    assert (len(tape), script.asked) == (2, 2)
+    assert texts(replayed.messages) == texts(recorded.messages)
+    assert second.types == first.types

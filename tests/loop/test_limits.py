@@ -171,7 +171,7 @@ async def hang(*_: object) -> Any:
 @pytest.mark.parametrize("seam", ["before_loop", "input_filters", "post_loop_policies", "before_follow_up"])
 async def test_a_deadline_outside_any_turn_is_told_like_any_other_limit(seam: str) -> None:
     """loop.md T3"""
-    given: Any = [hang] if seam in ("input_filters", "post_loop_policies") else lambda *args: hang()  # pyright: ignore[reportUnknownLambdaType]
+    given: Any = [hang] if seam in ("input_filters", "post_loop_policies") else hang
     agent, events = listened(ScriptedModel("hello"), limits=ExecutionLimits(max_duration=30), **{seam: given})
 
     result = await agent.run("go")

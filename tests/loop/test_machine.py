@@ -23,7 +23,8 @@ from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import Done, Failed, StreamEvent, StreamStart, TextDelta
 from steersman.types.usage import Usage
 
-EXAMPLES = int(os.environ.get("STEERSMAN_MACHINE_EXAMPLES", "1000"))
+# Two machines of a thousand examples each in the ordinary run.
+EXAMPLES = 10_000 if os.environ.get("STEERSMAN_SOAK") == "1" else 1_000
 T = TypeVar("T")
 Ending = Literal["return", "raise", "hang", "swallow"]
 
@@ -42,7 +43,8 @@ class Puppet:
         fault = request_fault(request, model)
         if fault is not None:
             self.refused.append(fault)
-        self.cues = cues = asyncio.Queue()
+        cues: asyncio.Queue[StreamEvent | Exception | None] = asyncio.Queue()
+        self.cues = cues
         self.shown = ""
         try:
             yield StreamStart()

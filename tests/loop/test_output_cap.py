@@ -4,7 +4,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from tests.loop.toolbox import agent_of, told
+from tests.loop.toolbox import agent_of, always, told
 
 from steersman import ContextConfig, ImageContent, TextContent, ToolOutput, ToolResultMessage, tool
 from steersman.testing import ScriptedModel, answer, call
@@ -13,6 +13,15 @@ from steersman.types.events import ToolExecutionEnd
 
 def results(messages: Any) -> list[ToolResultMessage]:
     return [message for message in messages if isinstance(message, ToolResultMessage)]
+
+
+def full(message: ToolResultMessage, *, remove: bool = False) -> tuple[Path, str, int]:
+    """The file with the whole output: its path, its text, its mode."""
+    path = Path(message.details["full_output"])
+    found = path, path.read_text(), stat.S_IMODE(path.stat().st_mode)
+    if remove:
+        path.unlink()
+    return found
 
 
 async def capped(value: Any, tmp_path: Path, **limits: int) -> ToolResultMessage:
@@ -37,13 +46,13 @@ async def test_an_output_over_the_bytes_keeps_head_and_tail_and_names_the_file_w
     """loop.md C6"""
     text = "\n".join(f"line {number}" for number in range(5_000))
     message = await capped(text, tmp_path, max_tool_output_bytes=2_000)
-    path = Path(message.details["full_output"])
+    path, saved, mode = full(message)
     assert len(message.text.encode()) <= 2_000
     assert message.text.startswith("line 0\nline 1\n")
     assert message.text.endswith("line 4998\nline 4999")
     assert f"full output: {path}" in message.text
-    assert (path.read_text(), path.parent) == (text, tmp_path / "out")
-    assert (stat.S_IMODE(path.stat().st_mode), message.details["status"]) == (0o600, "completed")
+    assert (saved, path.parent) == (text, tmp_path / "out")
+    assert (mode, message.details["status"]) == (0o600, "completed")
 
 
 async def test_an_output_over_the_lines_is_cut_by_lines(tmp_path: Path) -> None:
@@ -61,7 +70,7 @@ async def test_one_long_line_of_many_bytes_a_character_is_cut_safely(tmp_path: P
     assert len(message.text.encode()) <= 1_000
     assert "\ufffd" not in message.text
     assert (message.text[0], message.text[-1]) == ("ä", "🙂")
-    assert Path(message.details["full_output"]).read_text() == text
+    assert full(message)[1] == text
 
 
 async def test_an_output_within_the_limits_is_not_touched_and_no_file_is_written(tmp_path: Path) -> None:
@@ -82,11 +91,8 @@ async def test_a_cap_holds_without_any_configuration() -> None:
     agent, _ = agent_of(ScriptedModel(answer(call("dump")), "ok"), [dump])
     result = await agent.run("go")
     (message,) = results(result.messages)
-    path = Path(message.details["full_output"])
-    try:
-        assert (len(message.text.encode()) <= 50_000, path.stat().st_size) == (True, 200_000)
-    finally:
-        path.unlink()
+    _, saved, _ = full(message, remove=True)
+    assert (len(message.text.encode()) <= 50_000, saved) == (True, "x" * 200_000)
 
 
 async def test_images_stay_and_only_text_counts(tmp_path: Path) -> None:
@@ -128,7 +134,7 @@ async def test_what_a_hook_puts_in_place_is_capped_too(tmp_path: Path) -> None:
         ScriptedModel(answer(call("small")), "ok"),
         [small],
         context_config=config,
-        after_tool_execution=lambda call, output: "y" * 100_000,
+        after_tool_execution=always("y" * 100_000),
     )
     result = await agent.run("go")
     ((_, text, _, _),) = told(result.messages)

@@ -134,7 +134,7 @@ async def test_the_transforms_are_told_that_it_is_a_second_try() -> None:
     """loop.md T6, C5"""
     told: list[bool] = []
 
-    def transform(messages: list[AgentMessage], overflow: bool) -> list[AgentMessage]:  # noqa: FBT001
+    def transform(messages: list[AgentMessage], overflow: bool) -> list[AgentMessage]:
         told.append(overflow)
         return messages
 
@@ -158,3 +158,12 @@ async def test_an_overflow_after_shown_text_takes_it_back() -> None:
     agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
     result = await agent.run("go on")
     assert (result.text, heard.text) == ("ok", "ok")
+
+
+async def test_a_retry_that_then_overflows_takes_back_what_was_shown_only_once() -> None:
+    """loop.md T7, C5: a reset takes back what was shown since the last one, and after a retry that may be nothing."""
+    script = ScriptedModel(error("network", after=2), error("context_overflow"), "Fine.")
+    agent, heard = agent_of(script, messages=history(10, 4_000))
+    result = await agent.run("Go.")
+    assert (result.end_reason, result.text) == ("done", "Fine.")
+    assert [event.delta.type for event in heard.of(MessageUpdate)].count("reset") == 1

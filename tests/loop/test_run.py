@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.loop.play import listened, outline, said
+from tests.loop.play import answering, listened, outline, said
 
 from steersman import (
     Agent,
@@ -26,7 +26,7 @@ from steersman import (
     agent_loop_continue,
     tool,
 )
-from steersman.testing import EventCollector, ScriptedModel, answer, call
+from steersman.testing import EventCollector, ScriptedModel, answer, call, error
 from steersman.types.events import AgentEnd, AgentStart, LoopConfigSnapshot
 from steersman.types.wire import encode
 
@@ -35,6 +35,15 @@ from steersman.types.wire import encode
 def look() -> str:
     """Look."""
     return "seen"
+
+
+def broken(*_: object) -> Any:
+    raise ZeroDivisionError("broken on purpose")
+
+
+async def broken_async(*_: object) -> Any:
+    await asyncio.sleep(1)
+    raise ZeroDivisionError("broken on purpose")
 
 
 async def events_of(prompt: str, context: AgentContext, config: AgentLoopConfig) -> list[AgentEvent]:
@@ -91,9 +100,9 @@ async def test_reusing_a_context_never_repeats_a_loop_id() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"before_loop": lambda messages, index: False},  # pyright: ignore[reportUnknownLambdaType]
-        {"before_turn": lambda messages, index: False},  # pyright: ignore[reportUnknownLambdaType]
-        {"convert_to_llm": lambda messages: 1 / 0},  # pyright: ignore[reportUnknownLambdaType]
+        {"before_loop": answering(False)},
+        {"before_turn": answering(False)},
+        {"convert_to_llm": broken},
     ],
     ids=["vetoed", "vetoed turn", "error"],
 )
@@ -123,7 +132,7 @@ async def test_every_event_carries_the_loop_id_and_a_gapless_seq() -> None:
 async def test_a_vetoed_run_is_one_agent_end_and_nothing_else(no: object, detail: str) -> None:
     """loop.md R2"""
     script = ScriptedModel()
-    agent, events = listened(script, before_loop=lambda messages, index: no)  # pyright: ignore[reportUnknownLambdaType]
+    agent, events = listened(script, before_loop=answering(no))
 
     result = await agent.prompt("hi")
 
@@ -205,7 +214,7 @@ async def test_no_event_holds_a_key_or_a_callable() -> None:
 
     script = ScriptedModel("hello")
     model = Model("scripted", "script", api_key=secret, headers={"x-key": secret}, settings=script.model.settings)
-    agent = Agent(model, api_key=secret, get_api_key=get_api_key, before_turn=lambda messages, index: None)  # pyright: ignore[reportUnknownLambdaType]
+    agent = Agent(model, api_key=secret, get_api_key=get_api_key, before_turn=answering(None))
     events = EventCollector()
     agent.subscribe(events)
 
@@ -298,15 +307,6 @@ async def test_nothing_is_told_after_agent_end() -> None:
     assert len(events) == count
 
 
-def broken(*_: object) -> Any:
-    raise ZeroDivisionError("broken on purpose")
-
-
-async def broken_async(*_: object) -> Any:
-    await asyncio.sleep(1)
-    raise ZeroDivisionError("broken on purpose")
-
-
 SEAMS = [
     "before_loop",
     "before_turn",
@@ -331,9 +331,7 @@ async def test_a_failure_inside_the_loop_is_an_error_a_closed_turn_and_an_end(
 ) -> None:
     """loop.md R8"""
     errors: list[str] = []
-    given: Any = [lambda view: how()] if seam.endswith("_policies") else lambda *args: how()  # pyright: ignore[reportUnknownLambdaType]
-    if seam in ("get_steering_messages", "get_follow_up_messages"):
-        given = how
+    given: Any = [how] if seam.endswith("_policies") else how
     agent, events = listened(ScriptedModel("hello"), **{seam: given}, on_error=errors.append)
 
     result = await agent.prompt("hi")
@@ -351,7 +349,7 @@ async def test_a_failure_inside_the_loop_is_an_error_a_closed_turn_and_an_end(
 async def test_an_answer_that_means_nothing_at_its_seam_ends_the_run_as_an_error(answer_given: object) -> None:
     """loop.md R8"""
     script = ScriptedModel()
-    agent, _ = listened(script, before_turn=lambda messages, index: answer_given)  # pyright: ignore[reportUnknownLambdaType]
+    agent, _ = listened(script, before_turn=answering(answer_given))
 
     result = await agent.run("hi")
 
@@ -414,6 +412,32 @@ async def test_an_on_error_hook_that_raises_does_not_hide_the_error() -> None:
 
     assert (result.end_reason, result.detail) == ("error", "ValueError: the model is out")
     assert outline(events)[-2:] == ["turn_end 0 error", "agent_end error"]
+
+
+@pytest.mark.parametrize("how", ["raises", "aborts"])
+async def test_an_answer_that_was_begun_is_ended_when_the_loop_breaks_before_it_is_asked_for_again(how: str) -> None:
+    """loop.md R8, loop.md T7"""
+    agents: list[Agent] = []
+
+    def transform(messages: list[AgentMessage], overflow: bool) -> list[AgentMessage]:
+        if overflow and how == "raises":
+            raise ZeroDivisionError("broken on purpose")
+        if overflow:
+            agents[0].abort()
+        return messages
+
+    history: list[Any] = ["task"]
+    for number in range(20):
+        history.append({"role": "assistant", "content": f"answer {number} " + "word " * 100})
+        history.append(f"question {number}")
+    script = ScriptedModel(error("context_overflow", "half an answer", after=2), "never")
+    agent, events = listened(script, messages=history, transform_context=transform)
+    agents.append(agent)
+    result = await agent.run("hi")
+
+    reason = "error" if how == "raises" else "aborted"
+    assert (result.end_reason, script.asked) == (reason, 1)
+    assert outline(events)[-3:] == ["assistant: ", f"turn_end 0 {reason}", f"agent_end {reason}"]
 
 
 async def test_two_runs_cannot_share_a_context_at_once() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.loop.play import asked, listened, outline, said
+from tests.loop.play import answering, asked, listened, outline, said
 
 from steersman import (
     Agent,
@@ -22,6 +22,7 @@ from steersman import (
     agent_loop_continue,
     tool,
 )
+from steersman.policy.hooks import PolicyView
 from steersman.testing import ScriptedModel, answer, call, error, stall
 from steersman.types.events import AgentEnd
 
@@ -197,7 +198,7 @@ async def test_what_comes_during_the_last_questions_of_a_run_is_still_heard_by_i
 
 async def test_post_loop_policies_are_asked_before_follow_ups_and_may_stop() -> None:
     """loop.md T11"""
-    agent, _ = listened(ScriptedModel("one"), post_loop_policies=[lambda view: Stop("enough")])  # pyright: ignore[reportUnknownLambdaType]
+    agent, _ = listened(ScriptedModel("one"), post_loop_policies=[answering(Stop("enough"))])
     receipt = agent.follow_up("more")
     result = await agent.run("go")
 
@@ -228,10 +229,14 @@ async def test_what_a_post_loop_policy_injects_goes_before_the_follow_ups_and_on
 async def test_post_loop_policies_are_not_asked_while_there_is_steering_or_a_tool_result() -> None:
     """loop.md T11"""
     asked_after: list[str] = []
+
+    def note(view: PolicyView) -> None:
+        asked_after.append("" if view.message is None else view.message.text)
+
     agent, _ = listened(
         ScriptedModel(call("look"), slow("one"), "two"),
         tools=[look],
-        post_loop_policies=[lambda view: asked_after.append(view.message.text)],  # pyright: ignore[reportUnknownLambdaType]
+        post_loop_policies=[note],
     )
     stream = agent.prompt("go")
     await asyncio.sleep(10.5)
@@ -303,10 +308,12 @@ async def test_what_is_queued_when_a_run_ends_early_stays_queued_and_is_reported
     """loop.md T9, loop.md T11"""
     options: dict[str, dict[str, Any]] = {
         "limit": {"limits": ExecutionLimits(max_duration=5)},
-        "veto": {"before_loop": lambda messages, index: False},  # pyright: ignore[reportUnknownLambdaType]
-        "stop": {"post_turn_policies": [lambda view: Stop("enough")]},  # pyright: ignore[reportUnknownLambdaType]
+        "veto": {"before_loop": answering(False)},
+        "stop": {"post_turn_policies": [answering(Stop("enough"))]},
     }
-    first = {"abort": stall(), "limit": stall(), "error": error("quota", "w", after=1, pace=1)}.get(end, slow("one"))
+    first: Any = {"abort": stall(), "limit": stall(), "error": error("quota", "w", after=1, pace=1)}.get(
+        end, slow("one")
+    )
     script = ScriptedModel(first, "ok", "ok", "ok")
     agent, _ = listened(script, **options.get(end, {}))
     stream = agent.prompt("go")

@@ -7,7 +7,8 @@ from typing import Any
 from tests.loop.toolbox import Workshop, agent_of, echo, told
 
 from steersman import Agent, ExecutionLimits, Tool, Usage
-from steersman.testing import EventCollector, ScriptedModel, Witness, answer, call, check_events, error, stall
+from steersman import tool as define
+from steersman.testing import ScriptedModel, Witness, answer, call, check_events, error, stall
 from steersman.types.events import AgentEnd, AgentStart, ToolExecutionUpdate, TurnStart
 
 
@@ -251,3 +252,18 @@ async def test_the_events_of_a_sub_agent_hold_to_the_grammar(witnessed: Witness)
     await agent.run("go")
     assert witnessed.finished == 2
     assert (len(heard.of(AgentEnd)), len(heard.of(TurnStart))) == (1, 2)
+
+
+async def test_an_abort_from_inside_a_sub_agent_stops_it_at_once() -> None:
+    """loop.md T12: after a cancel there is no further model call, not even the child's next one."""
+
+    @define
+    async def give_up() -> str:
+        """Abort the parent's run and go on as if nothing had happened."""
+        agent.abort()
+        return "done"
+
+    tool, script = researcher(answer(call("give_up")), "never said", tools=[give_up])
+    agent, _ = agent_of(ScriptedModel(answer(call("research", prompt="x"))), [tool])
+    result = await agent.run("go")
+    assert (result.end_reason, script.asked) == ("aborted", 1)

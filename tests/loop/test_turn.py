@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.loop.play import asked, listened, outline, said
+from tests.loop.play import answering, asked, doing, listened, outline, said
 
 from steersman import (
     Agent,
@@ -34,7 +34,7 @@ from steersman.policy.hooks import PolicyView
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error, stall, text
 from steersman.types.continuation import ContinuationKind
 from steersman.types.errors import ErrorInfo
-from steersman.types.events import MessageEnd, MessageStart, TurnEnd, TurnStart
+from steersman.types.events import MessageEnd, MessageStart, MessageUpdate, TurnEnd, TurnStart
 from steersman.types.messages import AssistantMessage, Message
 
 
@@ -173,7 +173,7 @@ async def test_steering_is_heard_before_what_a_policy_injected_after_the_same_tu
 
 async def test_a_prompt_is_in_the_log_whatever_ends_its_turn() -> None:
     """loop.md T2"""
-    agent, events = listened(ScriptedModel(), before_turn=lambda messages, index: False)  # pyright: ignore[reportUnknownLambdaType]
+    agent, events = listened(ScriptedModel(), before_turn=answering(False))
 
     await agent.run("go")
 
@@ -356,7 +356,7 @@ async def test_transforms_are_told_when_the_request_is_made_again_after_an_overf
 async def test_a_pre_turn_policy_can_end_the_run_before_the_model_is_asked() -> None:
     """loop.md T6"""
     script = ScriptedModel()
-    agent, events = listened(script, pre_turn_policies=[lambda view: Stop("over budget")])  # pyright: ignore[reportUnknownLambdaType]
+    agent, events = listened(script, pre_turn_policies=[answering(Stop("over budget"))])
 
     result = await agent.run("go")
 
@@ -431,15 +431,15 @@ def ordered(script: ScriptedModel, **more: Any) -> tuple[Agent, list[str]]:
     """An agent, and the order in which it asks and tells at the end of a turn."""
     order: list[str] = []
 
-    def noted(name: str) -> Callable[..., None]:
-        return lambda *args: order.append(name)  # pyright: ignore[reportUnknownLambdaType]
+    def noting(name: str) -> Any:
+        return doing(lambda *_: order.append(name))
 
     agent = Agent(
         script.model,
-        on_error=lambda words: order.append("on_error"),  # pyright: ignore[reportUnknownLambdaType]
-        after_turn=lambda messages, usage: order.append("after_turn"),  # pyright: ignore[reportUnknownLambdaType]
-        post_turn_policies=[lambda view: order.append("post_turn_policies")],  # pyright: ignore[reportUnknownLambdaType]
-        after_loop=lambda messages, usage: order.append("after_loop"),  # pyright: ignore[reportUnknownLambdaType]
+        on_error=noting("on_error"),
+        after_turn=noting("after_turn"),
+        post_turn_policies=[noting("post_turn_policies")],
+        after_loop=noting("after_loop"),
         **more,
     )
     agent.subscribe(lambda event: order.append(event.type) if event.type in ("turn_end", "agent_end") else None)
@@ -555,7 +555,7 @@ async def test_what_is_decided_after_a_turn_ends_the_run_or_goes_on(seam: str) -
     def verdict(*_: object) -> object:
         return verdicts.pop(0)
 
-    given: Any = [lambda view: verdict(view)] if seam == "post_turn_policies" else lambda a, b: verdict(a, b)  # pyright: ignore[reportUnknownLambdaType]
+    given: Any = [verdict] if seam == "post_turn_policies" else verdict
     agent, _ = listened(ScriptedModel("one", "two", "never"), **{seam: given})
 
     result = await agent.run("go")
@@ -568,7 +568,7 @@ Abort = Callable[[], None]
 
 
 def policy_list(abort: Abort) -> Any:
-    return [lambda view: abort()]  # pyright: ignore[reportUnknownLambdaType]
+    return [any_arguments(abort)]
 
 
 def kept(abort: Abort) -> Any:
@@ -580,7 +580,7 @@ def kept(abort: Abort) -> Any:
 
 
 def any_arguments(abort: Abort) -> Any:
-    return lambda *args: abort()  # pyright: ignore[reportUnknownLambdaType]
+    return doing(lambda *_: abort())
 
 
 def passing(abort: Abort) -> Any:
@@ -600,7 +600,7 @@ CALLBACKS: dict[str, tuple[Callable[[Abort], Any], int]] = {
     "convert_to_llm": (kept, 0),
     "pre_turn_policies": (policy_list, 0),
     "get_api_key": (any_arguments, 0),
-    "get_steering_messages": (lambda abort: lambda: abort(), 0),
+    "get_steering_messages": (any_arguments, 0),
     "pre_dispatch_policies": (policy_list, 1),
     "before_tool_execution": (any_arguments, 1),
     "after_tool_execution": (any_arguments, 1),
@@ -608,7 +608,7 @@ CALLBACKS: dict[str, tuple[Callable[[Abort], Any], int]] = {
     "post_turn_policies": (policy_list, 1),
     "post_loop_policies": (policy_list, 2),
     "before_follow_up": (any_arguments, 2),
-    "get_follow_up_messages": (lambda abort: lambda: abort(), 2),
+    "get_follow_up_messages": (any_arguments, 2),
 }
 
 
@@ -660,6 +660,23 @@ async def test_an_abort_by_a_subscriber_ends_the_run_without_another_request(eve
     assert (result.end_reason, script.asked) == ("aborted", requests)
 
 
+async def test_an_abort_takes_effect_at_once_even_if_more_of_the_answer_was_already_there() -> None:
+    """loop.md T12"""
+    agent, events = listened(ScriptedModel(answer("one two three four", deltas=4)))
+
+    def stop(event: AgentEvent) -> None:
+        if isinstance(event, MessageUpdate) and event.delta.type == "text_delta":
+            agent.abort()
+
+    agent.subscribe(stop)
+    result = await agent.prompt("go")
+    last = result.messages[-1]
+
+    assert isinstance(last, AssistantMessage)
+    assert (result.end_reason, last.stop_reason, last.text) == ("aborted", "aborted", "one ")
+    assert events.text == "one "
+
+
 async def test_a_signal_that_was_set_before_the_run_means_no_request_at_all() -> None:
     """loop.md T12"""
     signal, token = asyncio.Event(), CancelToken()
@@ -687,16 +704,16 @@ class HangingCompaction:
 
 WAITS: dict[str, dict[str, Any]] = {
     "input_filters": {"input_filters": [hang]},
-    "before_loop": {"before_loop": lambda a, b: hang()},  # pyright: ignore[reportUnknownLambdaType]
-    "before_turn": {"before_turn": lambda a, b: hang()},  # pyright: ignore[reportUnknownLambdaType]
+    "before_loop": {"before_loop": hang},
+    "before_turn": {"before_turn": hang},
     "async_transform_context": {"async_transform_context": hang},
     "convert_to_llm": {"convert_to_llm": hang},
     "pre_turn_policies": {"pre_turn_policies": [hang]},
     "get_api_key": {"get_api_key": hang},
     "get_steering_messages": {"get_steering_messages": hang},
     "before_tool_execution": {"before_tool_execution": hang, "gate_timeout": None},
-    "after_tool_execution": {"after_tool_execution": lambda a, b: hang()},  # pyright: ignore[reportUnknownLambdaType]
-    "after_turn": {"after_turn": lambda a, b: hang()},  # pyright: ignore[reportUnknownLambdaType]
+    "after_tool_execution": {"after_tool_execution": hang},
+    "after_turn": {"after_turn": hang},
     "post_turn_policies": {"post_turn_policies": [hang]},
     "post_loop_policies": {"post_loop_policies": [hang]},
     "before_follow_up": {"before_follow_up": hang},
@@ -753,7 +770,7 @@ async def test_a_stream_that_swallows_its_cancel_cannot_hold_the_run() -> None:
 @pytest.mark.parametrize("seam", ["after_turn", "after_loop"])
 async def test_a_hook_that_never_returns_after_an_abort_cannot_hold_the_run(seam: str) -> None:
     """loop.md T12, loop.md R8"""
-    agent = Agent(ScriptedModel(stall()).model, **{seam: lambda a, b: hang()})  # pyright: ignore[reportUnknownLambdaType]
+    agent, _ = listened(ScriptedModel(stall()), **{seam: hang})
     stream = agent.prompt("go")
     await asyncio.sleep(1)
     agent.abort()

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from steersman import Agent, AgentMessage, Tool, ToolContext, ToolResultMessage, tool
-from steersman.testing import EventCollector, ScriptedModel, Turn
+from steersman import Agent, AgentMessage, AssistantMessage, TextContent, Tool, ToolContext, ToolResultMessage, tool
+from steersman.testing import EventCollector, ScriptedModel
+from steersman.types.content import Content
 from steersman.types.events import CustomEvent
 
 Told: TypeAlias = tuple[str, str, bool, str]
@@ -105,9 +106,26 @@ async def key_of(ctx: ToolContext) -> str:
     return ctx.tool_call_id
 
 
+def always(value: Any) -> Callable[..., Any]:
+    """A hook that gives the same answer whatever it is asked."""
+
+    def hook(*_: Any) -> Any:
+        return value
+
+    return hook
+
+
+def said(*blocks: str | Content, **fields: Any) -> AssistantMessage:
+    """An answer of the scripted model, as an earlier run left it."""
+    content = [TextContent(block) if isinstance(block, str) else block for block in blocks]
+    return AssistantMessage(content, model="script", provider="scripted", **fields)
+
+
+def gave(call_id: str, text: str, name: str = "echo") -> ToolResultMessage:
+    """The result of a call, as an earlier run left it."""
+    return ToolResultMessage([TextContent(text)], tool_call_id=call_id, tool_name=name, details={"status": "completed"})
+
+
 def texts(messages: Iterable[AgentMessage]) -> list[tuple[str, str]]:
     """Role and text of each message."""
     return [(message.role, message.text) for message in messages]
-
-
-__all__ = ["Told", "Turn", "Workshop", "agent_of", "customs", "echo", "fail", "key_of", "texts", "told"]

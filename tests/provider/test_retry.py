@@ -334,7 +334,7 @@ def test_the_providers_error_keeps_what_is_known_when_it_is_given_up() -> None:
     last = outcome(with_retry(source, Retry(max_attempts=2)))
 
     assert isinstance(last, Failed)
-    assert last.error == msgspec.structs.replace(error.info, message="broken (after 2 attempts)")
+    assert last.error == msgspec.structs.replace(error.info, kind="overloaded", message="broken (after 2 attempts)")
 
 
 @pytest.mark.parametrize(

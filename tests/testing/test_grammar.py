@@ -123,7 +123,6 @@ GOOD: dict[str, list[AgentEvent]] = {
     "an answer": run(
         *HEAR, *answered(SAYS, update(TextStart()), update(TextDelta("Done"))), turn_end(SAYS), end(ASK, SAYS)
     ),
-    "events that start at seq 1": run(*HEAR, *answered(SAYS), turn_end(SAYS), end(ASK, SAYS), first=1),
     "tools, then an answer": run(
         *HEAR,
         *answered(CALLS),
@@ -208,6 +207,7 @@ OTHER_LOOP: list[AgentEvent] = [*run(*HEAR), TurnEnd("loop_2", 4, 0.0, 0, None, 
 BAD: dict[str, tuple[list[AgentEvent], str]] = {
     "no start": (run(turn()), r"event 0 \(turn_start, seq 0\): expected agent_start first"),
     "two starts": (run(START, START), "agent_start comes once"),
+    "events that start at seq 1": (run(START, first=1), "expected a loop_id and seq 0"),
     "a gap in seq": ([*run(START), *run(turn(), first=2)], "expected seq 1, got 2"),
     "another run's event": (OTHER_LOOP, "expected loop_id 'loop_1', got 'loop_2'"),
     "something after the end": (run(end(reason="vetoed"), custom()), "nothing follows agent_end"),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.output import cap, exceeds, normalise
+from steersman.tools.output import cap, normalise
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.tools import Prun, ToolOutput
 
@@ -117,7 +117,7 @@ def test_a_short_output_is_the_same_object(tmp_path: Path) -> None:
     """loop.md C6"""
     output = ToolOutput("a\n" * 20)
     assert cap(output, max_bytes=40, max_lines=20, directory=str(tmp_path)) is output
-    assert not exceeds(output, max_bytes=40, max_lines=20)
+    assert cap(output, max_bytes=40, max_lines=20) is output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,7 +211,7 @@ def test_a_capped_output_is_within_its_limits_and_is_not_capped_again(
     """loop.md C6"""
     directory = str(tmp_path_factory.getbasetemp())
     output = cap(ToolOutput(text), max_bytes=max_bytes, max_lines=max_lines, directory=directory)
-    assert not exceeds(output, max_bytes=max_bytes, max_lines=max_lines)
+    assert cap(output, max_bytes=max_bytes, max_lines=max_lines) is output
     assert cap(output, max_bytes=max_bytes, max_lines=max_lines, directory=directory) is output
     if "full_output" in output.details:
         assert Path(output.details["full_output"]).read_bytes() == text.encode()

@@ -115,7 +115,7 @@ class AgentContext:
             raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
         self.system_prompt = system_prompt
         self.log = Log(_messages(messages))
-        self.tools: list[Any] = list(tools)
+        self.tools: Sequence[Any] = list(tools)
         self.undelivered: list[Any] = []
         self.running = False
         self.repairer: Repairer | None = None

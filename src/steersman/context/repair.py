@@ -259,6 +259,16 @@ def _unsigned(block: TextContent) -> TextContent:
 
 
 def _fitted(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
+    content = message.content
+    if (
+        len(content) == 1
+        and type(content[0]) is TextContent
+        and content[0].signature is None
+        and message.tool_call_id == call.id
+        and message.tool_name == call.name
+        and not _blank(content[0].text)
+    ):
+        return message  # nearly always: one plain text under the right id
     content = _shown(message.content)
     changes: dict[str, Any] = {}
     if not content or not _same(content, message.content):

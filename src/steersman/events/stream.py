@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -66,7 +66,7 @@ class Channel:
             self.writer.set_result(None)
 
     @contextmanager
-    def awaited(self) -> Iterator[None]:
+    def awaited(self) -> Generator[None, None, None]:
         """Lift the bound for a task that awaits the outcome, unless another one reads."""
         task = asyncio.current_task()
         self.awaiting.append(task)

@@ -11,11 +11,12 @@ from steersman.context.tokens import total_tokens
 from steersman.loop.config import resolve, takes
 from steersman.loop.run import Run
 from steersman.loop.summary import summarise
-from steersman.policy.hooks import call, observe
+from steersman.policy.hooks import HookError, call, decide
+from steersman.policy.verdicts import Skip, Stop
 from steersman.types.continuation import Compaction
-from steersman.types.errors import ContextOverflowError
+from steersman.types.errors import ContextOverflowError, described
 from steersman.types.events import CompactionEnded, CompactionStarted
-from steersman.types.messages import AgentMessage, AssistantMessage
+from steersman.types.messages import AgentMessage
 
 _STANDARD = DefaultCompaction()
 # A pass that freed nothing is tried again only when the context has grown by this much.
@@ -30,11 +31,10 @@ async def compact_if_needed(run: Run) -> None:
         return
     config = config or ContextConfig()
     log = run.context.log
-    if not forced:
-        if log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH:
-            return
-        if not await _allowed(run, log.tokens, len(log.visible)):
-            return
+    if not forced and (log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH):
+        return
+    if not await _allowed(run):
+        return
     await compact(run, tighter(config, log.tokens) if forced and log.tokens <= config.limit else config)
     if log.tokens > config.max_context_tokens:
         raise ContextOverflowError(
@@ -43,11 +43,11 @@ async def compact_if_needed(run: Run) -> None:
         )
 
 
-async def make_room(run: Run, message: AssistantMessage) -> bool:
+async def make_room(run: Run) -> bool:
     """Compact harder after the provider found the request too long; whether anything was freed."""
     config = run.config.context_config or ContextConfig()
     window = run.config.model.context_window or config.max_context_tokens
-    return await compact(run, tighter(config, min(run.context.log.tokens, window)))
+    return await _allowed(run) and await compact(run, tighter(config, min(run.context.log.tokens, window)))
 
 
 async def compact(run: Run, config: ContextConfig) -> bool:
@@ -74,7 +74,7 @@ async def compact(run: Run, config: ContextConfig) -> bool:
     after = run.config.seams.after_compaction_end
     if after:
         arguments = (messages_before, messages_after, tokens_before, tokens_after)
-        await observe(after, arguments, seam="after_compaction_end")
+        run.heed(await decide(after, arguments, seam="after_compaction_end"), "after_compaction_end")
     return reduced
 
 
@@ -88,7 +88,7 @@ async def _attempt(run: Run, config: ContextConfig) -> str | None:
         if len(replacement) != len(visible) or any(a is not b for a, b in zip(replacement, visible, strict=True)):
             log.compact(replacement)
     except Exception as error:  # noqa: BLE001  # a caller's strategy that broke is reported, and the context stays
-        return f"{type(error).__name__}: {error}"
+        return described(error)
     return None
 
 
@@ -98,10 +98,15 @@ def _started(run: Run, strategy: CompactionStrategy, visible: Sequence[AgentMess
     return work(visible, config, partial(summarise, run)) if takes(work, 3) else work(visible, config)
 
 
-async def _allowed(run: Run, tokens: int, count: int) -> bool:
-    """Whether every `before_compaction_start` hook lets it happen."""
+async def _allowed(run: Run) -> bool:
+    """Whether every `before_compaction_start` hook lets it happen; a `Stop` ends the run as well."""
+    arguments = (run.context.log.tokens, len(run.context.log.visible))
     for hook in run.config.seams.before_compaction_start:
-        said = await call(hook, (tokens, count), seam="before_compaction_start")
-        if said is not None and said is not True:
+        said = await call(hook, arguments, seam="before_compaction_start")
+        if isinstance(said, Stop):
+            run.finish("stopped", said.reason or "before_compaction_start said no")
+        if said is False or isinstance(said, Stop | Skip):
             return False
+        if said is not None and said is not True:
+            raise HookError(f"before_compaction_start gave {said!r}; return None, True, False, Skip or Stop")
     return True

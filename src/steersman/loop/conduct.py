@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from steersman.loop.hearing import hear, receive
+from steersman.loop.hearing import answered, hear, receive
 from steersman.loop.inbox import Queued, Receipt
 from steersman.loop.loop import run_loop
 from steersman.loop.run import DEADLINE, Run, Turn
@@ -16,14 +16,16 @@ from steersman.loop.stream import error_answer
 from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import HookError, decide, observe
+from steersman.tools.threads import tell
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
-from steersman.types.messages import AgentMessage, AssistantMessage
+from steersman.types.messages import AgentMessage
 from steersman.types.result import RunResult
 
 # Seconds a cancelled stream may take to clean up before it is cancelled again.
 _AGAIN = 1.0
+_ATTEMPTS = 5
 
 
 async def conduct(
@@ -34,7 +36,7 @@ async def conduct(
 ) -> None:
     """Do the whole run; its outcome goes to `finish`, whatever happens."""
     try:
-        with reachable(run, signal):
+        with reachable(run, signal, give_up=partial(_give_up, run, finish)):
             try:
                 _accept(run, prompts)
                 if await _begin(run, prompts):
@@ -43,11 +45,14 @@ async def conduct(
                 run.interrupt()
             except Exception as error:  # noqa: BLE001  # whatever broke between turns, the run ends and says so
                 await fail(run, error)
+            if run.closed:
+                return  # it was given up, and ended without us
             _end(run)
             await _after(run)
     finally:
-        run.context.running = False
-        finish(_result(run))
+        if not run.given_up:
+            run.context.running = False
+            finish(_result(run))
     if run.external_cancel:
         raise asyncio.CancelledError
 
@@ -68,6 +73,22 @@ def _accept(run: Run, prompts: Sequence[AgentMessage]) -> None:
         run.judged = [Queued("steering", prompt, Receipt(prompt, "accepted")) for prompt in prompts]
     else:
         run.pending.extend(prompts)
+
+
+def _give_up(run: Run, finish: Callable[[RunResult], None]) -> None:
+    """End a run from outside, because a stream or a hook in it will not be cancelled: nothing may hold it for ever."""
+    if run.closed:
+        return
+    run.given_up = True
+    run.interrupt()
+    if run.answering is not None:
+        run.answering()
+    if run.turn is not None:
+        close(run, run.turn)
+    _end(run)
+    run.report("A stream or a hook would not be cancelled and was left behind.")
+    run.context.running = False
+    finish(_result(run))
 
 
 async def _begin(run: Run, prompts: Sequence[AgentMessage]) -> bool:
@@ -105,9 +126,7 @@ def open_inbox(run: Run) -> None:
 
 async def _hear_follow_up(run: Run) -> None:
     """A continuation after a finished answer is about what was queued since."""
-    messages = run.context.log.messages
-    last = messages[-1] if messages else None
-    if type(last) is AssistantMessage and not last.failed and not last.tool_calls:
+    if answered(run.context.log.messages):
         await receive(run, "follow_up")
 
 
@@ -156,10 +175,11 @@ def _last_turn(run: Run) -> None:
 
 
 async def _after(run: Run) -> None:
-    """Tell `after_loop`; nothing it does can change the run any more."""
+    """Tell `after_loop`, unless the run was refused; nothing it does can change the run any more."""
+    hooks = () if run.end_reason in ("vetoed", "rejected") else run.config.seams.after_loop
     try:
         async with run.patience():
-            await observe(run.config.seams.after_loop, (run.new_messages, run.usage), seam="after_loop")
+            await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
     except (HookError, TimeoutError) as error:
         run.report(str(error) or "after_loop gave no answer after the run was cancelled.")
     except asyncio.CancelledError:
@@ -178,11 +198,16 @@ def _result(run: Run) -> RunResult:
     )
 
 
-def reachable(run: Run, signal: asyncio.Event | CancelToken | None) -> ExitStack:
-    """Connect everything that may cancel the run, until the stack is closed."""
+def reachable(
+    run: Run, signal: asyncio.Event | CancelToken | None, give_up: Callable[[], None] | None = None
+) -> ExitStack:
+    """Connect everything that may cancel the run, until the stack is closed.
+
+    `give_up` is called when the run has been cancelled again and again and still goes on.
+    """
     stack = ExitStack()
     loop = asyncio.get_running_loop()
-    stack.callback(run.token.on_cancel(partial(_deliver, run, loop, threading.get_ident())))
+    stack.callback(run.token.on_cancel(partial(_deliver, run, loop, threading.get_ident(), give_up)))
     if (deadline := run.tracker.deadline) is not None:
         stack.callback(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
     if run.parent is not None:
@@ -201,15 +226,19 @@ async def _watch(signal: asyncio.Event, token: CancelToken) -> None:
     token.cancel()
 
 
-def _deliver(run: Run, loop: asyncio.AbstractEventLoop, home: int) -> None:
+def _deliver(
+    run: Run, loop: asyncio.AbstractEventLoop, home: int, give_up: Callable[[], None] | None, attempt: int = 1
+) -> None:
     """Wake the run where it waits. Inside its own task that has to be later: it may see the cancel by itself first."""
     if loop.is_closed() or run.task is None or run.interrupted or run.task.done():
         return
     if threading.get_ident() != home:
-        loop.call_soon_threadsafe(_deliver, run, loop, home)
+        tell(loop, _deliver, run, loop, home, give_up)
     elif asyncio.current_task(loop) is run.task:
-        loop.call_soon(_deliver, run, loop, home)
+        loop.call_soon(_deliver, run, loop, home, give_up)
+    elif attempt > _ATTEMPTS and give_up is not None:
+        give_up()
     else:
         run.task.cancel()
         # A stream that swallows its cancel is cancelled again: nothing may hold a run that was told to stop.
-        loop.call_later(_AGAIN, _deliver, run, loop, home)
+        loop.call_later(_AGAIN, _deliver, run, loop, home, give_up, attempt + 1)

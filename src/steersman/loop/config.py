@@ -117,17 +117,22 @@ class AgentLoopConfig:
     after_loop: Callable[..., Any] | None = None
 
     seams: Seams = field(init=False, repr=False, compare=False)
+    transforms: tuple[Callable[[list[AgentMessage], bool], Any], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set(self, "model", get_model(self.model))
         if isinstance(self.fallbacks, str | Model):
-            raise TypeError(f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}.")
+            raise TypeError(
+                f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}."
+            )
         _set(self, "fallbacks", tuple([get_model(model) for model in self.fallbacks]))
         _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
         self._check()
         hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)
         single = {seam: getattr(self, seam) for seam in SEAMS}
         policies = {name: getattr(self, name) for name in POLICY_SEAMS}
+        found = (self.async_transform_context, self.transform_context)
+        _set(self, "transforms", tuple([_told_of_overflow(transform) for transform in found if transform is not None]))
         _set(self, "seams", _seams(cast(Sequence[object], hooks), single, policies))
 
     def _check(self) -> None:
@@ -172,6 +177,11 @@ def _set(config: AgentLoopConfig, name: str, value: object) -> None:
 async def resolve(value: Any) -> Any:
     """The value, awaited where a callable gave an awaitable."""
     return await cast(Awaitable[Any], value) if isinstance(value, Awaitable) else value
+
+
+def _told_of_overflow(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
+    """A transform that takes a second argument is told whether the provider just reported an overflow."""
+    return transform if takes(transform, 2) else lambda messages, _: transform(messages)
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:

@@ -6,22 +6,28 @@ The dispatcher only peeks at steering; the loop alone takes it. Ends come in com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
-from steersman.loop.config import Batched
-from steersman.loop.execute import ABORTED, Slot, abandon, admit_slot, examine, settle, start
+import msgspec
+
+from steersman.loop.config import Batched, SteeringPolicy
+from steersman.loop.execute import abandon, start
+from steersman.loop.gates import admit_slot, examine
 from steersman.loop.hearing import say
 from steersman.loop.run import Run, Turn
+from steersman.loop.slot import ABORTED, Slot, settle
+from steersman.tools.threads import tell
 from steersman.types.content import ToolCall
+from steersman.types.errors import described
 from steersman.types.tools import Effect
 
 SKIPPED = "Skipped due to queued user message."
+_index = attrgetter("index")
 STEERED = "tool call cancelled: user requested steering interrupt"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a batch of tool calls came to, besides its results."""
 
     effects: list[Effect]
@@ -60,7 +66,10 @@ class _Batch:
         self.slots = slots
         self.waiting: list[Slot] = []
         self.running: list[Slot] = []
-        self._change = asyncio.Event()
+        self._rung = False
+        self._bell: asyncio.Future[None] | None = None
+        self._free = False
+        self._gate: asyncio.Task[None] | None = None
         mode = run.config.tool_execution
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
 
@@ -68,21 +77,23 @@ class _Batch:
         """Start what may start, wait for a change, until nothing waits or runs."""
         run = self.run
         # A tool's end, a steering message and a cancel all ring the same bell.
-        run.on_wake = self._change.set
+        run.on_wake = self._ring
         run.inbox.on_arrival = self._arrival(asyncio.get_running_loop())
         broken: Exception | None = None
         try:
             self._examine()
             while self.waiting or self.running:
-                if run.token.cancelled or run.end_reason is not None or await self._steered():
+                if run.token.reason is not None or run.end_reason is not None:
                     break
-                if not await self._start_ready():
-                    await self._change.wait()
+                urgency = run.inbox.urgency(run.config.steering)
+                if urgency is not None and urgency != "wait" and await self._steered(urgency):
+                    break
+                if not self._start_ready():
+                    await self._heard()
                 # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
-                self._change.clear()
-                if any(slot.result is not None for slot in self.running):
-                    self.running = [slot for slot in self.running if slot.result is None]
-                    await run.inbox.poll("steering")
+                rung, self._rung = self._rung, False
+                if rung:
+                    await self._take_stock()
         except asyncio.CancelledError:
             run.interrupt()
         except Exception as error:  # noqa: BLE001  # a broken source of steering: told once what runs has come to its end
@@ -91,15 +102,40 @@ class _Batch:
         finally:
             run.on_wake = None
             run.inbox.on_arrival = None
-        await self._wind_down()
+        if self.waiting or self.running:
+            await self._wind_down()
         if broken is not None:
             raise broken
+
+    async def _take_stock(self) -> None:
+        """See what has ended: a call, which is when the sources of steering are asked, or the asking of gates."""
+        if self._gate is not None and self._gate.done():
+            gate, self._gate = self._gate, None
+            gate.result()
+            self.waiting = [slot for slot in self.waiting if slot.result is None]
+        if any(slot.result is not None for slot in self.running):
+            self.running = [slot for slot in self.running if slot.result is None]
+            await self.run.inbox.poll("steering")
+
+    def _ring(self) -> None:
+        self._rung = True
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def _heard(self) -> None:
+        """Wait for the bell, unless it has rung since it was last listened to."""
+        if not self._rung:
+            self._bell = asyncio.get_running_loop().create_future()
+            try:
+                await self._bell
+            finally:
+                self._bell = None
 
     def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Steering may come from any thread."""
 
         def ring() -> None:
-            loop.call_soon_threadsafe(self._change.set)
+            tell(loop, self._ring)
 
         return ring
 
@@ -109,39 +145,61 @@ class _Batch:
         for slot in self.slots[limit:]:
             settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
         self.waiting = [slot for slot in self.slots[:limit] if examine(self.run, self.turn, slot)]
+        # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
+        self._free = self._size >= len(self.slots) and all(
+            slot.admitted and not slot.alone and not slot.keys for slot in self.waiting
+        )
 
-    async def _start_ready(self) -> bool:
-        """Admit and start the first call that may start now; whether there was one."""
-        for slot in self.waiting:
-            if self._may_start(slot):
-                if slot.admitted:
-                    self.waiting.remove(slot)
-                    start(self.run, slot)
-                    self.running.append(slot)
-                # It starts in another round: a gate takes its time, and gives other arguments with other keys.
-                elif not await admit_slot(self.run, self.turn, slot):
-                    self.waiting.remove(slot)
+    def _start_ready(self) -> bool:
+        """Start the first call that may start now, or have its gates asked; whether there was one.
+
+        Gates are asked one call at a time, in a task of their own: nobody waits for them who need not.
+        """
+        for slot in self.waiting if self._free else self._startable():
+            if slot.admitted:
+                self.waiting.remove(slot)
+                start(self.run, slot)
+                self.running.append(slot)
+                return True
+            if self._gate is None:
+                self._gate = asyncio.get_running_loop().create_task(self._ask_gates(slot))
                 return True
         return False
 
-    def _may_start(self, slot: Slot) -> bool:
-        """Whether nothing that must come before it is unfinished: its group, a lone call, a call with the same key."""
-        group = slot.index // self._size
-        before = [
-            other for other in (*self.running, *self.waiting) if other.index < slot.index and other.result is None
-        ]
-        later = [other for other in self.running if other.index > slot.index and other.result is None]
-        if any(other.index // self._size < group or other.alone for other in before):
-            return False
-        if slot.alone:
-            return not before and not later
-        return not slot.keys or not any(slot.keys & other.keys for other in (*before, *later))
+    async def _ask_gates(self, slot: Slot) -> None:
+        try:
+            await admit_slot(self.run, self.turn, slot)
+        finally:
+            self._ring()
 
-    async def _steered(self) -> bool:
-        """Whether a steering message ends the batch; calls not yet started are skipped then."""
-        mode = self.run.inbox.urgency(self.run.config.steering)
-        if mode is None or mode == "wait":
-            return False
+    async def _gates_closed(self) -> None:
+        """Ask no further: the call whose gates were being asked is not going to start."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.cancel()
+            await asyncio.wait((gate,), timeout=self.run.config.cancel_grace)
+            if gate.done() and not gate.cancelled() and (error := gate.exception()) is not None:
+                self.run.report(f"A gate that was no longer asked raised {described(error)}.")
+
+    def _startable(self) -> Iterator[Slot]:
+        """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""
+        unfinished = sorted((*self.running, *self.waiting), key=_index)
+        group = unfinished[0].index // self._size if unfinished else 0
+        busy: set[str] = {key for slot in self.running for key in slot.keys}
+        for place, slot in enumerate(unfinished):
+            if slot.index // self._size > group:
+                return
+            if slot.alone and (place > 0 or len(self.running) > (slot.task is not None)):
+                return
+            if slot.task is None and not slot.keys & busy:
+                yield slot
+            if slot.alone:
+                return
+            busy |= slot.keys
+
+    async def _steered(self, mode: SteeringPolicy) -> bool:
+        """Whether a steering message ends the batch; calls not yet started are skipped."""
+        await self._gates_closed()
         for slot in self.waiting:
             settle(self.run, slot, SKIPPED, status="not_started")
         self.waiting.clear()
@@ -153,6 +211,7 @@ class _Batch:
     async def _wind_down(self) -> None:
         """After a cancel or a stop: what waits is not started, what runs is cancelled on abort, awaited otherwise."""
         run = self.run
+        await self._gates_closed()
         aborted = run.token.cancelled
         text = ABORTED if aborted else f"Not run: {run.detail or 'the run was stopped.'}"
         for slot in self.waiting:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
-from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
 from steersman.loop.checks import check_callable
+from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
 from steersman.loop.config import AgentLoopConfig
+from steersman.loop.hearing import answered
 from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.request import layered
 from steersman.loop.run import Run, Turn
@@ -36,11 +37,9 @@ class Shell:
     inbox: Inbox
     dispatcher: Dispatcher
     tools: dict[str, Tool]
-    token: CancelToken
     conclude: Callable[[RunResult], RunResult]
     parent: Run | None = None
     parent_tool_call_id: str | None = None
-    silent: bool = False
 
 
 def agent_loop(
@@ -57,8 +56,7 @@ def agent_loop(
     for message in messages:
         spoken(message)
     _check(context, config)
-    context.continuation_kind = Initial()
-    return launch(messages, context, config, signal=signal, stream_fn=stream_fn)
+    return launch(messages, context, config, _bare(context, Initial()), signal=signal, stream_fn=stream_fn)
 
 
 def agent_loop_continue(
@@ -70,9 +68,9 @@ def agent_loop_continue(
     """Start a run that answers what is already there, for instance after an error."""
     _check(context, config)
     check_continuable(context, queued=bool(context.undelivered))
-    if context.continuation_kind is None or type(context.continuation_kind) is Initial:
-        context.continuation_kind = Default()
-    return launch([], context, config, signal=signal, stream_fn=stream_fn)
+    kind = context.continuation_kind
+    kind = Default() if kind is None or type(kind) is Initial else kind
+    return launch([], context, config, _bare(context, kind), signal=signal, stream_fn=stream_fn)
 
 
 def check_continuable(context: AgentContext, *, queued: bool) -> None:
@@ -88,14 +86,11 @@ def check_continuable(context: AgentContext, *, queued: bool) -> None:
 def check_answerable(messages: Sequence[AgentMessage], *, queued: bool) -> None:
     """Raise unless the messages end with something to answer, or something is queued."""
     if not messages:
-        raise ValueError("There is nothing to continue: the context has no messages. Use agent_loop() with a prompt.")
-    last = next((message for message in reversed(messages) if message.role != "extension"), None)
-    if last is None:
+        raise ValueError("There is nothing to continue: the context has no messages. Give it a prompt.")
+    if all(message.role == "extension" for message in messages):
         raise ValueError("There is nothing to continue: the context has only extension messages.")
-    if type(last) is AssistantMessage and not last.failed and not last.tool_calls and not queued:
-        raise ValueError(
-            "There is nothing to answer: the last message is the assistant's. Use agent_loop() with a prompt."
-        )
+    if answered(messages) and not queued:
+        raise ValueError("There is nothing to answer: the last message is the assistant's. Give it a prompt.")
 
 
 def _check(context: object, config: object) -> None:
@@ -104,7 +99,7 @@ def _check(context: object, config: object) -> None:
     if not isinstance(config, AgentLoopConfig):
         raise TypeError(f"config is an AgentLoopConfig, got {config!r}.")
     kind = context.continuation_kind
-    if kind is not None and not isinstance(kind, ContinuationKind):
+    if kind is not None and not isinstance(kind, ContinuationKind):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")
 
 
@@ -112,33 +107,37 @@ def launch(
     prompts: Sequence[AgentMessage],
     context: AgentContext,
     config: AgentLoopConfig,
+    begin: Callable[[CancelToken, Channel], Shell],
     *,
     signal: asyncio.Event | CancelToken | None = None,
     stream_fn: StreamFn | None = None,
-    shell: Shell | None = None,
+    silent: bool = False,
 ) -> EventStream:
-    """Make a run and start it, at once where an event loop runs, else when the stream is first used."""
+    """Make a run and start it, at once where an event loop runs, else when the stream is first used.
+
+    Nothing is changed before the start; `begin` is called then, to change what is the caller's to change.
+    """
     _refuse_if_running(context)
     if signal is not None and not isinstance(signal, asyncio.Event | CancelToken):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
     check_callable("stream_fn", stream_fn)
-    layers = layered(config, stream_fn)
-    shell = shell or _shell_of(context)
-    context.loop_id = context.loop_id or new_id("loop")
-    context.agent_id = context.agent_id or new_id("agent")
-    context.session_id = context.session_id or new_id("session")
-    stream = EventStream()
-    channel, finish, conclude = stream.channel, stream.finisher(), shell.conclude
-    if shell.silent:
+    secrets: set[str] = set()
+    layers = layered(config, stream_fn, secrets)
+    stream, token = EventStream(), CancelToken()
+    channel, finish = stream.channel, stream.finisher()
+    if silent:
         channel.detach()
-
-    def done(result: RunResult) -> None:
-        finish(conclude(result))
 
     def start() -> None:
         _refuse_if_running(context)
+        shell = begin(token, channel)
         context.running = True
-        run = _run_of(context, config, layers, shell, channel)
+        _mint(context)
+        run = _run_of(context, config, layers, shell, token, channel, secrets)
+
+        def done(result: RunResult) -> None:
+            finish(shell.conclude(result))
+
         open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
         run.task = task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal, done))
         _running.add(task)
@@ -146,10 +145,16 @@ def launch(
         task.add_done_callback(lambda _: ensure_ended(run, prompts, done))
 
     loop_runs = _loop_runs()
-    stream.bind(start=None if loop_runs else start, cancel=shell.token.cancel)
+    stream.bind(start=None if loop_runs else start, cancel=token.cancel)
     if loop_runs:
         start()
     return stream
+
+
+def _mint(context: AgentContext) -> None:
+    context.loop_id = context.loop_id or new_id("loop")
+    context.agent_id = context.agent_id or new_id("agent")
+    context.session_id = context.session_id or new_id("session")
 
 
 def _refuse_if_running(context: AgentContext) -> None:
@@ -159,7 +164,17 @@ def _refuse_if_running(context: AgentContext) -> None:
         )
 
 
-def _run_of(context: AgentContext, config: AgentLoopConfig, stream_fn: StreamFn, shell: Shell, channel: Channel) -> Run:
+def _run_of(
+    context: AgentContext,
+    config: AgentLoopConfig,
+    stream_fn: StreamFn,
+    shell: Shell,
+    token: CancelToken,
+    channel: Channel,
+    secrets: set[str],
+    *,
+    whole: bool = True,
+) -> Run:
     return Run(
         context,
         config,
@@ -167,25 +182,33 @@ def _run_of(context: AgentContext, config: AgentLoopConfig, stream_fn: StreamFn,
         tools=shell.tools,
         inbox=shell.inbox,
         dispatcher=shell.dispatcher,
-        token=shell.token,
+        token=token,
         channel=channel,
+        secrets=secrets,
         parent=shell.parent,
         parent_tool_call_id=shell.parent_tool_call_id,
+        whole=whole,
     )
 
 
-def _shell_of(context: AgentContext) -> Shell:
-    """A shell for a bare context: what one run leaves unheard, the context keeps for the next."""
-    inbox = Inbox()
-    items: list[Queued] = context.undelivered
-    inbox.give_back(items)
-    context.undelivered = []
+def _bare(context: AgentContext, kind: ContinuationKind | None = None) -> Callable[[CancelToken, Channel], Shell]:
+    """The shell of a bare context: what one run leaves unheard, the context keeps for the next."""
+    tools = tool_table(context.tools)
 
-    def conclude(result: RunResult) -> RunResult:
-        context.undelivered = inbox.items
-        return result
+    def begin(_: CancelToken, __: Channel) -> Shell:
+        context.continuation_kind = kind or context.continuation_kind
+        inbox = Inbox()
+        items: list[Queued] = context.undelivered
+        inbox.give_back(items)
+        context.undelivered = []
 
-    return Shell(inbox, Dispatcher(), tool_table(context.tools), CancelToken(), conclude)
+        def conclude(result: RunResult) -> RunResult:
+            context.undelivered = inbox.items
+            return result
+
+        return Shell(inbox, Dispatcher(), tools, conclude)
+
+    return begin
 
 
 def _loop_runs() -> bool:
@@ -207,16 +230,25 @@ async def stream_assistant_response(
     _check(context, config)
     if not context.log.visible:
         raise ValueError("There is nothing to answer: the context has no messages.")
-    context.loop_id = context.loop_id or new_id("loop")
-    run = _run_of(context, config, layered(config, stream_fn), _shell_of(context), stream.channel)
+    _refuse_if_running(context)
+    token = CancelToken()
+    shell = _bare(context)(token, stream.channel)
+    _mint(context)
+    secrets: set[str] = set()
+    layers = layered(config, stream_fn, secrets)
+    run = _run_of(context, config, layers, shell, token, stream.channel, secrets, whole=False)
     run.task = asyncio.current_task()
     turn = Turn(0)
-    with reachable(run, signal):
-        try:
-            await answer(run, turn)
-        except Exception as error:  # noqa: BLE001  # as in a run: a failure around the model is told as its answer
-            run.fail(error)
-        if turn.message is None:
-            error_answer(run, turn, run.detail)
+    try:
+        with reachable(run, signal):
+            try:
+                await answer(run, turn)
+            except Exception as error:  # noqa: BLE001  # as in a run: a failure around the model is told as its answer
+                run.fail(error)
+            if turn.message is None:
+                error_answer(run, turn, run.detail)
+    finally:
+        context.undelivered = run.inbox.items
+        context.last_loop_id, context.loop_id = run.loop_id, None
     assert turn.message is not None
     return turn.message

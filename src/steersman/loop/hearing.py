@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -11,7 +12,7 @@ from steersman.loop.inbox import Queued, QueueKind
 from steersman.loop.run import Run
 from steersman.policy.filters import apply_filters
 from steersman.types.events import InputRejected, MessageEnd, MessageStart
-from steersman.types.messages import AgentMessage, UserMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMessage, UserMessage
 
 
 def say(run: Run, message: AgentMessage) -> str:
@@ -35,6 +36,12 @@ def hear(run: Run) -> None:
             item.receipt.status = "delivered"
         if run.repeats is not None and type(message) is UserMessage and not message.synthetic:
             run.repeats.reset()
+
+
+def answered(messages: Sequence[AgentMessage]) -> bool:
+    """Whether the last thing said between user and model is a complete answer, with nothing left to do about it."""
+    last = next((message for message in reversed(messages) if type(message) is not ExtensionMessage), None)
+    return type(last) is AssistantMessage and not last.failed and not last.tool_calls
 
 
 async def receive(run: Run, kind: QueueKind, *, at: int = 0) -> bool:

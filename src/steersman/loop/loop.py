@@ -34,10 +34,10 @@ async def _ask_around(run: Run, turn: Turn) -> None:
     seams = run.config.seams
     if seams.post_loop_policies:
         decision = await decide(seams.post_loop_policies, (run.view(turn),), seam="post_loop_policies")
-        run.heed(decision)
+        run.heed(decision, "post_loop_policies")
     if seams.before_follow_up and run.end_reason is None:
         decision = await decide(seams.before_follow_up, (run.context.log.messages,), seam="before_follow_up")
-        run.heed(decision)
+        run.heed(decision, "before_follow_up")
 
 
 def _remark(turn: Turn) -> str:

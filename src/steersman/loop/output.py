@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.policy.hooks import PolicyView
+from steersman.policy.hooks import HookError, PolicyView
 from steersman.policy.verdicts import Inject
 from steersman.tools.schema import output_codec
 from steersman.types.messages import user_message
@@ -47,9 +47,7 @@ class OutputPolicy:
         except ValueError as error:
             self._attempts += 1
             if self._attempts >= MAX_ATTEMPTS:
-                raise ValueError(
-                    f"The answer did not fit output_type after {MAX_ATTEMPTS} attempts: {error}"
-                ) from error
+                raise HookError(f"The answer did not fit output_type after {MAX_ATTEMPTS} attempts: {error}") from error
             text = f"That answer does not fit: {error}. Answer again with one JSON value that fits the schema."
             return Inject(user_message(text, synthetic=True))
         return None

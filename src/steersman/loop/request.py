@@ -1,9 +1,9 @@
-"""From the log to a request: transform, convert, ask the pre-turn policies, repair. Every request goes through here."""
+"""From the log to a request: transform, convert, ask the pre-turn policies, repair. A turn's request is made here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from steersman.provider.events import Normal, events_of
 from steersman.provider.fallback import with_fallback
 from steersman.provider.models import stream_fn_for
 from steersman.provider.retry import with_retry
-from steersman.types.messages import AgentMessage
+from steersman.types.messages import AgentMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
 
 
@@ -27,34 +27,39 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
     if run.config.seams.pre_turn_policies and not overflow:
         decision = await decide(run.config.seams.pre_turn_policies, (run.view(turn),), seam="pre_turn_policies")
         if decision.stop is not None:
-            run.finish("stopped", decision.stop.reason)
+            run.finish("stopped", decision.stop.reason or "pre_turn_policies said no")
             return None
         if decision.inject:
             for message in decision.inject:
                 say(run, message)
             messages = await _shown(run, overflow=overflow)
-    return Request(run.context.system_prompt, run.repairer.apply(messages), tuple(run.tools.values()))
+    request = Request(run.context.system_prompt, run.repairer.apply(messages), run.tool_specs)
+    if not request.messages:
+        raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
+    return request
 
 
 async def _shown(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     """What the model is to see, before repair; copied only where a caller's function gets to touch it."""
     config = run.config
     messages: Sequence[AgentMessage] = run.context.log.visible
-    for transform in (config.async_transform_context, config.transform_context):
-        if transform is not None:
-            messages = await resolve(_transformed(transform, list(messages), overflow=overflow))
+    for transform in config.transforms:
+        messages = to_messages(await resolve(transform(list(messages), overflow)))
     if config.convert_to_llm is not default_convert_to_llm:  # the repair drops what the default would drop
-        messages = await resolve(config.convert_to_llm(list(messages)))
+        messages = to_messages(await resolve(config.convert_to_llm(list(messages))))
     return messages
 
 
-def _transformed(transform: Callable[..., Any], messages: list[AgentMessage], *, overflow: bool) -> Any:
-    """A transform that takes a second argument is told whether the provider just reported an overflow."""
-    return transform(messages, overflow) if takes(transform, 2) else transform(messages)
+def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
+    """How the model is asked; in one run it is always the same."""
+    options = run.options.get(tool_choice)
+    if options is None:
+        options = run.options[tool_choice] = make_options(run, tool_choice, output_schema=run.config.output_schema)
+    return options
 
 
-def options_for(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
-    """How the model is asked."""
+def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
+    """Options of the run's own, or for a question beside it."""
     config = run.config
     return StreamOptions(
         thinking_level=config.thinking_level,
@@ -66,12 +71,15 @@ def options_for(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, A
     )
 
 
-def layered(config: AgentLoopConfig, stream_fn: StreamFn | None) -> StreamFn:
-    """The `StreamFn` of a run: the caller's or the provider's, with a key for each request, retry and fallbacks."""
+def layered(config: AgentLoopConfig, stream_fn: StreamFn | None, secrets: set[str]) -> StreamFn:
+    """The `StreamFn` of a run: the caller's or the provider's, with a key for each request, retry and fallbacks.
+
+    The keys that are used are added to `secrets`, so that nothing the run says can contain one.
+    """
     own = stream_fn or config.stream_fn
 
     def of(model: Model) -> StreamFn:
-        plain = _keyed(own or stream_fn_for(model), config)
+        plain = _keyed(own or stream_fn_for(model), config, model, secrets)
         return with_retry(plain, config.retry_strategy) if config.retry_strategy is not None else _normal(plain)
 
     if own is None:
@@ -89,14 +97,20 @@ def _normal(stream_fn: StreamFn) -> StreamFn:
     return Normal(lambda model, request, options: events_of(stream_fn, model, request, options))
 
 
-def _keyed(stream_fn: StreamFn, config: AgentLoopConfig) -> StreamFn:
+def _keyed(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
     """Asks for the key anew for every request, each provider for its own."""
-    get_api_key = config.get_api_key
-    if get_api_key is None:
+    get_api_key, own = config.get_api_key, model.api_key
+    if get_api_key is None and own is None:
         return stream_fn
+    named = get_api_key is not None and takes(get_api_key, 1)
 
     async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
-        key = await resolve(get_api_key(model.provider) if takes(get_api_key, 1) else get_api_key())
+        if get_api_key is not None:
+            key = await resolve(get_api_key(model.provider) if named else get_api_key())
+        else:
+            key = await resolve(own()) if callable(own) else own
+        if key is not None:
+            secrets.add(key)
         # Whoever was asked for the key may have aborted the run: that is seen here, before the model is asked.
         await asyncio.sleep(0)
         return await resolve(stream_fn(model, request, replace(options, api_key=key)))

@@ -22,10 +22,10 @@ from steersman.policy.repetition import RepeatWatch
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
-from steersman.types.errors import SteersmanError
+from steersman.types.errors import SteersmanError, described
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
-from steersman.types.model import StreamFn
+from steersman.types.model import StreamFn, StreamOptions, ToolChoice
 from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
@@ -35,20 +35,20 @@ witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness
 DEADLINE = "deadline"
 """The cancel reason of a run that took too long."""
 
+_SHORTEST_SECRET = 6
 _log = logging.getLogger("steersman")
 
 
 class Turn:
     """One turn while it is taken."""
 
-    __slots__ = ("entry_id", "index", "message", "reason", "results")
+    __slots__ = ("entry_id", "index", "message", "results")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.message: AssistantMessage | None = None
         self.entry_id = ""
         self.results: Sequence[ToolResultMessage] = ()
-        self.reason = ""
 
 
 class Run:
@@ -57,6 +57,7 @@ class Run:
     __slots__ = (
         "_witness",
         "abandoned",
+        "answering",
         "begun",
         "channel",
         "closed",
@@ -67,6 +68,7 @@ class Run:
         "dispatcher",
         "end_reason",
         "external_cancel",
+        "given_up",
         "inbox",
         "interrupted",
         "judged",
@@ -74,18 +76,22 @@ class Run:
         "loop_id",
         "new_messages",
         "on_wake",
+        "options",
         "parent",
         "parent_tool_call_id",
         "pending",
         "repairer",
         "repeats",
+        "secrets",
         "seq",
         "signal",
         "stream_fn",
         "task",
         "token",
+        "tool_specs",
         "tools",
         "tracker",
+        "turn",
         "turn_index",
         "usage",
     )
@@ -101,8 +107,10 @@ class Run:
         dispatcher: Dispatcher,
         token: CancelToken,
         channel: Channel,
+        secrets: set[str],
         parent: Run | None = None,
         parent_tool_call_id: str | None = None,
+        whole: bool = True,
     ) -> None:
         self.context = context
         self.config = config
@@ -110,10 +118,13 @@ class Run:
             context.log.estimator = config.context_config.estimator
         self.stream_fn = stream_fn
         self.tools = tools
+        self.tool_specs = tuple(tools.values())
+        self.options: dict[ToolChoice, StreamOptions] = {}
         self.inbox = inbox
         self.dispatcher = dispatcher
         self.token = token
         self.channel = channel
+        self.secrets = secrets
         self.parent = parent
         self.parent_tool_call_id = parent_tool_call_id
         self.tracker = ExecutionTracker(
@@ -127,6 +138,8 @@ class Run:
         self.seq = 0
         self.signal: asyncio.Event | None = None
         self.turn_index = 0
+        self.turn: Turn | None = None
+        self.answering: Callable[[], object] | None = None
         self.usage = Usage()
         self.pending: list[Queued | AgentMessage] = []
         self.judged: list[Queued] = []
@@ -138,11 +151,13 @@ class Run:
         self.closed = False
         self.interrupted = False
         self.external_cancel = False
+        self.given_up = False
         self.compaction_stuck = -1
         self.limit_noted = False
         self.abandoned: set[asyncio.Task[None]] = set()
         self.on_wake: Callable[[], None] | None = None
-        self._witness = witness.get()
+        # One answer asked for by hand is no run, and no judge of runs is to hear it.
+        self._witness = witness.get() if whole else None
 
     # Events
 
@@ -158,7 +173,7 @@ class Run:
         number = self.seq
         self.seq = number + 1
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
-            self.deliver(kind(self.loop_id, number, time.time(), **fields))
+            self._deliver(kind(self.loop_id, number, time.time(), **fields))
 
     def emit_delta(self, delta: Delta, partial: tuple[Callable[[int], AssistantMessage], int]) -> None:
         """Tell everyone about a little more of an answer: `emit` for the one event that comes by the thousand."""
@@ -167,9 +182,9 @@ class Run:
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
             update = MessageUpdate(self.loop_id, number, time.time(), delta)
             force_setattr(update, "_partial", partial)
-            self.deliver(update)
+            self._deliver(update)
 
-    def deliver(self, event: AgentEvent) -> None:
+    def _deliver(self, event: AgentEvent) -> None:
         """Give a numbered event to the witness, the subscribers and the stream."""
         if self._witness is not None:
             self._witness(event)
@@ -187,17 +202,25 @@ class Run:
             self.end_reason = reason
             self.detail = detail
 
-    def heed(self, decision: Decision) -> None:
+    def heed(self, decision: Decision, seam: str) -> None:
         """Do what a decision after a turn says: end the run, or say something more in the next turn."""
         if decision.stop is not None:
-            self.finish("stopped", decision.stop.reason)
+            self.finish("stopped", decision.stop.reason or f"{seam} said no")
         else:
             self.pending.extend(decision.inject)
 
     def fail(self, error: Exception) -> None:
         """End the run because something in it broke."""
-        self.finish("error", str(error) if isinstance(error, SteersmanError) else _described(error))
+        self.finish("error", self.redacted(str(error) if isinstance(error, SteersmanError) else described(error)))
         _log.debug("The run failed.", exc_info=error)
+
+    def redacted(self, text: str) -> str:
+        """The text without the keys this run has used, whoever put them there."""
+        for secret in self.secrets:
+            # Shorter ones are placeholders such as "none", which are words too.
+            if len(secret) >= _SHORTEST_SECRET and secret in text:
+                text = text.replace(secret, "[redacted]")
+        return text
 
     def report(self, text: str) -> None:
         """Say what went wrong where nothing can be done about it any more."""
@@ -246,7 +269,9 @@ class Run:
     # The transcript
 
     def append(self, message: AgentMessage) -> str:
-        """Put a message in the log and among the new ones."""
+        """Put a message in the log and among the new ones; what comes after the end goes nowhere."""
+        if self.closed:
+            return ""
         self.new_messages.append(message)
         return self.context.log.append(message)
 
@@ -274,7 +299,3 @@ class Run:
             tool_results=() if turn is None else turn.results,
             call=call,
         )
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

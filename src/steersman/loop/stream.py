@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
 
 from steersman.loop.compact import make_room
-from steersman.loop.execute import not_an_object
+from steersman.loop.gates import not_an_object
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.events import DELTAS, events_of
 from steersman.provider.partial import partial_message
-from steersman.types.content import ToolCall
+from steersman.types.content import Content, ToolCall
+from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Request, ToolChoice
 from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
-from steersman.types.usage import Usage, priced
+from steersman.types.usage import Usage
 
 _UNKNOWN = Usage()
 
@@ -64,6 +65,7 @@ class ResponseStreamState:
 async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
     """Ask the model and put its answer in the transcript; `None` when it was not asked because the run ended."""
     state = ResponseStreamState(run)
+    run.answering = lambda: commit(run, turn, state, state.broken("aborted", run.detail)) if state.asked else None
     try:
         message = await _answered(run, turn, state, tool_choice)
     except asyncio.CancelledError:
@@ -75,6 +77,16 @@ async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> A
             message = state.broken("aborted", run.detail or "operation aborted")
         else:
             message = state.broken("error", "The stream raised CancelledError though nobody cancelled it.")
+    except Exception as error:
+        # An answer that has begun to be told is told to its end, also when the loop broke under it.
+        if not state.started:
+            raise
+        run.fail(error)
+        message = state.broken("error", run.detail)
+    finally:
+        run.answering = None
+    if message is None and state.started:
+        message = state.broken("aborted", run.detail)
     return None if message is None else commit(run, turn, state, message)
 
 
@@ -88,7 +100,7 @@ async def _answered(
         message = await _asked(run, state, request, tool_choice)
         if overflow or not _overflowed(run, message):
             return message
-        if not await make_room(run, message):
+        if not await make_room(run):
             words = message.error_message or "The request is longer than the model's context window."
             return msgspec.structs.replace(
                 message,
@@ -97,7 +109,7 @@ async def _answered(
                 error_kind="context_overflow",
             )
         run.add_usage(message.usage)
-        if state.deltas:
+        if state.shown:
             _noticed(run, state, Reset())
     return None  # cannot be: the second round always returns
 
@@ -106,9 +118,7 @@ async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_ch
     if len(run.channel.buffer) >= run.channel.limit:
         await run.channel.room()  # also for a provider that gives its answers whole
     state.asked = True
-    events = events_of(
-        run.stream_fn, run.config.model, request, options_for(run, tool_choice, output_schema=run.config.output_schema)
-    )
+    events = events_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
     try:
         return await _consumed(run, state, events)
     finally:
@@ -142,10 +152,11 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
     match event:
         case RetryNotice():
             state.start(run)
-            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=event.error)
+            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=_redacted(run, event.error))
         case FallbackNotice():
             state.start(run)
-            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=event.error)
+            told = _redacted(run, event.error)
+            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
         case Reset():
             state.deltas.append(event)
             run.emit_delta(event, (state.partial, len(state.deltas)))
@@ -157,6 +168,11 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
     elif event.error.status is None or state.shown:
         # Refused with a status and nothing shown, an attempt cost nothing; any other may have, and did not say.
         run.add_usage(_UNKNOWN)
+
+
+def _redacted(run: Run, error: ErrorInfo) -> ErrorInfo:
+    body = None if error.body is None else run.redacted(error.body)
+    return msgspec.structs.replace(error, message=run.redacted(error.message), body=body)
 
 
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
@@ -178,12 +194,12 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
         reason = "stop" if not calls else "length" if any(map(_cut, calls)) else "tool_use"
     return msgspec.structs.replace(
         message,
-        content=_unique(run, message, calls) if calls else message.content,
+        content=_unique(run, message) if calls else message.content,
         stop_reason=reason,
-        usage=priced(message.usage, run.config.model.prices),
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
         provider=message.provider or state.provider,
+        error_message=None if message.error_message is None else run.redacted(message.error_message),
     )
 
 
@@ -192,17 +208,14 @@ def _cut(call: ToolCall) -> bool:
     return call.raw_arguments is not None and not_an_object(call.raw_arguments) is None
 
 
-def _unique(run: Run, message: AssistantMessage, calls: list[ToolCall]) -> Any:
+def _unique(run: Run, message: AssistantMessage) -> Sequence[Content]:
     """Servers repeat ids, across turns and within one; ours are unique, theirs is kept beside."""
-    seen = run.context.log.call_ids
+    taken = run.context.log.call_ids
     own: set[str] = set()
-    if all(call.id and call.id not in seen and not (call.id in own or own.add(call.id)) for call in calls):
-        return message.content
-    own.clear()
-    content: list[Any] = []
+    content: list[Content] = []
     for block in message.content:
         if type(block) is ToolCall:
-            if not block.id or block.id in seen or block.id in own:
+            if not block.id or block.id in taken or block.id in own:
                 block = msgspec.structs.replace(block, id=new_id("call"), provider_id=block.id or None)
             own.add(block.id)
         content.append(block)

@@ -7,14 +7,13 @@ from contextlib import aclosing
 
 import msgspec
 
-from steersman.loop.request import options_for
+from steersman.loop.request import make_options
 from steersman.loop.run import Run
 from steersman.provider.events import events_of
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, user_message
 from steersman.types.model import Request
 from steersman.types.stream import Done, Failed, FallbackNotice, RetryNotice
-from steersman.types.usage import priced
 
 _PROMPT = (
     "You write summaries of conversations between a user, an assistant and its tools. Keep what the assistant needs to "
@@ -27,14 +26,14 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
     """What matters of these messages, in the model's words; raises when it gave none."""
     request = Request(_PROMPT, [user_message("\n\n".join(map(_told, messages)))])
     message = await _asked(run, request)
-    run.add_usage(priced(message.usage, run.config.model.prices))
+    run.add_usage(message.usage)
     if message.failed or message.stop_reason != "stop":
         raise ValueError(message.error_message or f"the summary ended with {message.stop_reason!r}")
     return message.text
 
 
 async def _asked(run: Run, request: Request) -> AssistantMessage:
-    options = options_for(run, "none", output_schema=None)
+    options = make_options(run, "none", output_schema=None)
     async with aclosing(events_of(run.stream_fn, run.config.model, request, options)) as events:
         async for event in events:
             if isinstance(event, Done | Failed):

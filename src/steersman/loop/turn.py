@@ -18,13 +18,13 @@ from steersman.types.tools import Effect
 
 async def take_turn(run: Run) -> Turn:
     """Take the next turn; however it goes, it is closed, and a run that has to end knows why."""
-    turn = Turn(run.turn_index)
+    turn = run.turn = Turn(run.turn_index)
     run.emit(TurnStart, turn_index=turn.index, triggered_by=trigger(run))
     try:
         hear(run)
         if await _may_go_on(run, turn):
             await compact_if_needed(run)
-            message = await answer(run, turn)
+            message = await answer(run, turn) if run.end_reason is None else None
             if message is not None:
                 await _act_on(run, turn, message)
                 await _conclude(run, turn)
@@ -88,7 +88,7 @@ async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
         text = message.error_message or f"The model's answer ended with {message.stop_reason!r}."
         if message.stop_reason != "aborted":
             run.finish("error", text)
-            await observe(run.config.seams.on_error, (text,), seam="on_error")
+            await _tell(run, text)
         elif not run.cancelled():
             run.finish("aborted", text)
         return
@@ -129,8 +129,8 @@ async def _conclude(run: Run, turn: Turn) -> None:
             post = await decide(seams.post_turn_policies, (run.view(turn),), seam="post_turn_policies")
     except TimeoutError:
         return run.report("A hook after the turn gave no answer after the run was cancelled.")
-    run.heed(after)
-    run.heed(post)
+    run.heed(after, "after_turn")
+    run.heed(post, "post_turn_policies")
 
 
 async def _failed(run: Run, turn: Turn, error: Exception) -> None:
@@ -138,19 +138,20 @@ async def _failed(run: Run, turn: Turn, error: Exception) -> None:
     run.fail(error)
     if turn.message is None:
         error_answer(run, turn, run.detail)
-    await _tell(run)
+    await _tell(run, run.detail)
 
 
 async def fail(run: Run, error: Exception) -> None:
     """Something between turns broke: the run ends, and those who listen for errors hear of it."""
     run.fail(error)
-    await _tell(run)
+    await _tell(run, run.detail)
 
 
-async def _tell(run: Run) -> None:
+async def _tell(run: Run, text: str) -> None:
+    """Tell `on_error`, once; it only listens, so what it breaks is reported and changes nothing."""
     try:
         async with run.patience():
-            await observe(run.config.seams.on_error, (run.detail,), seam="on_error")
+            await observe(run.config.seams.on_error, (text,), seam="on_error")
     except (HookError, TimeoutError) as second:
         run.report(str(second) or "on_error gave no answer after the run was cancelled.")
     except asyncio.CancelledError:
@@ -161,6 +162,7 @@ def close(run: Run, turn: Turn) -> None:
     """The one place a turn ends, with the notice of a limit where that is why."""
     if run.end_reason == "limit":
         _note_limit(run)
-    reason = turn.reason or (turn.message.stop_reason if turn.message is not None else run.end_reason or "")
+    reason = turn.message.stop_reason if turn.message is not None else run.end_reason or ""
     run.emit(TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=reason)
     run.turn_index += 1
+    run.turn = None

@@ -17,7 +17,7 @@ import msgspec
 
 from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
 from steersman.types.content import ToolCall
-from steersman.types.errors import SteersmanError
+from steersman.types.errors import SteersmanError, described
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.tools import ToolOutput
 from steersman.types.usage import Usage
@@ -178,8 +178,10 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
         raise HookError(f"{seam} hook {_name(hook)} raised CancelledError") from None
+    except HookError:
+        raise  # it says itself what is wrong
     except Exception as error:
-        raise HookError(f"{seam} hook {_name(hook)} raised {type(error).__name__}: {error}") from error
+        raise HookError(f"{seam} hook {_name(hook)} raised {described(error)}") from error
     return answer
 
 

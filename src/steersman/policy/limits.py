@@ -13,7 +13,7 @@ from steersman.types.usage import Usage
 class ExecutionLimits:
     """What a run and its sub-agents may use together: turns, tokens, seconds, US dollars; `None` means no limit.
 
-    With `wrap_up` the model gives one last answer, without tools, when a limit is reached.
+    With `wrap_up` the model gives one last answer, without tools, when a limit other than the duration is reached.
     """
 
     max_turns: int | None = 50

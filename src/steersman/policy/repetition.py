@@ -76,6 +76,13 @@ class RepeatWatch:
             return None
         batch: _Batch = [(call.name, call.arguments, call.raw_arguments) for call in calls]
         recent, same = self._recent, self._same
+        if batch not in recent:
+            # Nothing goes on; most batches are new.
+            recent.insert(0, batch)
+            del recent[len(same) :]
+            self._same = [0] * len(same)
+            self._nudged = False
+            return None
         for index in range(len(same)):
             # recent[0] is the batch before this one: a pattern of period n goes on when the n-th before is equal.
             again = index < len(recent) and recent[index] == batch

@@ -6,24 +6,32 @@ Every delta passes through here, so one generator does it all: it normalises, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from time import time
 from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
+from steersman.provider.overflow import classify_overflow
 from steersman.provider.partial import content_of, partial_message
-from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError
+from steersman.provider.retry_after import retry_after
+from steersman.provider.status import kind_of_status
+from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
-from steersman.types.usage import Usage
+from steersman.types.usage import Usage, priced
 
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The types of events that show something of the answer."""
 
+_TERMINAL = (Done, Failed)
+_CLOSING_SECONDS = 2.0
+# What HTTP clients call a connection that broke; by name, so that none of them has to be imported.
+_CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 
 
@@ -37,8 +45,7 @@ class Normal:
         return self.stream(model, request, options)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One question to one model."""
 
     stream_fn: StreamFn
@@ -47,8 +54,7 @@ class Ask:
     options: StreamOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What is done instead of giving up: tell, wait, and ask again, perhaps somebody else."""
 
     notice: RetryNotice | FallbackNotice
@@ -81,7 +87,7 @@ async def answers(ask: Ask, again: Again | None = None) -> Events:
             async for event in source:
                 if type(event) not in DELTAS:
                     event = event_of(event)
-                    if isinstance(event, Done | Failed):
+                    if isinstance(event, _TERMINAL):
                         outcome = event
                         break
                     if isinstance(event, StreamStart):
@@ -118,13 +124,46 @@ async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
 
 
 async def close_stream(source: AsyncIterator[StreamEvent] | None) -> None:
-    """Close an iterator that can be closed."""
-    aclose: Callable[[], Awaitable[None]] | None = getattr(source, "aclose", None)
-    if aclose is not None:
-        try:
-            await aclose()
-        except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
-            pass
+    """Close an iterator that can be closed, without waiting for ever: the answer is in."""
+    aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
+    if aclose is None:
+        return
+    try:
+        closing = aclose().__await__()
+        # Nearly always it is closed with the first step, and no timer is needed.
+        waits_for = closing.send(None) if hasattr(closing, "send") else next(closing)
+    except StopIteration:
+        return
+    except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
+        return
+    try:
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            await _Rest(closing, waits_for)
+    except Exception:  # noqa: BLE001  # as above
+        return
+
+
+class _Rest:
+    """What is left of an await whose first step was taken by hand."""
+
+    __slots__ = ("_steps", "_waits_for")
+
+    def __init__(self, steps: Any, waits_for: Any) -> None:
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:  # noqa: BLE001  # a cancel, passed on to whoever waits
+                    waits_for = self._steps.throw(error)
+                else:
+                    waits_for = self._steps.send(sent)
+            except StopIteration:
+                return
 
 
 def event_of(value: object) -> StreamEvent:
@@ -159,7 +198,14 @@ def _terminal(fields: dict[str, Any]) -> Done | Failed:
         message = AssistantMessage(stop_reason="error", error_message=text)
     if not isinstance(message, AssistantMessage):
         raise TypeError("'error' carries an assistant message, or a text, in 'message'")
-    return Failed(message, msgspec.convert(error, ErrorInfo) if isinstance(error, Mapping) else None)
+    return Failed(message, _told_error(cast(Mapping[str, Any], error)) if isinstance(error, Mapping) else None)
+
+
+def _told_error(fields: Mapping[str, Any]) -> ErrorInfo:
+    """An error as a dict, which may say no more than a message or a status."""
+    status = fields.get("status")
+    kind = kind_of_status(status) if isinstance(status, int) else "internal"
+    return msgspec.convert({"kind": kind, "message": "The model's answer failed.", **fields}, ErrorInfo)
 
 
 def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model) -> Done | Failed:
@@ -180,28 +226,49 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
         changes["model"] = model.id
     if not message.provider:
         changes["provider"] = model.provider
+    if model.prices is not None and message.usage.cost is None:
+        changes["usage"] = priced(message.usage, model.prices)
     if isinstance(outcome, Done):
         return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
-    info = info_of(outcome)
+    info = _recognised(info_of(outcome))
     if not message.failed:
         changes["stop_reason"] = "error"
     changes["error_message"] = message.error_message or info.message
-    changes["error_kind"] = message.error_kind or info.kind
+    changes["error_kind"] = info.kind
     return Failed(msgspec.structs.replace(message, **changes), info)
 
 
+def _recognised(info: ErrorInfo) -> ErrorInfo:
+    """An overflow told only in words is one all the same."""
+    if info.kind in ("invalid_request", "internal") and classify_overflow(info.message, status=info.status):
+        return msgspec.structs.replace(info, kind="context_overflow")
+    return info
+
+
 def error_info(error: BaseException) -> ErrorInfo:
-    """What an exception out of a `StreamFn` means."""
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """What an exception out of a `StreamFn` means: its kind, else its status, else what it is called."""
+    words = described(error)
     if isinstance(error, ProviderError):
-        return error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
+        info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
+        if info.kind == "internal" and info.status is not None:
+            return msgspec.structs.replace(info, kind=kind_of_status(info.status))
+        return info
+    status: object = getattr(error, "status", getattr(error, "status_code", None))
+    if isinstance(status, int):
+        return ErrorInfo(kind_of_status(status), words, status=status, retry_after=_asked_wait(error))
     if isinstance(error, TimeoutError):
         return ErrorInfo("stalled", words)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
         return ErrorInfo("network", words)
     if isinstance(error, EOFError):
         return ErrorInfo("incomplete", words)
     return ErrorInfo("internal", words)
+
+
+def _asked_wait(error: BaseException) -> float | None:
+    """How long the server behind another client's exception asks to wait, where its headers are kept."""
+    headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
+    return retry_after(cast(Mapping[str, str], headers), clock=time) if isinstance(headers, Mapping) else None
 
 
 def shown(seen: Sequence[StreamEvent]) -> bool:

@@ -61,6 +61,10 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         self._disturbed = True
         return super().call_at(when, callback, *args, context=context)
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Without the timeout: real threads end in real time, and virtual time would be over at once."""
+        await super().shutdown_default_executor()
+
     def step(self, selector: selectors.BaseSelector, timeout: float | None) -> list[_Ready]:
         """Take one step: what is ready now, or a jump to the next deadline."""
         self.steps += 1
@@ -75,8 +79,8 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
             # Nothing is scheduled, so only another thread or a socket can help, and there is no time to jump over.
             ready = selector.select(self._patience * (_LONGER if outside else 1))
             return ready or self._give_up()
-        if outside:
-            ready = selector.select(min(timeout, self._patience))
+        # Even when no thread works now: one may have delivered and gone idle since the first look.
+        ready = selector.select(min(timeout, self._patience) if outside else 0)
         if not ready:
             self._now += timeout
         return ready

@@ -94,6 +94,8 @@ class GrammarChecker:
             self._fail(event, "nothing follows agent_end")
         if self._index == 0:
             self._loop_id = event.loop_id
+            if not event.loop_id or event.seq != 0:
+                self._fail(event, f"expected a loop_id and seq 0, got {event.loop_id!r} and {event.seq}")
         elif event.loop_id != self._loop_id:
             self._fail(event, f"expected loop_id {self._loop_id!r}, got {event.loop_id!r}")
         elif event.seq != self._seq + 1:

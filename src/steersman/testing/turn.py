@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from steersman.testing.spans import SpanBook, Unfit
+from steersman.types.content import well_formed
 from steersman.types.events import (
     CompactionEnded,
     CompactionStarted,
@@ -133,7 +134,7 @@ class TurnGrammar:
             return
         if self.reset_due:
             raise Unfit("expected a reset between the retry and the end of the answer")
-        text = "".join(self.shown)
+        text = well_formed("".join(self.shown))  # a delta may end in the middle of a character
         if text and text != message.text:
             raise Unfit(f"expected the answer to be what was shown, {text!r}, got {message.text!r}")
         self.book.expect(message.tool_calls)

@@ -34,6 +34,8 @@ class Calling:
             if self.context is None:
                 return [arguments], {}
             return ([arguments, ctx], {}) if self.context == "" else ([arguments], {self.context: ctx})
+        if not self.converts and self.context is None and not self.positional:
+            return [], arguments
         named = dict(arguments)
         for name, convert in self.converts:
             if name in named:

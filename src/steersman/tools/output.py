@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from steersman.tools.text import clean, show
-from steersman.types.content import Content, ImageContent, TextContent
+from steersman.tools.text import show
+from steersman.types.content import Content, ImageContent, TextContent, well_formed
 from steersman.types.tools import ToolOutput
 
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
@@ -24,7 +23,7 @@ def normalise(value: Any) -> ToolOutput:
         return ToolOutput()
     if isinstance(value, ToolOutput):
         content = _content(value.content)
-        return value if content is value.content else dataclasses.replace(value, content=content)
+        return value if content is value.content else msgspec.structs.replace(value, content=content)
     return ToolOutput(_content(value))
 
 
@@ -102,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return clean(value)
+        return well_formed(value)
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):
@@ -112,12 +111,7 @@ def _cleaned(value: Any) -> Any:
 
 def _tidy(text: str) -> str:
     """Text that can be sent, stored and shown: no lone surrogates, and no NUL, which ends text in many places."""
-    return clean(text).replace("\x00", "") if "\x00" in text else clean(text)
-
-
-def exceeds(output: ToolOutput, *, max_bytes: int, max_lines: int) -> bool:
-    """Whether `cap` would cut this output. Cheap for all but very long ones."""
-    return _too_long(_text(output), max_bytes, max_lines)
+    return well_formed(text).replace("\x00", "") if "\x00" in text else well_formed(text)
 
 
 def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:
@@ -133,9 +127,9 @@ def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | 
     short = _shorten(text, max_bytes, max_lines, where)
     details = {**output.details, "full_output": path} if path else output.details
     if isinstance(output.content, str):
-        return dataclasses.replace(output, content=short, details=details)
+        return msgspec.structs.replace(output, content=short, details=details)
     images = [block for block in output.content if not isinstance(block, TextContent)]
-    return dataclasses.replace(output, content=[TextContent(short), *images], details=details)
+    return msgspec.structs.replace(output, content=[TextContent(short), *images], details=details)
 
 
 def _text(output: ToolOutput) -> str:

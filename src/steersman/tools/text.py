@@ -1,19 +1,10 @@
-"""Text that every boundary can carry, and values shown short."""
+"""Values shown short."""
 
 from __future__ import annotations
 
 from typing import Any
 
-
-def clean(text: str) -> str:
-    """The text without lone surrogates: halves that belong together are joined, the rest becomes U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+from steersman.types.content import well_formed
 
 
 def show(value: Any, limit: int = 80) -> str:
@@ -26,5 +17,5 @@ def show(value: Any, limit: int = 80) -> str:
     except (RecursionError, ValueError):
         # A value nested too deeply, or an integer with more digits than Python prints.
         return f"a {type(value).__name__} too large to show"
-    text = clean(text)
+    text = well_formed(text)
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -25,6 +25,14 @@ _BUSY = "steersman-tool"
 _IDLE = "steersman-tool idle"
 
 
+def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
+    """Call back on an event loop, from any thread; one that is closed has nobody left to tell."""
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:
+        return
+
+
 class _Job:
     """One call on its way through a thread and back to the event loop that waits for it."""
 
@@ -51,11 +59,7 @@ class _Job:
             return None, _told(repr(error), error)
 
     def deliver(self, value: Any, error: BaseException | None) -> None:
-        try:
-            self.loop.call_soon_threadsafe(self.settle, value, error)
-        except RuntimeError:
-            # The event loop is closed: nobody is left to tell.
-            return
+        tell(self.loop, self.settle, value, error)
 
     def settle(self, value: Any, error: BaseException | None) -> None:
         if not self.future.done():

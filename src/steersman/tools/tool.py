@@ -19,6 +19,7 @@ from steersman.types.frozen import freeze
 from steersman.types.tools import ToolOutput
 
 Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
+NeedsApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
 
 
 class Tool:
@@ -58,7 +59,7 @@ class Tool:
         keys: Keys | None = None,
         uninterruptible: bool = False,
         idempotent: bool = False,
-        needs_approval: bool = False,
+        needs_approval: NeedsApproval = False,
     ) -> None:
         _check_name(name)
         if not callable(execute):
@@ -91,6 +92,11 @@ class Tool:
     def threaded(self) -> bool:
         """Whether the tool is a plain `def`, which runs in a thread."""
         return self._calling.threaded
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether a call needs a `ToolContext` of its own: the function asks for it, or its thread may be late."""
+        return self._calling.context is not None or self._calling.threaded
 
     def check(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
         """The arguments the tool will get: a fresh dict, mended where nothing is lost by it.
@@ -173,7 +179,7 @@ def tool(
     keys: Keys | None = None,
     uninterruptible: bool = False,
     idempotent: bool = False,
-    needs_approval: bool = False,
+    needs_approval: NeedsApproval = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,

@@ -35,4 +35,6 @@ class CancelToken:
             return lambda: None
         key = object()
         self._callbacks[key] = callback
+        if self.reason is not None and self._callbacks.pop(key, None) is not None:
+            callback()  # another thread cancelled in between and did not see this one
         return lambda: self._callbacks.pop(key, None) and None

@@ -1,4 +1,8 @@
-"""The blocks a message is made of."""
+"""The blocks a message is made of.
+
+Messages, blocks and events are made of finished values and never refer back to themselves, so they are kept out of the
+garbage collector's sight (`gc=False`): in a long run there are many of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from msgspec.structs import force_setattr
 from steersman.types.frozen import FrozenDict, freeze
 
 
-class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True):
+class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True, gc=False):
     """Words. `signature` is a provider's opaque mark, replayed byte for byte to the model that made it."""
 
     type: ClassVar[Literal["text"]] = "text"
@@ -23,7 +27,7 @@ class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omi
             force_setattr(self, "text", well_formed(self.text))
 
 
-class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
+class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True, gc=False):
     """A picture as base64 text."""
 
     type: ClassVar[Literal["image"]] = "image"
@@ -31,7 +35,7 @@ class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", o
     mime_type: str = "image/png"
 
 
-class ThinkingContent(msgspec.Struct, frozen=True, tag="thinking", tag_field="type", omit_defaults=True):
+class ThinkingContent(msgspec.Struct, frozen=True, tag="thinking", tag_field="type", omit_defaults=True, gc=False):
     """Reasoning as the model gave it. `field` is the provider's own name for it where several exist."""
 
     type: ClassVar[Literal["thinking"]] = "thinking"
@@ -41,7 +45,7 @@ class ThinkingContent(msgspec.Struct, frozen=True, tag="thinking", tag_field="ty
     field: str | None = None
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True, gc=False):
     """A tool the model asks for.
 
     `raw_arguments` is set when what the model wrote is not a JSON object: it is kept as written and never guessed at.

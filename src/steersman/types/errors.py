@@ -65,6 +65,16 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind in RETRYABLE if self.retryable is None else self.retryable
 
 
+def described(error: BaseException) -> str:
+    """An exception in one line: its type and its text, where it has one."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # an exception that cannot even be printed must not raise a second one
+        return f"{name} (which has no text: its __str__ raised)"
+    return f"{name}: {text}" if text else name
+
+
 class SteersmanError(Exception):
     """The root of the exceptions defined here."""
 

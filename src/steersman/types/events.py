@@ -16,7 +16,7 @@ from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
     loop_id: str
     seq: int
     timestamp: float
@@ -119,10 +119,9 @@ class MessageEnd(_Event, frozen=True, tag="message_end"):
     message: AgentMessage
 
 
-class ToolExecutionStart(_Event, frozen=True, tag="tool_execution_start"):
-    """A tool call begins, with the arguments it really gets."""
+class _ToolEvent(_Event, frozen=True):
+    """What all events of a tool call say; `args` are the ones it really gets."""
 
-    type: ClassVar[Literal["tool_execution_start"]] = "tool_execution_start"
     tool_call_id: str
     tool_name: str
     args: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
@@ -132,24 +131,27 @@ class ToolExecutionStart(_Event, frozen=True, tag="tool_execution_start"):
             force_setattr(self, "args", freeze(self.args))
 
 
-class ToolExecutionUpdate(_Event, frozen=True, tag="tool_execution_update"):
+class ToolExecutionStart(_ToolEvent, frozen=True, tag="tool_execution_start"):
+    """A tool call begins."""
+
+    type: ClassVar[Literal["tool_execution_start"]] = "tool_execution_start"
+
+
+class ToolExecutionUpdate(_ToolEvent, frozen=True, tag="tool_execution_update"):
     """A running tool shows something: progress, partial output, or the event of a sub-agent."""
 
     type: ClassVar[Literal["tool_execution_update"]] = "tool_execution_update"
-    tool_call_id: str
-    tool_name: str
     update: Any = None
 
     def __post_init__(self) -> None:
+        _ToolEvent.__post_init__(self)
         force_setattr(self, "update", freeze(self.update))
 
 
-class ToolExecutionEnd(_Event, frozen=True, tag="tool_execution_end"):
+class ToolExecutionEnd(_ToolEvent, frozen=True, tag="tool_execution_end", kw_only=True):
     """A tool call is settled; `duration` is in seconds."""
 
     type: ClassVar[Literal["tool_execution_end"]] = "tool_execution_end"
-    tool_call_id: str
-    tool_name: str
     result: ToolResultMessage
     is_error: bool = False
     duration: float = 0.0

@@ -40,11 +40,18 @@ class FrozenList(list[T]):
         return FrozenList, (list(self),)
 
 
+# Most values hold nothing but these, and are copied in one step.
+_LEAVES = frozenset((str, int, float, bool, type(None)))
+_FIXED = _LEAVES | {FrozenDict, FrozenList}
+
+
 def freeze(value: Any) -> Any:
     """The same JSON value, read-only all the way down."""
-    if type(value) is FrozenDict or type(value) is FrozenList:
-        return cast(Any, value)
+    if type(value) in _FIXED:
+        return value
     if isinstance(value, dict):
+        if _FIXED.issuperset(map(type, cast(dict[str, Any], value).values())):
+            return FrozenDict(cast(dict[str, Any], value))
         return FrozenDict({key: freeze(item) for key, item in cast(dict[str, Any], value).items()})
     if isinstance(value, list | tuple):
         return FrozenList([freeze(item) for item in cast(Iterable[Any], value)])
@@ -54,6 +61,8 @@ def freeze(value: Any) -> Any:
 def thaw(value: Any) -> Any:
     """A copy of a JSON value that may be changed."""
     if isinstance(value, dict):
+        if _LEAVES.issuperset(map(type, cast(dict[str, Any], value).values())):
+            return dict(cast(dict[str, Any], value))
         return {key: thaw(item) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list | tuple):
         return [thaw(item) for item in cast(Iterable[Any], value)]

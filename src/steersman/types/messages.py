@@ -18,7 +18,7 @@ EndReason: TypeAlias = Literal["done", "limit", "vetoed", "stopped", "terminated
 ToolStatus: TypeAlias = Literal["completed", "not_started", "interrupted", "denied", "invalid"]
 
 
-class _Spoken(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True):
+class _Spoken(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, gc=False):
     content: Sequence[Content] = ()
     timestamp: float = 0.0
     synthetic: bool = False
@@ -78,12 +78,13 @@ class ToolResultMessage(_Spoken, frozen=True, tag="tool_result"):
     details: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if type(self.content) is not FrozenList:
+            _Spoken.__post_init__(self)
         if type(self.details) is not FrozenDict:
             force_setattr(self, "details", freeze(self.details))
 
 
-class ExtensionMessage(_Spoken, frozen=True, tag="extension"):
+class ExtensionMessage(_Spoken, frozen=True, tag="extension", gc=True):
     """An application's own entry in the transcript, never sent to a model unless `convert_to_llm` says so."""
 
     role: ClassVar[Literal["extension"]] = "extension"

@@ -33,6 +33,10 @@ class Model:
         """`provider:id`, as users type it."""
         return f"{self.provider}:{self.id}"
 
+    def __repr__(self) -> str:
+        # An address may hold a password, and other fields hold keys.
+        return f"Model({self.name!r})"
+
 
 class ToolSpec(Protocol):
     """What a model is told about a tool."""

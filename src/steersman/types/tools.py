@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from steersman.types.content import Content
 
@@ -20,12 +22,11 @@ class Prun:
 Effect: TypeAlias = Prun
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(msgspec.Struct, frozen=True):
     """A tool's answer in full: `content` for the model, `details` for the application, `effects` for the loop."""
 
     content: str | Sequence[Content] = ""
-    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    details: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     is_error: bool = False
     terminate: bool = False
     effects: Sequence[Effect] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 from msgspec.structs import force_setattr
 
@@ -15,7 +17,7 @@ class Prices(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_write: float | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens of one request, or of many added up.
 
     `input`, `cache_read` and `cache_write` are disjoint; `reasoning` is part of `output`; `total` is all of them.
@@ -37,15 +39,17 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             force_setattr(self, "total", known)
 
     def __add__(self, other: Usage) -> Usage:
+        if self == _NOTHING:
+            return other
         return Usage(
-            input=_add(self.input, other.input),
-            output=_add(self.output, other.output),
-            cache_read=_add(self.cache_read, other.cache_read),
-            cache_write=_add(self.cache_write, other.cache_write),
-            reasoning=_add(self.reasoning, other.reasoning),
-            total=_add(self.total, other.total),
-            cost=_add_cost(self.cost, other.cost),
-            partial=self.partial or other.partial,
+            _add(self.input, other.input),
+            _add(self.output, other.output),
+            _add(self.cache_read, other.cache_read),
+            _add(self.cache_write, other.cache_write),
+            _add(self.reasoning, other.reasoning),
+            _add(self.total, other.total),
+            _add(self.cost, other.cost),
+            self.partial or other.partial,
         )
 
     @property
@@ -67,13 +71,11 @@ def priced(usage: Usage, prices: Prices | None) -> Usage:
     return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
 
-def _add(a: int | None, b: int | None) -> int | None:
-    if a is None:
-        return b
-    return a if b is None else a + b
+_NOTHING = Usage()
+Amount = TypeVar("Amount", int, float)
 
 
-def _add_cost(a: float | None, b: float | None) -> float | None:
+def _add(a: Amount | None, b: Amount | None) -> Amount | None:
     if a is None:
         return b
     return a if b is None else a + b

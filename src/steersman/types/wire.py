@@ -8,7 +8,7 @@ import msgspec
 
 from steersman.types.content import well_formed
 from steersman.types.events import AgentEvent, KnownEvent, UnknownEvent
-from steersman.types.messages import AgentMessage
+from steersman.types.messages import AgentMessage, to_message
 from steersman.types.stream import StreamEvent
 
 Wired: TypeAlias = AgentEvent | AgentMessage | StreamEvent
@@ -42,8 +42,8 @@ def decode(data: bytes | str) -> Wired:
     """The message, event or stream event that `encode` was given; `ValueError` when it is none."""
     try:
         head = _heads.decode(data)
-        if head.role is not None:
-            return _messages.decode(data)
+        if head.type is None and head.role is not None:
+            return _message(data)
         if head.type in _STREAM_TYPES:
             return _stream.decode(data)
         if head.type in _EVENT_TYPES:
@@ -53,6 +53,14 @@ def decode(data: bytes | str) -> Wired:
     except msgspec.DecodeError as error:
         raise ValueError(f"Not a message or an event: {error}.") from error
     raise ValueError("Not a message or an event: it has neither 'role' nor 'type'.")
+
+
+def _message(data: bytes | str) -> AgentMessage:
+    try:
+        return _messages.decode(data)
+    except msgspec.ValidationError:
+        # As a person writes it: content that is a string, arguments that are still text.
+        return to_message(msgspec.json.decode(data))
 
 
 def _unknown(fields: dict[str, Any]) -> UnknownEvent:

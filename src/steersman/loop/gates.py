@@ -1,0 +1,100 @@
+"""The gates of a tool call, in order: known, whole, valid, allowed, approved. One that breaks denies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from steersman.loop.run import Run, Turn
+from steersman.loop.slot import Slot, settle
+from steersman.policy.hooks import HookError, admit, call
+from steersman.tools.tool import Tool, unknown_tool
+from steersman.tools.validation import InvalidArguments
+from steersman.types.errors import described
+
+INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
+
+
+def examine(run: Run, turn: Turn, slot: Slot) -> bool:
+    """Find the tool and check the arguments; whether the call can be run at all. If not, it is answered why."""
+    asked = slot.call
+    cut = turn.message is not None and turn.message.stop_reason == "length"
+    problem: str | None = None
+    if asked.raw_arguments is not None:
+        problem = not_an_object(asked.raw_arguments) or INCOMPLETE
+    elif cut and run.config.length_policy == "fail_all":
+        problem = INCOMPLETE
+    elif (tool := run.tools.get(asked.name)) is None:
+        problem = unknown_tool(asked.name, run.tools)
+    else:
+        slot.tool = tool
+        seams = run.config.seams
+        slot.admitted = not (seams.pre_dispatch_policies or seams.before_tool_execution or tool.needs_approval)
+        problem = _checked(slot, tool, asked.arguments)
+    if problem is not None:
+        settle(run, slot, problem, status="invalid")
+    return problem is None
+
+
+def not_an_object(raw: str) -> str | None:
+    """What to tell the model about arguments that are JSON and not an object; `None` when they are not even JSON."""
+    try:
+        value: object = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+    return f"error: tool arguments must be a JSON object, got {value!r:.200}."
+
+
+def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
+    try:
+        slot.args = tool.check(arguments)
+        slot.keys = frozenset(map(str, tool.keys(slot.args))) if tool.keys is not None else frozenset()
+    except InvalidArguments as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  # the tool's own `keys` function: its failure is the tool's
+        return f"{type(error).__name__} in the keys of tool {tool.name!r}: {error}"
+    return None
+
+
+async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
+    """Ask the policies, the hooks and, where it is wanted, for approval: the call is admitted, or answered why not."""
+    tool = cast(Tool, slot.tool)
+    seams, config = run.config.seams, run.config
+    if seams.pre_dispatch_policies or seams.before_tool_execution:
+        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
+        admission = await admit(
+            asked,
+            seams.pre_dispatch_policies,
+            seams.before_tool_execution,
+            view=lambda call: run.view(turn, call),
+            timeout=config.gate_timeout,
+        )
+        if admission.stop is not None:
+            run.finish("stopped", admission.stop.reason or "a gate said no")
+        if admission.denied is not None:
+            settle(run, slot, admission.denied, status="denied")
+            return
+        if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
+            settle(run, slot, problem, status="invalid")
+            return
+    if tool.needs_approval and (denial := await _approval(run, slot, tool)) is not None:
+        settle(run, slot, denial, status="denied")
+        return
+    slot.admitted = True
+
+
+async def _approval(run: Run, slot: Slot, tool: Tool) -> str | None:
+    """Why the call is not approved; no answer, a broken answer and nobody to ask all mean no."""
+    try:
+        if tool.needs_approval is not True and not cast(Callable[..., Any], tool.needs_approval)(slot.args):
+            return None
+        if run.config.approve is None:
+            return f"Denied: tool {tool.name!r} needs approval and there is nobody to ask."
+        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
+        return None if await call(run.config.approve, (asked,), seam="approve") is True else "Denied: not approved."
+    except HookError as error:
+        return f"Denied: {error}."
+    except Exception as error:  # noqa: BLE001  # the tool's own question: one that broke must not count as a no
+        return f"Denied: whether it needs approval raised {described(error)}"

@@ -1,0 +1,42 @@
+"""What a run costs, whoever answered and however often it was asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from steersman import Agent, AssistantMessage, ExecutionLimits, Model, Prices, Retry, Usage
+from steersman.testing import ScriptedModel, answer, error
+
+MILLION = Usage(input=1_000_000, output=0)
+
+
+async def test_an_answer_costs_what_the_model_that_gave_it_charges() -> None:
+    """loop.md T8: after a fallback the prices are those of the model that was asked."""
+    script = ScriptedModel(error("quota", usage=MILLION), answer("Fine.", usage=MILLION))
+    dear = Model("scripted", "dear", prices=Prices(input=100, output=0), settings={"script": script})
+    cheap = Model("scripted", "cheap", prices=Prices(input=1, output=0), settings={"script": script})
+    result = await Agent(dear, fallbacks=[cheap]).run("Go.")
+    assert (result.text, result.cost) == ("Fine.", pytest.approx(101))
+    last = result.messages[-1]
+    assert isinstance(last, AssistantMessage)
+    assert last.usage.cost == pytest.approx(1)
+
+
+async def test_an_attempt_that_failed_is_paid_for_too() -> None:
+    """loop.md T8; failures.md S10: retries count, for the cost and for its limit."""
+    script = ScriptedModel(
+        error("overloaded", after=1, usage=MILLION),
+        answer("Fine.", usage=MILLION),
+        prices=Prices(input=1, output=0),
+    )
+    agent = Agent(script.model, retry=Retry(jitter=0), limits=ExecutionLimits(max_cost=1.5))
+    result = await agent.run("Go.")
+    assert (result.text, result.cost) == ("Fine.", pytest.approx(2))
+    assert (await agent.run("Again.")).end_reason == "error"  # the script is used up; the limit is per run
+
+
+async def test_a_model_without_prices_has_unknown_cost() -> None:
+    """Unknown is not 0."""
+    script = ScriptedModel(answer("Fine.", usage=MILLION))
+    result = await Agent(script.model).run("Go.")
+    assert result.cost is None

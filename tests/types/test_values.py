@@ -1,0 +1,169 @@
+"""What holds for the plain values."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steersman.types.cancel import CancelToken
+from steersman.types.content import ToolCall, parse_tool_call
+from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
+from steersman.types.ids import new_id
+from steersman.types.messages import AssistantMessage, UserMessage, to_message, to_messages, user_message
+from steersman.types.model import Model, StreamOptions
+from steersman.types.usage import Prices, Usage, priced
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_frozen_and_thawed_values_are_equal_to_what_they_came_from(value: Any) -> None:
+    """failures.md J9: read-only all the way down, and a copy that may be changed."""
+    frozen = freeze(value)
+    assert frozen == value == thaw(frozen)
+    assert type(thaw(frozen)) is type(value)
+
+
+CHANGES: list[Callable[[Any], object]] = [
+    lambda value: value["list"].append(1),
+    lambda value: value.update(a=1),
+    lambda value: value.pop("list"),
+    lambda value: value["list"].__setitem__(0, 2),
+    lambda value: value["dict"].clear(),
+    lambda value: value.__delitem__("dict"),
+    lambda value: value["list"].sort(),
+    lambda value: value.setdefault("x", 1),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_arguments_of_a_call_cannot_be_changed(change: Any) -> None:
+    """failures.md J9: whatever a subscriber does with an event, the transcript stays as it was."""
+    call = ToolCall("1", "a", {"list": [1], "dict": {"b": 2}})
+    with pytest.raises(TypeError, match="read-only"):
+        change(call.arguments)
+    assert call.arguments == {"list": [1], "dict": {"b": 2}}
+
+
+def test_frozen_values_can_be_copied_and_pickled() -> None:
+    """Users put messages in queues and caches."""
+    message = AssistantMessage([ToolCall("1", "a", {"b": [1]})])
+    assert pickle.loads(pickle.dumps(message)) == message == copy.deepcopy(message)
+    assert type(copy.copy(FrozenList([1]))) is FrozenList
+    assert type(copy.deepcopy(FrozenDict(a=1))) is FrozenDict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value", "raw"),
+    [
+        ("", {}, None),
+        ("  ", {}, None),
+        (None, {}, None),
+        ("null", {}, None),
+        ('{"a": 1}', {"a": 1}, None),
+        ({"a": 1}, {"a": 1}, None),
+        ('{"a": 1', {}, '{"a": 1'),
+        ("[1]", {}, "[1]"),
+        ([1], {}, "[1]"),
+        ('"{}"', {}, '"{}"'),
+        ('{"a": NaN}', {}, '{"a": NaN}'),
+        ("[" * 100_000, {}, "[" * 100_000),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_arguments_as_servers_send_them(arguments: Any, value: dict[str, Any], raw: str | None) -> None:
+    """loop.md D8; failures.md C6, C7, C12, C17: nothing means no arguments, what is no object is kept as written."""
+    call = parse_tool_call("1", "a", arguments)
+    assert (call.arguments, call.raw_arguments) == (value, raw)
+
+
+def test_unknown_usage_is_not_zero() -> None:
+    """loop.md T8; failures.md I8"""
+    assert Usage().total is None
+    assert Usage() + Usage() == Usage()
+    assert Usage(input=1, output=2) + Usage() == Usage(input=1, output=2)
+    assert Usage(input=1, cache_read=5) + Usage(output=2, partial=True) == Usage(
+        input=1, output=2, cache_read=5, total=8, partial=True
+    )
+
+
+def test_a_total_is_the_sum_of_its_disjoint_parts() -> None:
+    """Reasoning is part of the output."""
+    assert Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=2).total == 10
+
+
+def test_a_cost_is_known_only_where_prices_and_usage_are() -> None:
+    """A model without a price has unknown cost, never 0."""
+    prices = Prices(input=3, output=15, cache_read=0.3)
+    usage = Usage(input=1_000_000, output=100_000, cache_read=1_000_000, cache_write=1_000_000)
+    assert priced(usage, prices).cost == pytest.approx(3 + 1.5 + 0.3 + 3)
+    assert priced(usage, None).cost is None
+    assert priced(Usage(), prices).cost is None
+    assert priced(Usage(input=1, cost=7.0), prices).cost == 7.0
+
+
+def test_a_token_is_set_once_and_tells_everyone_once() -> None:
+    """failures.md F12: cancelling is idempotent."""
+    token, told = CancelToken(), list[str]()
+    token.on_cancel(lambda: told.append("first"))
+    take_back = token.on_cancel(lambda: told.append("never"))
+    take_back()
+    assert not token.cancelled
+    token.cancel("enough")
+    token.cancel("again")
+    token.on_cancel(lambda: told.append("late"))
+    take_back()
+    assert (token.cancelled, token.reason, told) == (True, "enough", ["first", "late"])
+
+
+def test_ids_do_not_repeat_in_a_forked_process() -> None:
+    """The child counts on from the same number under a prefix of its own."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, new_id("x").encode())
+        os._exit(0)
+    ours = new_id("x")
+    os.waitpid(child, 0)
+    theirs = os.read(read, 100).decode()
+    os.close(read)
+    os.close(write)
+    assert theirs.split("_")[1] != ours.split("_")[1]
+    assert len({new_id("x") for _ in range(100)}) == 100
+
+
+def test_keys_are_in_no_repr() -> None:
+    """failures.md L13"""
+    model = Model("some", "one", api_key="canary", headers={"authorization": "canary"})
+    assert "canary" not in repr(model)
+    assert "canary" not in repr(StreamOptions(api_key="canary"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("Hello", [user_message("Hello")]),
+        ({"role": "user", "content": [{"type": "text", "text": "Hello"}]}, [user_message("Hello")]),
+        (["One", {"role": "user", "content": "Two"}], [user_message("One"), user_message("Two")]),
+        ([], []),
+    ],
+)
+def test_messages_are_made_of_what_users_type(value: Any, expected: list[UserMessage]) -> None:
+    """A string, a message, a dict as in the seeds, or a list of these."""
+    assert to_messages(value) == expected
+
+
+def test_a_dict_may_hold_arguments_that_are_still_text() -> None:
+    """failures.md C8: as OpenAI-like servers write them."""
+    block = {"type": "tool_call", "id": "1", "name": "a", "arguments": '{"b": 1}'}
+    assert to_message({"role": "assistant", "content": [block]}) == AssistantMessage([ToolCall("1", "a", {"b": 1})])
