@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +61,9 @@ def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
 def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
     """Options of the run's own, or for a question beside it."""
     config = run.config
+    own = config.model.api_key
     return StreamOptions(
+        api_key=own if isinstance(own, str) else None,
         thinking_level=config.thinking_level,
         max_tokens=config.max_tokens,
         temperature=config.temperature,
@@ -98,17 +100,15 @@ def _normal(stream_fn: StreamFn) -> StreamFn:
 
 
 def _keyed(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
-    """Asks for the key anew for every request, each provider for its own."""
-    get_api_key, own = config.get_api_key, model.api_key
-    if get_api_key is None and own is None:
-        return stream_fn
-    named = get_api_key is not None and takes(get_api_key, 1)
+    """Gives each request its key: asked for anew every time, or the model's own."""
+    own = model.api_key if callable(model.api_key) else None
+    ask: Callable[..., Any] | None = config.get_api_key or own
+    if ask is None:
+        return _with_own_key(stream_fn, config, model, secrets)
+    named = config.get_api_key is not None and takes(ask, 1)
 
     async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
-        if get_api_key is not None:
-            key = await resolve(get_api_key(model.provider) if named else get_api_key())
-        else:
-            key = await resolve(own()) if callable(own) else own
+        key = await resolve(ask(model.provider) if named else ask())
         if key is not None:
             secrets.add(key)
         # Whoever was asked for the key may have aborted the run: that is seen here, before the model is asked.
@@ -116,6 +116,17 @@ def _keyed(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: 
         return await resolve(stream_fn(model, request, replace(options, api_key=key)))
 
     return keyed
+
+
+def _with_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
+    """The options of a run hold the key of its model already; another model brings its own."""
+    own = model.api_key
+    if not isinstance(own, str):
+        return stream_fn
+    secrets.add(own)
+    if model is config.model:
+        return stream_fn
+    return lambda model, request, options: stream_fn(model, request, replace(options, api_key=own))
 
 
 def _refit(request: Request, model: Model) -> Request:

@@ -9,16 +9,17 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urljoin
 
-from steersman.provider.bounds import bounds_of
+from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.headers import completed
 from steersman.provider.keys import find_key
 from steersman.provider.pool import aclose_http, proxy_for, session
 from steersman.provider.presets import PRESETS, base_url_of
 from steersman.provider.protocol import Decoder, HttpRequest, Wire
-from steersman.provider.sse import SseDecoder
+from steersman.provider.sse import Event, SseDecoder
 from steersman.provider.troubles import broken_stream, network_error, redirected, same_origin, stalled, unusable_proxy
 from steersman.provider.watch import Watch
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
@@ -26,7 +27,7 @@ from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Done, StreamEvent, StreamStart
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import ClientResponse, ClientTimeout
 
 __all__ = ["aclose_http", "http_stream"]
 
@@ -39,6 +40,13 @@ _END_WAIT = 0.02
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _NOT_EVENTS = (b"{", b"[", b"<")
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+class Reader(Protocol):
+    """Turns the bytes of a response into the names and data of its events, as `SseDecoder` does."""
+
+    def feed(self, chunk: bytes, /) -> Sequence[Event]: ...
+    def finish(self) -> Sequence[Event]: ...
 
 
 def http_stream(wire: Wire) -> StreamFn:
@@ -60,7 +68,7 @@ async def _events(
     try:
         await exchange.ask(request, options)
         decoder = wire.decoder(exchange.model, request)
-        sse = SseDecoder(max_event_bytes=exchange.max_event_bytes)
+        sse = exchange.reader
         started = done = fresh = False
         while not done and (chunk := await exchange.read(fresh=fresh)):
             fresh = False
@@ -93,7 +101,7 @@ def _begun(events: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
     return events if events and type(events[0]) is StreamStart else (StreamStart(), *events)
 
 
-def _leftover(sse: SseDecoder, decoder: Decoder, model: Model) -> Sequence[StreamEvent]:
+def _leftover(sse: Reader, decoder: Decoder, model: Model) -> Sequence[StreamEvent]:
     """What a last event without its blank line means, if it is whole; the standard would have it dropped."""
     events: list[StreamEvent] = []
     for name, data in sse.finish():
@@ -106,31 +114,57 @@ def _leftover(sse: SseDecoder, decoder: Decoder, model: Model) -> Sequence[Strea
     return events
 
 
+# What is worked out once per model: its full settings and its bounds. Models are few, and this keeps the last ones.
+_known: dict[int, tuple[Model, Model, Bounds]] = {}
+_MOST_KNOWN = 256
+
+
+def _settled(model: Model) -> tuple[Model, Bounds]:
+    """The model with the address and the settings of its provider where it has none of its own, and its bounds."""
+    known = _known.get(id(model))
+    if known is not None and known[0] is model:
+        return known[1:]
+    preset = PRESETS.get(model.provider)
+    settings: Mapping[str, Any] = {} if preset is None else preset.settings
+    bounds = bounds_of(model.settings, settings)
+    url = base_url_of(model.provider, model.base_url)
+    full = model
+    if settings or url != model.base_url:
+        full = replace(model, base_url=url, settings={**settings, **model.settings})
+    if model.base_url is not None:  # else the address is the environment's, which may change
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[id(model)] = (model, full, bounds)
+    return full, bounds
+
+
+@lru_cache(maxsize=16)
+def _timeout(connect: float | None) -> ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=None, connect=connect)
+
+
+def _lowered(response: ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
 class _Exchange:
     """One request and its response."""
 
     __slots__ = (
-        "_bounds", "_first", "_headers", "_key", "_loop", "_received", "_response", "_watch", "_wire",
-        "max_event_bytes", "model",
+        "_bounds", "_first", "_key", "_loop", "_received", "_response", "_watch", "_wire",
+        "model", "reader",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, model: Model) -> None:
-        preset = PRESETS.get(model.provider)
-        settings: Mapping[str, Any] = {} if preset is None else preset.settings
-        self._bounds = bounds_of(model.settings, settings)
-        url = base_url_of(model.provider, model.base_url)
-        if settings:
-            model = replace(model, base_url=url, settings={**settings, **model.settings})
-        elif url != model.base_url:
-            model = replace(model, base_url=url)
-        self.model = model
-        self.max_event_bytes = self._bounds.max_event_bytes
+        self.model, self._bounds = _settled(model)
+        self.reader: Any = SseDecoder(max_event_bytes=self._bounds.max_event_bytes)
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._watch = Watch(self._loop, self._bounds)
         self._key: str | None = None
         self._response: ClientResponse | None = None
-        self._headers: dict[str, str] = {}
         self._first = b""
         self._received = 0
 
@@ -140,13 +174,17 @@ class _Exchange:
         self._key = await find_key(model, options)
         call = self._wire.request(model, request, options, self._key)
         response = await self._post(call)
-        self._headers = {name.lower(): value for name, value in response.headers.items()}
         if 200 <= response.status < 300:
             self._first = await self.read(fresh=True)
-            if _is_stream(self._headers.get("content-type", ""), self._first):
+            if _is_stream(response.headers.get("content-type", ""), self._first):
+                return
+            array = getattr(self._wire, "array", None)
+            if array is not None and self._first.lstrip(_BLANK).startswith(b"["):
+                # Gemini's answer where a proxy has dropped `alt=sse`.
+                self.reader = array(max_event_bytes=self._bounds.max_event_bytes)
                 return
         body = await self._rest()
-        raise self._wire.error(model, response.status, self._headers, body)
+        raise self._wire.error(model, response.status, _lowered(response), body)
 
     async def read(self, *, fresh: bool) -> bytes:
         """The next bytes, b"" at the end; `fresh` says that there was content in the last ones."""
@@ -194,7 +232,8 @@ class _Exchange:
 
     def complete(self, error: ProviderError) -> None:
         """Put into an error what the response says beside its body, and take the key out of it."""
-        completed(error, provider=self.model.provider, headers=self._headers, key=self._key)
+        headers = {} if self._response is None else _lowered(self._response)
+        completed(error, provider=self.model.provider, headers=headers, key=self._key)
 
     def close(self) -> None:
         """Close the connection unless it was given back."""
@@ -219,7 +258,6 @@ class _Exchange:
     async def _send(self, url: str, call: HttpRequest) -> ClientResponse:
         import aiohttp
 
-        bounds = self._bounds
         headers = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
         for given in (call.headers, self.model.headers):
             headers.update((name.lower(), value) for name, value in given.items())
@@ -237,7 +275,7 @@ class _Exchange:
                     headers=headers,
                     allow_redirects=False,
                     proxy=proxy,
-                    timeout=aiohttp.ClientTimeout(total=None, connect=bounds.connect_timeout),
+                    timeout=_timeout(self._bounds.connect_timeout),
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if type(error) is TimeoutError:
