@@ -32,8 +32,9 @@ fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## measure what the loop costs against its floor
+bench: $(READY) ## measure what the loop and an answer over HTTP cost against their floors
 	@$(BIN)/python -m bench.loop
+	@$(BIN)/python -m bench.wire
 
 soak: $(READY) ## the long tests, and the properties with many more examples
 	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m soak --timeout 3600

@@ -72,6 +72,7 @@ def test_the_documents_are_there() -> None:
         "docs/events.md",
         "docs/glossary.md",
         "docs/hooks.md",
+        "docs/providers.md",
         "docs/testing.md",
         "docs/tutorial.md",
     ]

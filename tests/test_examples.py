@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -91,12 +92,49 @@ LINES: dict[str, list[str]] = {
         r"  the model sees user: \[Earlier turn\] Tools used: read\.",
         r"undone: 26 messages shown, about \d+ tokens",
     ],
+    "10_anthropic.py": [
+        r"\(no ANTHROPIC_API_KEY: .*\)",
+        r" +user: What is 2 \+ 3, and what is this\?",
+        r" +thinking: Two numbers\.",
+        r"tool_result: 5",
+        r" +assistant: The sum is 5, and the picture is a red dot\.",
+        r"done: 1800 tokens, 800 of them read from the cache",
+    ],
+    "11_openai.py": [
+        r"\(no OPENAI_API_KEY: .*\)",
+        r" +assistant: I need both\.",
+        r"tool_result: 7",
+        r"tool_result: 21",
+        r" +output: Verdict\(warmer='Lisbon', by_degrees=14\)",
+        r"done; 1024 tokens came from the prompt cache",
+    ],
+    "12_openai_compatible.py": [
+        r" +user: What is 20 \+ 22\?",
+        r" +thinking: The tool can do this\.",
+        r"tool_result: 42",
+        r" +assistant: 20 \+ 22 is 42\.",
+        r" +end: done, 120 tokens",
+        r" +sent back: The tool can do this\. .*",
+    ],
+    "13_google.py": [
+        r"\(no GEMINI_API_KEY: .*\)",
+        r" +user: What is in this picture\?",
+        r" +assistant: \['A dot\. How large\?'\]",
+        r"tool_result: 1",
+        r"done: Finding\(colour='red', pixels=1\); 682 tokens, 9 of them to think",
+    ],
 }
+
+# With one of these an example would ask the real one.
+KEYS = ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY")
 
 
 def run(name: str, *arguments: str) -> tuple[list[str], str, int]:
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
+    without_keys = {name: value for name, value in os.environ.items() if name not in KEYS}
+    done = subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, env=without_keys
+    )
     return done.stdout.splitlines(), done.stderr, done.returncode
 
 
