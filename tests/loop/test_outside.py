@@ -292,3 +292,19 @@ def test_a_session_can_be_none_and_nothing_else_yet() -> None:
     assert Agent(MODEL, session=None).messages == []
     with pytest.raises(NotImplementedError, match="not there yet"):
         Agent(MODEL, session="here")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("where", ["api_key", "get_api_key"])
+async def test_whoever_keeps_the_keys_may_break_without_telling_one(where: str) -> None:
+    """failures.md L13: the words of a key store are not repeated."""
+
+    def broken() -> str:
+        raise RuntimeError("the key is CANARY-1")
+
+    options: dict[str, Any] = {where: broken}
+    agent = Agent("some:one", stream_fn=ScriptedModel("x"), **options)
+    events = EventCollector()
+    agent.subscribe(events)
+    result = await agent.run("Go.")
+    assert (result.end_reason, "RuntimeError" in result.detail) == ("error", True)
+    assert "CANARY" not in repr(result) + "".join(wire.encode(event).decode() for event in events)

@@ -336,13 +336,15 @@ async def test_a_failure_inside_the_loop_is_an_error_a_closed_turn_and_an_end(
 
     result = await agent.prompt("hi")
 
+    # The words of whoever keeps the keys may hold one, so only the type of the exception is told.
+    words = "ZeroDivisionError" if seam == "get_api_key" else "ZeroDivisionError: broken on purpose"
     assert result.end_reason == "error"
-    assert "ZeroDivisionError: broken on purpose" in result.detail
+    assert words in result.detail
     assert said(result.messages)[0] == "user: hi"
     assert len(result.messages) == 2
     assert outline(events)[-1] == "agent_end error"
     assert len(errors) == 1
-    assert "ZeroDivisionError: broken on purpose" in errors[0]
+    assert words in errors[0]
 
 
 @pytest.mark.parametrize("answer_given", [Skip("no"), 7, "yes"], ids=repr)

@@ -192,7 +192,12 @@ async def test_an_error_in_the_midst_of_a_stream_keeps_what_had_come() -> None:
     events = await answered(error(OverloadedError("too busy"), "hello", after=2, deltas=5))
 
     info = failed(events)
-    assert (info.kind, info.message, info.provider, info.request_id) == ("overloaded", "too busy", "plain", "req-7")
+    assert (info.kind, info.message, info.provider, info.request_id) == (
+        "overloaded",
+        "plain: too busy",
+        "plain",
+        "req-7",
+    )
     assert cast(Failed, events[-1]).message.text == "he"
 
 

@@ -34,6 +34,11 @@ class PlainDecoder:
         self._model = model
         self._parts: list[str] = []
 
+    @property
+    def complete(self) -> bool:
+        """Only with its terminal event."""
+        return self.done
+
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         if event == "ping":
             return ()

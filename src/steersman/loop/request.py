@@ -17,6 +17,7 @@ from steersman.provider.events import Normal, events_of
 from steersman.provider.fallback import with_fallback
 from steersman.provider.models import stream_fn_for
 from steersman.provider.retry import with_retry
+from steersman.types.errors import AuthenticationError
 from steersman.types.messages import AgentMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
 
@@ -108,7 +109,10 @@ def _keyed(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: 
     named = config.get_api_key is not None and takes(ask, 1)
 
     async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
-        key = await resolve(ask(model.provider) if named else ask())
+        try:
+            key = await resolve(ask(model.provider) if named else ask())
+        except Exception as error:  # noqa: BLE001  # only its type is told: the words of a key store may hold the key
+            raise AuthenticationError(f"Asking for the key of {model.name} raised {type(error).__name__}.") from None
         if key is not None:
             secrets.add(key)
         # Whoever was asked for the key may have aborted the run: that is seen here, before the model is asked.

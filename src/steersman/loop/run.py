@@ -26,6 +26,7 @@ from steersman.types.errors import SteersmanError, described
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import StreamFn, StreamOptions, ToolChoice
+from steersman.types.secrets import hidden
 from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
@@ -35,7 +36,6 @@ witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness
 DEADLINE = "deadline"
 """The cancel reason of a run that took too long."""
 
-_SHORTEST_SECRET = 6
 _log = logging.getLogger("steersman")
 
 
@@ -217,9 +217,7 @@ class Run:
     def redacted(self, text: str) -> str:
         """The text without the keys this run has used, whoever put them there."""
         for secret in self.secrets:
-            # Shorter ones are placeholders such as "none", which are words too.
-            if len(secret) >= _SHORTEST_SECRET and secret in text:
-                text = text.replace(secret, "[redacted]")
+            text = hidden(text, secret)
         return text
 
     def report(self, text: str) -> None:

@@ -83,6 +83,11 @@ class AnthropicDecoder:
         self._details: dict[str, Any] = {}
         self._stopped = False
 
+    @property
+    def complete(self) -> bool:
+        """Only with its terminal event."""
+        return self.done
+
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """What one event means; the name in its JSON counts where the server gave none."""
         if event == "content_block_delta":

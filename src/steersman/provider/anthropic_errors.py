@@ -155,12 +155,17 @@ def _error(
     )
 
 
+_TELLING = frozenset((401, 403, 408, 409, 429))
+
+
 def _kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
     details = error.get("details")
     if isinstance(details, dict) and cast(dict[str, Any], details).get("error_code") in _SPENT:
         return QuotaError
     name = error.get("type")
     code = name if isinstance(name, str) else None
+    if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
+        code = None  # a proxy's words; its status says better what happened
     kind = (
         _BY_TYPE.get(code or "")
         or _BY_KIND.get(kind_of_status(status if status and status >= 400 else 500))

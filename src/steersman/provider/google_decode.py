@@ -101,6 +101,11 @@ class GoogleDecoder:
         """Never before the end of the stream: more parts may follow a finish reason, and only the end says so."""
         return False
 
+    @property
+    def complete(self) -> bool:
+        """Whether a finish reason or a block reason has come."""
+        return self._reason is not None
+
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """The events of one chunk, or of a whole array of them."""
         del event

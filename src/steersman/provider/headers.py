@@ -9,12 +9,9 @@ import msgspec
 
 from steersman.provider.retry_after import retry_after
 from steersman.types.errors import ProviderError
+from steersman.types.secrets import hidden
 
 _REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
-
-_HIDDEN = "[key]"
-# What is shorter than this is no secret but a word such as "none", and hiding it would spoil the text.
-_SHORTEST_KEY = 8
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
@@ -42,7 +39,7 @@ def completed(
     headers = headers or {}
     info = msgspec.structs.replace(
         info,
-        message=hidden(info.message, key),
+        message=hidden(_named(info.message, provider), key),
         body=None if info.body is None else hidden(info.body, key),
         provider=info.provider or provider,
         status=status if info.status is None else info.status,
@@ -56,9 +53,9 @@ def completed(
     return error
 
 
-def hidden(text: str, key: str | None) -> str:
-    """The text without the key: servers quote what they were sent."""
-    return text.replace(key, _HIDDEN) if key is not None and len(key) >= _SHORTEST_KEY else text
+def _named(message: str, provider: str) -> str:
+    """An error says whose it is."""
+    return message if provider.lower() in message.lower() else f"{provider}: {message}"
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

@@ -22,8 +22,9 @@ from steersman.provider.protocol import Decoder, HttpRequest, Wire
 from steersman.provider.sse import Event, SseDecoder
 from steersman.provider.troubles import broken_stream, network_error, redirected, same_origin, stalled, unusable_proxy
 from steersman.provider.watch import Watch
-from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
+from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.secrets import hidden
 from steersman.types.stream import Done, StreamEvent, StreamStart
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _REDIRECTS = 3
 _REDIRECT = frozenset((301, 302, 303, 307, 308))
 # The end of a body comes right behind its last event, where it comes at all: worth this wait to keep the connection.
 _END_WAIT = 0.02
+# Usage and the like may follow the end of an answer, after a moment and not after a timeout.
+_REST_WAIT = 2.0
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _NOT_EVENTS = (b"{", b"[", b"<")
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -70,7 +73,7 @@ async def _events(
         decoder = wire.decoder(exchange.model, request)
         sse = exchange.reader
         started = done = fresh = False
-        while not done and (chunk := await exchange.read(fresh=fresh)):
+        while not done and (chunk := await exchange.read(fresh=fresh, decoder=decoder)):
             fresh = False
             for name, data in sse.feed(chunk):
                 events = decoder.feed(name, data)
@@ -184,10 +187,25 @@ class _Exchange:
                 self.reader = array(max_event_bytes=self._bounds.max_event_bytes)
                 return
         body = await self._rest()
+        if self._key:
+            # Before anybody cuts it: half a key is no longer found.
+            body = hidden(body.decode("utf-8", "replace"), self._key).encode()
         raise self._wire.error(model, response.status, _lowered(response), body)
 
-    async def read(self, *, fresh: bool) -> bytes:
-        """The next bytes, b"" at the end; `fresh` says that there was content in the last ones."""
+    async def read(self, *, fresh: bool, decoder: Decoder | None = None) -> bytes:
+        """The next bytes, b"" at the end; `fresh` says that there was content in the last ones.
+
+        Once the decoder has the whole answer, nobody waits long for more.
+        """
+        if decoder is None or not decoder.complete:
+            return await self._read(fresh=fresh)
+        try:
+            async with asyncio.timeout(_REST_WAIT):
+                return await self._read(fresh=fresh)
+        except (StalledError, TimeoutError):
+            return b""
+
+    async def _read(self, *, fresh: bool) -> bytes:
         if self._first:
             chunk, self._first = self._first, b""
             return chunk
@@ -248,9 +266,9 @@ class _Exchange:
             location = response.headers.get("location")
             if response.status not in _REDIRECT or not location:
                 return response
-            target = urljoin(url, location)
-            if response.status not in (307, 308) or not same_origin(url, target):
-                raise redirected(self.model, url, response.status, location)
+            target = _target(url, location)
+            if target is None or response.status not in (307, 308) or not same_origin(url, target):
+                raise redirected(self.model, url, response.status, target or "")
             response.close()
             url = target
         raise redirected(self.model, call.url, 307, url)
@@ -296,6 +314,16 @@ class _Exchange:
         except ProviderError:
             pass
         return b"".join(parts)[:_ERROR_BODY]
+
+
+def _target(url: str, location: str) -> str | None:
+    """Where a redirect leads; `None` where it is no address."""
+    try:
+        target = urljoin(url, location)
+        same_origin(url, target)
+    except ValueError:
+        return None
+    return target
 
 
 def _is_stream(content_type: str, first: bytes) -> bool:

@@ -101,6 +101,11 @@ class ChatDecoder:
         # Whether a text is open that further words are simply added to.
         self._flows = False
 
+    @property
+    def complete(self) -> bool:
+        """Whether a finish reason has come; `[DONE]` may be missing."""
+        return self._reason is not None
+
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """What one server-sent event means."""
         try:

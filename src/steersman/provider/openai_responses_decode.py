@@ -98,6 +98,11 @@ class ResponsesDecoder:
         self._raw_reason: str | None = None
         self._error: str | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Only with its terminal event."""
+        return self.done
+
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """What one event means; raises for an error event, a failed response, or what is not an event at all."""
         try:

@@ -29,6 +29,11 @@ class Decoder(Protocol):
         """Whether the terminal event has come: nothing after it matters, and nobody waits for the end of the stream."""
         ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether the answer is whole, though its terminal event may still follow: `finish` would give it."""
+        ...
+
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """What one server-sent event means; raises a `ProviderError` for an error event or something unreadable.
 

@@ -102,6 +102,9 @@ def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
         return FrozenDict(), msgspec.json.encode(arguments).decode()
     if not arguments.strip():
         return FrozenDict(), None
+    if not arguments.isascii():
+        # Halves of a character that came in two deltas are joined; a lone half is not guessed at, and does not parse.
+        arguments = arguments.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     try:
         value: object = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

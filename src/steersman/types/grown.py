@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Grown(list[T]):
-    """Whoever works something out of the items, such as their encoded form, may keep it in `memo` under a key of its own.
+    """Whoever works something out of the items, such as their encoded form, may keep it in `memo` under its own key.
 
     Items are appended and never changed, so what was worked out stays true and only the new items are left to do.
     """

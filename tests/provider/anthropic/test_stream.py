@@ -228,7 +228,7 @@ async def test_a_key_that_a_server_quotes_is_hidden() -> None:
     body = {"type": "error", "error": {"type": "authentication_error", "message": "no such key: test-key"}}
     async with AnthropicServer(Reply(401, body)) as server:
         events = await events_from(server)
-    assert "no such key: [key]" in failure(events).message
+    assert "no such key: [redacted]" in failure(events).message
     assert "test-key" not in repr(events)
 
 

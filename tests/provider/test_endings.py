@@ -1,0 +1,52 @@
+"""An answer that is whole is an answer, however long the server keeps the line open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from steersman import Agent, Retry
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+CHAT = b'data: {"choices":[{"index":0,"delta":{"content":"Fine."},"finish_reason":"stop"}]}\n\n'
+GOOGLE = (
+    b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Fine."}]},"finishReason":"STOP"}],'
+    b'"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2}}\n\n'
+)
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def keeps_open(body: bytes, gone: asyncio.Event) -> Serve:
+    """A server that says everything and does not hang up until the client does."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + body)
+        await writer.drain()
+        while await reader.read(65536):
+            pass
+        gone.set()
+        writer.close()
+
+    return serve
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("provider", "body"), [("openai-chat", CHAT), ("google", GOOGLE)])
+async def test_a_whole_answer_does_not_wait_for_the_end_of_the_line(provider: str, body: bytes) -> None:
+    """failures.md B8: a finish reason and then silence is an answer, asked for once."""
+    gone = asyncio.Event()
+    server = await asyncio.start_server(keeps_open(body, gone), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        agent = Agent(
+            f"{provider}:one", base_url=f"http://127.0.0.1:{port}", api_key="none", retry=Retry(max_attempts=1)
+        )
+        result = await asyncio.wait_for(agent.run("Go."), 30)
+        assert (result.end_reason, result.text) == ("done", "Fine.")
+        await asyncio.wait_for(gone.wait(), 10)
+    finally:
+        server.close()
+        await server.wait_closed()
