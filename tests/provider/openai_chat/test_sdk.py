@@ -103,6 +103,10 @@ def agree(completion: Any, message: AssistantMessage) -> None:
     known = theirs(completion)
     assert ours(message, [arguments for _, _, arguments in known["calls"]]) == known
     for made, (_, _, arguments) in zip(message.tool_calls, known["calls"], strict=True):
+        if message.raw_stop_reason == "length" and not arguments and made is message.tool_calls[-1]:
+            # Here we must differ: cut before its first argument, a call without arguments may be one that lost them.
+            assert made.raw_arguments == ""
+            continue
         try:
             value = json.loads(arguments or "{}")
         except ValueError:
