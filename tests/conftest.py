@@ -18,7 +18,7 @@ from steersman.testing import Witness, run_virtual
 SOAK = os.environ.get("STEERSMAN_SOAK") == "1"
 
 # No deadline: examples run on virtual time, and real time on a busy machine says nothing.
-# The ordinary run always tries the same examples, so that a change is judged by what it changes; the soak tries new ones.
+# The ordinary run tries the same examples every time, so that a change is judged by itself; the soak tries new ones.
 hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=10_000)
 hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
