@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak clean
+.PHONY: help run test check fix bench wire soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,8 +32,10 @@ fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## measure what the loop and an answer over HTTP cost against their floors
+bench: $(READY) ## measure what the loop costs against its floor
 	@$(BIN)/python -m bench.loop
+
+wire: $(READY) ## measure what an answer over HTTP costs against its floors
 	@$(BIN)/python -m bench.wire
 
 soak: $(READY) ## the long tests, and the properties with many more examples

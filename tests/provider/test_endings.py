@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from steersman import Agent, Retry
+from steersman import Agent, AssistantMessage, Retry
 
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 CHAT = b'data: {"choices":[{"index":0,"delta":{"content":"Fine."},"finish_reason":"stop"}]}\n\n'
 GOOGLE = (
@@ -47,6 +49,35 @@ async def test_a_whole_answer_does_not_wait_for_the_end_of_the_line(provider: st
         result = await asyncio.wait_for(agent.run("Go."), 30)
         assert (result.end_reason, result.text) == ("done", "Fine.")
         await asyncio.wait_for(gone.wait(), 10)
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def replays(raw: bytes) -> Serve:
+    """A server that gives a recorded response to whoever asks."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(raw)
+        await writer.drain()
+        writer.close()
+
+    return serve
+
+
+@pytest.mark.real_time
+async def test_an_answer_of_as_many_tokens_as_allowed_was_cut_whatever_the_server_calls_it() -> None:
+    """A recorded server says `completed` where it stopped at the limit."""
+    raw = (FIXTURES / "llamacpp-qwen0.5b" / "responses_length.http").read_bytes()
+    server = await asyncio.start_server(replays(raw), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        agent = Agent("openai:local", base_url=f"http://127.0.0.1:{port}", api_key="none", max_tokens=12)
+        result = await asyncio.wait_for(agent.run("Write a long story about the sea."), 30)
+        last = result.messages[-1]
+        assert isinstance(last, AssistantMessage)
+        assert (last.stop_reason, last.raw_stop_reason) == ("length", "completed")
     finally:
         server.close()
         await server.wait_closed()

@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urljoin
 
+import msgspec
+
 from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.headers import completed
 from steersman.provider.keys import find_key
@@ -23,6 +25,7 @@ from steersman.provider.sse import Event, SseDecoder
 from steersman.provider.troubles import broken_stream, network_error, redirected, same_origin, stalled, unusable_proxy
 from steersman.provider.watch import Watch
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
+from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.secrets import hidden
 from steersman.types.stream import Done, StreamEvent, StreamStart
@@ -88,7 +91,7 @@ async def _events(
         events = () if done else _leftover(sse, decoder, exchange.model)
         for event in events if started or not events else _begun(events):
             yield event
-        final = Done(decoder.finish())
+        final = Done(_judged(decoder.finish(), options.max_tokens))
         await exchange.end()
         for event in (final,) if started or events else _begun((final,)):
             yield event
@@ -97,6 +100,14 @@ async def _events(
         raise
     finally:
         exchange.close()
+
+
+def _judged(message: AssistantMessage, max_tokens: int | None) -> AssistantMessage:
+    """The answer as cut, where it used all the tokens it was allowed and the server calls that a stop."""
+    used = message.usage.output
+    if max_tokens is None or used is None or used < max_tokens or message.stop_reason != "stop":
+        return message
+    return msgspec.structs.replace(message, stop_reason="length")
 
 
 def _begun(events: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
