@@ -27,6 +27,7 @@ _ONE_OF: dict[str, tuple[str, ...]] = {
     "steering": ("skip", "cancel", "wait"),
     "length_policy": ("run_complete", "fail_all"),
     "first_turn_trigger": ("user", "sub_agent", "continuation", "branch"),
+    "tool_choice": ("auto", "none", "required"),
     "thinking_level": ("off", "minimal", "low", "medium", "high"),
 }
 _SECONDS = ("tool_timeout", "gate_timeout", "cancel_grace")

@@ -20,7 +20,7 @@ from steersman.types.content import ToolCall
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
 from steersman.types.messages import AgentMessage, Message, MessageLike
-from steersman.types.model import Model, StreamFn, ThinkingLevel
+from steersman.types.model import Model, StreamFn, ThinkingLevel, ToolChoice
 
 ConvertToLlmFn: TypeAlias = Callable[[Sequence[AgentMessage]], Sequence[Message] | Awaitable[Sequence[Message]]]
 TransformContextFn: TypeAlias = Callable[..., Sequence[AgentMessage]]
@@ -71,6 +71,7 @@ class AgentLoopConfig:
     model: Model
     stream_fn: StreamFn | None = None
     thinking_level: ThinkingLevel = "off"
+    tool_choice: ToolChoice = "auto"
     max_tokens: int | None = None
     temperature: float | None = None
     output_schema: dict[str, Any] | None = None

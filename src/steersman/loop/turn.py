@@ -13,6 +13,7 @@ from steersman.policy.hooks import HookError, decide, observe
 from steersman.types.continuation import Branch, Initial, TurnTrigger
 from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart
 from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.model import ToolChoice
 from steersman.types.tools import Effect
 
 
@@ -24,7 +25,7 @@ async def take_turn(run: Run) -> Turn:
         hear(run)
         if await _may_go_on(run, turn):
             await compact_if_needed(run)
-            message = await answer(run, turn) if run.end_reason is None else None
+            message = await answer(run, turn, tool_choice=_tool_choice(run)) if run.end_reason is None else None
             if message is not None:
                 await _act_on(run, turn, message)
                 await _conclude(run, turn)
@@ -45,6 +46,12 @@ def trigger(run: Run) -> TurnTrigger:
     if type(kind) is Branch:
         return "branch"
     return run.config.first_turn_trigger if kind is None or type(kind) is Initial else "continuation"
+
+
+def _tool_choice(run: Run) -> ToolChoice:
+    """A tool that is required is required once: a model that must call one in every turn could never answer."""
+    choice = run.config.tool_choice
+    return "auto" if choice == "required" and run.turn_index > 0 else choice
 
 
 async def _may_go_on(run: Run, turn: Turn) -> bool:
