@@ -111,7 +111,7 @@ class AgentContext:
     ) -> None:
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
-        if isinstance(tools, str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(tools, str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
             raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
         self.system_prompt = system_prompt
         self.log = Log(_messages(messages))

@@ -34,7 +34,8 @@ class Dispatcher:
         """Hear every event from now on."""
         if not callable(callback):
             raise TypeError(f"subscribe() takes a function of one event, got {callback!r}.")
-        if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004
+        called = getattr(callback, "__call__", None)  # noqa: B004  # an object may be async only in its __call__
+        if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(called):
             raise TypeError(
                 f"subscribe() takes a plain function, got the async function {callback!r}. "
                 "Iterate over the EventStream to await between events."

@@ -51,8 +51,7 @@ async def conduct(
             await _after(run)
     finally:
         if not run.given_up:
-            run.context.running = False
-            finish(_result(run))
+            _release(run, finish)
     if run.external_cancel:
         raise asyncio.CancelledError
 
@@ -63,8 +62,13 @@ def ensure_ended(run: Run, prompts: Sequence[AgentMessage], finish: Callable[[Ru
         _accept(run, prompts)
         run.interrupt()
         _end(run)
-        run.context.running = False
-        finish(_result(run))
+        _release(run, finish)
+
+
+def _release(run: Run, finish: Callable[[RunResult], None]) -> None:
+    """Let the context go and the result be known: from here on the agent is idle."""
+    run.context.running = False
+    finish(_result(run))
 
 
 def _accept(run: Run, prompts: Sequence[AgentMessage]) -> None:
@@ -87,8 +91,7 @@ def _give_up(run: Run, finish: Callable[[RunResult], None]) -> None:
         close(run, run.turn)
     _end(run)
     run.report("A stream or a hook would not be cancelled and was left behind.")
-    run.context.running = False
-    finish(_result(run))
+    _release(run, finish)
 
 
 async def _begin(run: Run, prompts: Sequence[AgentMessage]) -> bool:

@@ -42,8 +42,9 @@ async def apply_filters(filters: Sequence[InputFilter], messages: Sequence[Agent
 
 async def _ask(input_filter: InputFilter, text: str) -> FilterVerdict:
     try:
-        # The seeds write filters as objects with a `filter` method; both spellings are one mechanism.
-        ask = input_filter if callable(input_filter) else cast(InputFilter, getattr(input_filter, "filter"))  # noqa: B009
+        # A filter may be an object with a `filter` method too; its type, a callable, does not say so.
+        method = None if callable(input_filter) else getattr(input_filter, "filter")  # noqa: B009  # hence by name
+        ask = cast(InputFilter, method or input_filter)
         verdict: object = ask(text)
         if isinstance(verdict, Awaitable):
             verdict = await cast(Awaitable[object], verdict)

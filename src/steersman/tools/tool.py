@@ -240,7 +240,7 @@ def _from_function(function: Any, name: str | None, description: str | None, set
     made = Tool(name, words, parameters.schema, _takes_dict, **settings)
     made.execute = made.__wrapped__ = function
     made._parameters = parameters  # pyright: ignore[reportPrivateUsage]  # the second half of making one
-    made._settle(by_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]
+    made._settle(by_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above
     return made
 
 
