@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.provider.streams import HELLO, MODEL, OPTIONS, REQUEST, Attempts, collected, outcome, said
 
-from steersman.provider.events import Normal, events_of
+from steersman.provider.events import Normal, batches_of, events_of
 from steersman.provider.fallback import with_fallback
 from steersman.provider.retry import Retry, with_retry
 from steersman.testing.clock import run_virtual
@@ -283,8 +283,8 @@ def test_a_failure_that_says_refusal_is_of_that_kind() -> None:
 
 
 def test_a_stream_in_normal_form_gets_no_second_layer() -> None:
-    events = events_of(Attempts([Done(HELLO)]), MODEL, REQUEST, OPTIONS)
+    batches = batches_of(Attempts([Done(HELLO)]), MODEL, REQUEST, OPTIONS)
 
-    assert events_of(Normal(lambda model, request, options: events), MODEL, REQUEST, OPTIONS) is events
+    assert batches_of(Normal(lambda model, request, options: batches), MODEL, REQUEST, OPTIONS) is batches
     assert isinstance(with_retry(Attempts(), Retry()), Normal)
     assert isinstance(with_fallback(Attempts(), [MODEL], lambda model: Attempts()), Normal)

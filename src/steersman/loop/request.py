@@ -13,7 +13,7 @@ from steersman.loop.config import AgentLoopConfig, resolve, takes
 from steersman.loop.hearing import say
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
-from steersman.provider.events import Normal, events_of
+from steersman.provider.events import Normal, batches_of
 from steersman.provider.fallback import with_fallback
 from steersman.provider.models import stream_fn_for
 from steersman.provider.retry import with_retry
@@ -97,7 +97,7 @@ def _model(model: Model | str) -> Model:
 
 
 def _normal(stream_fn: StreamFn) -> StreamFn:
-    return Normal(lambda model, request, options: events_of(stream_fn, model, request, options))
+    return Normal(lambda model, request, options: batches_of(stream_fn, model, request, options))
 
 
 def _keyed(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ from steersman.loop.compact import make_room
 from steersman.loop.gates import not_an_object
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
-from steersman.provider.events import DELTAS, events_of
+from steersman.provider.batches import Batches
+from steersman.provider.events import DELTAS, batches_of
 from steersman.provider.partial import partial_message
 from steersman.types.content import Content, ToolCall
 from steersman.types.errors import ErrorInfo
@@ -118,32 +119,32 @@ async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_ch
     if len(run.channel.buffer) >= run.channel.limit:
         await run.channel.room()  # also for a provider that gives its answers whole
     state.asked = True
-    events = events_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
+    batches = batches_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
     try:
-        return await _consumed(run, state, events)
+        return await _consumed(run, state, batches)
     finally:
-        await events.aclose()
+        await batches.aclose()
 
 
-async def _consumed(
-    run: Run, state: ResponseStreamState, events: AsyncGenerator[StreamEvent, None]
-) -> AssistantMessage:
+async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
     """Show each delta as it comes; nothing here may cost more than it must, for it is done per delta."""
     token, channel, deltas, partial = run.token, run.channel, state.deltas, state.partial
-    async for event in events:
-        if type(event) in DELTAS:
-            if not state.started:
-                state.start(run)
-            deltas.append(event)
-            run.emit_delta(event, (partial, len(deltas)))  # pyright: ignore[reportArgumentType]  # DELTAS are just these
-            if token.reason is not None:
-                break
-            if len(channel.buffer) >= channel.limit:
-                await channel.room()
-        elif isinstance(event, Done | Failed):
-            return event.message
-        else:
-            _noticed(run, state, event)
+    async for batch in batches:
+        for event in batch:
+            if type(event) in DELTAS:
+                if not state.started:
+                    state.start(run)
+                deltas.append(event)
+                run.emit_delta(event, (partial, len(deltas)))  # pyright: ignore[reportArgumentType]  # DELTAS are just these
+                if token.reason is not None:
+                    run.interrupt()
+                    return state.broken("aborted", run.detail)
+                if len(channel.buffer) >= channel.limit:
+                    await channel.room()
+            elif isinstance(event, Done | Failed):
+                return event.message
+            else:
+                _noticed(run, state, event)
     run.interrupt()
     return state.broken("aborted", run.detail)
 

@@ -1,18 +1,18 @@
 """The normal form of any `StreamFn`: known events, exactly one terminal event, the source always closed, no raise.
 
-Every delta passes through here, so one generator does it all: it normalises, and it asks again when told to.
+Every answer passes through here, so one generator does it all: it normalises, and it asks again when told to.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from time import time
 from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
+from steersman.provider.batches import Batch, Batched, Batches, Events, each
 from steersman.provider.overflow import classify_overflow
 from steersman.provider.partial import content_of, partial_message
 from steersman.provider.retry_after import retry_after
@@ -22,8 +22,6 @@ from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
 from steersman.types.usage import Usage, priced
-
-Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The types of events that show something of the answer."""
@@ -35,14 +33,10 @@ _CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 
 
-@dataclass(frozen=True, slots=True)
-class Normal:
+class Normal(Batched):
     """A `StreamFn` whose streams already have the normal form, so that nobody puts another layer around them."""
 
-    stream: Callable[[Model, Request, StreamOptions], Events]
-
-    def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> Events:
-        return self.stream(model, request, options)
+    __slots__ = ()
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -68,12 +62,17 @@ Again: TypeAlias = Callable[[Failed, int], Failed | Step]
 
 def events_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
     """The events of one answer, in normal form: a raise, a missing end or a wrong event becomes `Failed`."""
+    return each(batches_of(stream_fn, model, request, options))
+
+
+def batches_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
+    """The same events, as many at a time as came together."""
     if type(stream_fn) is Normal:
-        return stream_fn.stream(model, request, options)
+        return stream_fn.batches(model, request, options)
     return answers(Ask(stream_fn, model, request, options))
 
 
-async def answers(ask: Ask, again: Again | None = None) -> Events:
+async def answers(ask: Ask, again: Again | None = None) -> Batches:
     """Ask until there is an answer or `again` gives up; what came before a reset is void."""
     attempt = 0
     started = False
@@ -81,34 +80,39 @@ async def answers(ask: Ask, again: Again | None = None) -> Events:
         attempt += 1
         seen: list[StreamEvent] = []
         outcome: Done | Failed | Exception | None = None
-        source: AsyncIterator[StreamEvent] | None = None
+        source: AsyncIterator[Any] | None = None
         try:
-            source = await open_stream(ask)
-            async for event in source:
-                if type(event) not in DELTAS:
-                    event = event_of(event)
-                    if isinstance(event, _TERMINAL):
-                        outcome = event
-                        break
-                    if isinstance(event, StreamStart):
-                        if started:
-                            continue
-                        started = True
-                seen.append(event)
-                yield event
+            source = batches = _batches(ask)
+            if source is None:
+                source = await open_stream(ask)
+            async for item in source:
+                batch: Batch = (item if type(item) in DELTAS else event_of(item),) if batches is None else item
+                if isinstance(batch[-1], _TERMINAL):
+                    outcome, batch = batch[-1], batch[:-1]
+                if batch and type(batch[0]) is StreamStart:
+                    started, batch = True, batch[started:]
+                if batch:
+                    seen += batch
+                    yield batch
+                if outcome is not None:
+                    break
         except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, told as a message
             outcome = error
         finally:
             await close_stream(source)
         step = next_step(settled(outcome, seen, ask.model), attempt, again)
         if not isinstance(step, Step):
-            yield step
+            yield (step,)
             return
-        yield step.notice
-        if shown(seen):
-            yield Reset()
+        yield (step.notice, Reset()) if shown(seen) else (step.notice,)
         await asyncio.sleep(step.delay)
         ask = step.ask or ask
+
+
+def _batches(ask: Ask) -> AsyncIterator[Any] | None:
+    """The batches of a `StreamFn` that gives them."""
+    fn = ask.stream_fn
+    return fn.batches(ask.model, ask.request, ask.options) if isinstance(fn, Batched) else None
 
 
 async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
@@ -123,7 +127,7 @@ async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
     return aiter(cast(AsyncIterator[StreamEvent], source))
 
 
-async def close_stream(source: AsyncIterator[StreamEvent] | None) -> None:
+async def close_stream(source: AsyncIterator[Any] | None) -> None:
     """Close an iterator that can be closed, without waiting for ever: the answer is in."""
     aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
     if aclose is None:

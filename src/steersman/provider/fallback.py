@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from steersman.provider.events import Ask, Events, Normal, Step, answers, info_of, usage_of
+from steersman.provider.batches import Batches
+from steersman.provider.events import Ask, Normal, Step, answers, info_of, usage_of
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
 from steersman.types.stream import Failed, FallbackNotice
 
@@ -27,7 +28,7 @@ def with_fallback(
     if not models:
         return stream_fn
 
-    def falling_back(model: Model, request: Request, options: StreamOptions) -> Events:
+    def falling_back(model: Model, request: Request, options: StreamOptions) -> Batches:
         order = [model, *models]
 
         def ask_next(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from steersman.provider.batches import Batched, Batches
 from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.headers import completed
 from steersman.provider.keys import find_key
@@ -26,7 +27,7 @@ from steersman.provider.troubles import broken_stream, network_error, redirected
 from steersman.provider.watch import Watch
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
-from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.secrets import hidden
 from steersman.types.stream import Done, StreamEvent, StreamStart
 
@@ -44,6 +45,7 @@ _END_WAIT = 0.02
 # Usage and the like may follow the end of an answer, after a moment and not after a timeout.
 _REST_WAIT = 2.0
 _BLANK = b" \t\r\n\xef\xbb\xbf"
+_EVERY = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 _NOT_EVENTS = (b"{", b"[", b"<")
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
@@ -55,48 +57,49 @@ class Reader(Protocol):
     def finish(self) -> Sequence[Event]: ...
 
 
-def http_stream(wire: Wire) -> StreamFn:
+def http_stream(wire: Wire) -> Batched:
     """The `StreamFn` that speaks this protocol over HTTP; it raises `ProviderError`s and never asks twice.
 
     The bounds of time and size are in `Model.settings`, see `provider.bounds`.
     """
 
-    def stream(model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[StreamEvent, None]:
-        return _events(wire, model, request, options)
+    def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
+        return _batches(wire, model, request, options)
 
-    return stream
+    return Batched(stream)
 
 
-async def _events(
-    wire: Wire, model: Model, request: Request, options: StreamOptions
-) -> AsyncGenerator[StreamEvent, None]:
+async def _batches(wire: Wire, model: Model, request: Request, options: StreamOptions) -> Batches:
     exchange = _Exchange(wire, model)
+    started = done = fresh = False
+    # What was read and is not passed on yet.
+    told: list[StreamEvent] = []
     try:
         await exchange.ask(request, options)
         decoder = wire.decoder(exchange.model, request)
         sse = exchange.reader
-        started = done = fresh = False
         while not done and (chunk := await exchange.read(fresh=fresh, decoder=decoder)):
-            fresh = False
             for name, data in sse.feed(chunk):
-                events = decoder.feed(name, data)
-                if events:
-                    fresh = True
-                    for event in events if started else _begun(events):
-                        yield event
-                    started = True
+                told += decoder.feed(name, data)
                 if decoder.done:
                     done = True
                     break
-        events = () if done else _leftover(sse, decoder, exchange.model)
-        for event in events if started or not events else _begun(events):
-            yield event
+            fresh = bool(told)
+            if fresh:
+                batch, told = told, []
+                yield batch if started else _begun(batch)
+                started = True
+        if not done:
+            told += _leftover(sse, decoder, exchange.model)
         final = Done(_judged(decoder.finish(), options.max_tokens))
         await exchange.end()
-        for event in (final,) if started or events else _begun((final,)):
-            yield event
-    except ProviderError as error:
-        exchange.complete(error)
+        batch, told = [*told, final], []
+        yield batch if started else _begun(batch)
+    except Exception as error:
+        if isinstance(error, ProviderError):
+            exchange.complete(error)
+        if told:
+            yield told if started else _begun(told)
         raise
     finally:
         exchange.close()
@@ -110,9 +113,9 @@ def _judged(message: AssistantMessage, max_tokens: int | None) -> AssistantMessa
     return msgspec.structs.replace(message, stop_reason="length")
 
 
-def _begun(events: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
+def _begun(events: list[StreamEvent]) -> list[StreamEvent]:
     """The first events of an answer, after its `start` if the protocol has no such thing."""
-    return events if events and type(events[0]) is StreamStart else (StreamStart(), *events)
+    return events if type(events[0]) is StreamStart else [StreamStart(), *events]
 
 
 def _leftover(sse: Reader, decoder: Decoder, model: Model) -> Sequence[StreamEvent]:
@@ -157,6 +160,18 @@ def _timeout(connect: float | None) -> ClientTimeout:
     import aiohttp
 
     return aiohttp.ClientTimeout(total=None, connect=connect)
+
+
+def _headers(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """What every request has, what a wire sends, and what the model's settings add; a later one counts."""
+    return {name.lower(): value for part in (_EVERY, given, own) for name, value in part.items()}
+
+
+def _is_trouble(error: Exception) -> bool:
+    """Whether this is what the client raises when the network or the address is at fault."""
+    from aiohttp import ClientError
+
+    return isinstance(error, ClientError | OSError | ValueError)
 
 
 def _lowered(response: ClientResponse) -> dict[str, str]:
@@ -285,32 +300,33 @@ class _Exchange:
         raise redirected(self.model, call.url, 307, url)
 
     async def _send(self, url: str, call: HttpRequest) -> ClientResponse:
-        import aiohttp
-
-        headers = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
-        for given in (call.headers, self.model.headers):
-            headers.update((name.lower(), value) for name, value in given.items())
         # aiohttp sends bytes in one go, however many; a file-like body is sent in pieces.
         body = call.body if len(call.body) < _LARGE_BODY else io.BytesIO(call.body)
         proxy = self.model.settings.get("proxy") or proxy_for(url)
         if proxy is not None and not proxy.startswith(("http://", "https://")):
             raise unusable_proxy(self.model, proxy)
         client = await session()
+        watch = self._watch
+        watch.head()
         try:
-            async with asyncio.timeout_at(self._watch.first):
-                self._response = response = await client.post(
-                    url,
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    proxy=proxy,
-                    timeout=_timeout(self._bounds.connect_timeout),
-                )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if type(error) is TimeoutError:
-                raise stalled(self.model, *self._watch.passed()) from None
+            self._response = response = await client.post(
+                url,
+                data=body,
+                headers=_headers(call.headers, self.model.headers),
+                allow_redirects=False,
+                proxy=proxy,
+                timeout=_timeout(self._bounds.connect_timeout),
+            )
+        except asyncio.CancelledError:
+            if watch.headed() and watch.fired is not None:
+                raise stalled(self.model, *watch.fired) from None
+            raise
+        except Exception as error:
+            if not _is_trouble(error):
+                raise
             # Without its cause: the client's exceptions hold the headers, and so the key.
             raise network_error(self.model, url, error) from None
+        watch.headed()
         return response
 
     async def _rest(self) -> bytes:

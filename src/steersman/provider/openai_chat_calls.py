@@ -12,12 +12,13 @@ from steersman.types.content import ToolCall, parse_tool_call
 
 
 class OpenCall:
-    """A call while it grows; `index` is its place in the message once it was shown."""
+    """A call while it grows; `number` is the server's, `index` its place in the message once it was shown."""
 
-    __slots__ = ("id", "index", "name", "parts", "shown")
+    __slots__ = ("id", "index", "name", "number", "parts", "shown")
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, number: int | None = None) -> None:
         self.id = id
+        self.number = number
         self.name = ""
         self.parts: list[str] = []
         self.shown = 0
@@ -65,6 +66,14 @@ class Calls:
         self._last = call
         return call
 
+    @property
+    def growing(self) -> OpenCall | None:
+        """The last call, if it is shown so far and the server counts its calls."""
+        call = self._last
+        if call is None or call.number is None or call.index is None or call.shown != len(call.parts):
+            return None
+        return call
+
     def is_named(self, call: OpenCall) -> bool:
         """Whether its name is that of a tool and cannot become another's."""
         name = call.name
@@ -75,7 +84,7 @@ class Calls:
         if index is not None:
             call = self._by_index.get(index)
             if call is None or self._is_another(call, id, name):
-                call = self._by_index[index] = self._new(id)
+                call = self._by_index[index] = self._new(id, index)
         elif id:
             call = self._by_id.get(id) or self._new(id)
         else:
@@ -97,8 +106,8 @@ class Calls:
             return self._new(None)
         return call
 
-    def _new(self, id: str | None) -> OpenCall:
-        call = OpenCall(id or "")
+    def _new(self, id: str | None, number: int | None = None) -> OpenCall:
+        call = OpenCall(id or "", number)
         self.all.append(call)
         if id:
             self._by_id[id] = call

@@ -71,8 +71,8 @@ class ChatDecoder:
     """One answer while it arrives."""
 
     __slots__ = (
-        "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_half", "_id", "_index", "_model",
-        "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_tags", "_usage", "done",
+        "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_growing", "_half", "_id", "_index",
+        "_model", "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_tags", "_usage", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
@@ -98,8 +98,9 @@ class ChatDecoder:
         self._id: str | None = None
         # Which of several answers is read; -1 until the first chunk.
         self._choice = -1
-        # Whether a text is open that further words are simply added to.
+        # Whether a text is open that further words are simply added to, or the call whose arguments are.
         self._flows = False
+        self._growing: OpenCall | None = None
 
     @property
     def complete(self) -> bool:
@@ -108,6 +109,9 @@ class ChatDecoder:
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """What one server-sent event means."""
+        if data == "[DONE]":
+            self.done = True
+            return self._end()
         try:
             chunk: Chunk = read(data)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -132,7 +136,32 @@ class ChatDecoder:
                     self._parts.append(words)
                     return (TextDelta(words, self._index),)
                 delta.content = words
+        if self._growing is not None and (more := self._more_of(self._growing, choice)) is not None:
+            return more
         return self._unusual(chunk, data)
+
+    def _more_of(self, call: OpenCall, choice: Choice) -> Sequence[StreamEvent] | None:
+        """More of the arguments of the call that grows; `None` when the chunk says anything else."""
+        delta = choice.delta
+        if delta is None or choice.index != self._choice or choice.finish_reason is not None:
+            return None
+        pieces = delta.tool_calls
+        if pieces is None or len(pieces) != 1:
+            return None
+        piece = pieces[0]
+        function = piece.function
+        if piece.index != call.number or piece.id is not None or function is None or function.name is not None:
+            return None
+        words = function.arguments
+        if type(words) is not str or not words or call.index is None:
+            return None
+        delta.tool_calls = None
+        if delta != _NO_MORE:
+            delta.tool_calls = pieces
+            return None
+        call.parts.append(words)
+        call.shown += 1
+        return (ToolCallDelta(words, call.index),)
 
     def _unusual(self, chunk: Chunk, data: str) -> Sequence[StreamEvent]:
         """Any chunk of an answer but more of the text that is open."""
@@ -144,7 +173,9 @@ class ChatDecoder:
             self._said(choice.delta, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
             self._ending(chunk, choice, data, out)
-        self._flows = self._open == "text" and self._tags is None and not self._bent and self._reason is None
+        plain = not self._bent and self._reason is None
+        self._flows = plain and self._open == "text" and self._tags is None
+        self._growing = self._calls.growing if plain and self._calls is not None and not self._open else None
         return out
 
     def finish(self) -> AssistantMessage:
@@ -207,7 +238,7 @@ class ChatDecoder:
 
     def _aside(self, chunk: Chunk, event: str, data: str) -> None:
         """A chunk without a choice: usage, filter results, an error."""
-        if chunk.error is not None or event == "error" or head_of(data).object == "error":
+        if chunk.error is not None or event == "error" or (chunk.usage is NOTHING and head_of(data).object == "error"):
             raise stream_error(self._model, data)
         self._count(chunk, None)
 
@@ -218,7 +249,10 @@ class ChatDecoder:
             self._choice = choices[0].index or 0
             self._id = head_of(data).id
             out.append(StreamStart())
-        return next((choice for choice in choices if (choice.index or 0) == self._choice), None)
+        for choice in choices:
+            if (choice.index or 0) == self._choice:
+                return choice
+        return None
 
     def _count(self, chunk: Chunk, choice: Choice | None) -> None:
         """Usage outside its usual place."""

@@ -183,14 +183,16 @@ def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | 
     else:
         written = _Written(frozenset())
     count = len(messages)
+    # The list behind a view is quicker to look into.
+    source: Sequence[Message] = cast(Grown[Message], base) if isinstance(base, Grown) else messages
     for index in range(len(written.ends), count):
-        writer.write(messages, index, written.bytes)
+        writer.write(source, index, written.bytes)
         written.ends.append(len(written.bytes))
     if count == 0:
         return ()
     # A copy: the buffer may not grow while somebody looks at it.
     whole = written.bytes if count == len(written.ends) else bytes(memoryview(written.bytes)[: written.ends[count - 1]])
-    return (whole, *writer.closing(messages, count))
+    return (whole, *writer.closing(source, count))
 
 
 def _kept(base: Grown[Message], writer: _Writer) -> _Written:

@@ -88,13 +88,13 @@ def _forget_closed_loops() -> None:
 
 def proxy_for(url: str) -> str | None:
     """The proxy the environment names for an address; none for loopback, whatever it says."""
+    if is_local(url):
+        return None
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if is_loopback(host):
-        return None
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(host if parts.port is None else f"{host}:{parts.port}"):
@@ -103,6 +103,13 @@ def proxy_for(url: str) -> str | None:
 
 
 @lru_cache(maxsize=256)
+def is_local(url: str) -> bool:
+    """Whether an address is on this machine."""
+    from urllib.parse import urlsplit
+
+    return is_loopback(urlsplit(url).hostname or "")
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from steersman.provider.events import Ask, Events, Normal, Step, answers, error_info, info_of, usage_of
+from steersman.provider.batches import Batches
+from steersman.provider.events import Ask, Normal, Step, answers, error_info, info_of, usage_of
 from steersman.provider.timeouts import with_timeouts
 from steersman.types.errors import ErrorInfo
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
@@ -101,7 +102,7 @@ def with_retry(stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[]
         delay = delay if delay > 0 else 0.0
         return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)
 
-    def retrying(model: Model, request: Request, options: StreamOptions) -> Events:
+    def retrying(model: Model, request: Request, options: StreamOptions) -> Batches:
         return answers(Ask(timed, model, request, options), again)
 
     return Normal(retrying)

@@ -1,4 +1,4 @@
-"""Cuts a response whose server is silent for longer than its bounds allow.
+"""Cuts a request whose server is silent for longer than its bounds allow.
 
 One timer per answer, moved lazily: a read costs a look at the clock, not a new timer. Only waiting counts.
 """
@@ -22,8 +22,8 @@ class Watch:
     """Watches over the waits of one answer; `fired` names the bound that was passed and how long it is."""
 
     __slots__ = (
-        "_bounds", "_content", "_content_idle", "_deadline", "_idle", "_loop", "_next", "_response", "_timer", "_total",
-        "fired", "waiting",
+        "_bounds", "_cancelling", "_content", "_content_idle", "_deadline", "_idle", "_loop", "_next", "_response",
+        "_task", "_timer", "_total", "fired", "waiting",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bounds: Bounds) -> None:
@@ -38,9 +38,23 @@ class Watch:
         self._content = inf
         self._deadline = inf
         self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
         self._response: Closable | None = None
         self.waiting = False
         self.fired: tuple[str, float | None] | None = None
+
+    def head(self) -> None:
+        """The current task begins to wait for the head of the response; if that takes too long, it is cancelled."""
+        self._task = task = asyncio.current_task()
+        self._cancelling = 0 if task is None else task.cancelling()
+        self._wait(min(self._next, self._total))
+
+    def headed(self) -> bool:
+        """The wait for the head is over; whether by our cancel alone, which is taken back."""
+        self.waiting = False
+        task, self._task = self._task, None
+        return self.fired is not None and task is not None and task.uncancel() <= self._cancelling
 
     def begin(self, response: Closable, *, fresh: bool) -> None:
         """The wait for the next bytes begins; `fresh` says that there was content in the last ones."""
@@ -49,12 +63,7 @@ class Watch:
             self._content = now + self._content_idle
         deadline = now + self._idle if self._response is response else self._next
         self._response = response
-        self._deadline = deadline = min(deadline, self._content, self._total)
-        self.waiting = True
-        if self._timer is not None and self._timer.when() > deadline:
-            self.close()
-        if self._timer is None and deadline < inf:
-            self._timer = self._loop.call_at(deadline, self._tick)
+        self._wait(min(deadline, self._content, self._total))
 
     def close(self) -> None:
         """No timer stays behind."""
@@ -62,13 +71,15 @@ class Watch:
             self._timer.cancel()
             self._timer = None
 
-    @property
-    def first(self) -> float | None:
-        """When the wait for the head of the response ends."""
-        self._deadline = min(self._next, self._total)
-        return self._deadline if self._deadline < inf else None
+    def _wait(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.waiting = True
+        if self._timer is not None and self._timer.when() > deadline:
+            self.close()
+        if self._timer is None and deadline < inf:
+            self._timer = self._loop.call_at(deadline, self._tick)
 
-    def passed(self) -> tuple[str, float | None]:
+    def _passed(self) -> tuple[str, float | None]:
         """The bound that the current wait has come to."""
         bounds = self._bounds
         if self._deadline == self._total:
@@ -81,10 +92,13 @@ class Watch:
 
     def _tick(self) -> None:
         self._timer = None
-        if not self.waiting or self._response is None:
+        if not self.waiting:
             return
         if self._deadline > self._loop.time():
             self._timer = self._loop.call_at(self._deadline, self._tick)
             return
-        self.fired = self.passed()
-        self._response.close()
+        self.fired = self._passed()
+        if self._task is not None:
+            self._task.cancel()
+        elif self._response is not None:
+            self._response.close()

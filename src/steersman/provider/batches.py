@@ -1,0 +1,36 @@
+"""Stream events several at a time: what one read of the network gave is passed on in one go, not event by event.
+
+A batch is never empty, and the terminal event is the last of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.stream import StreamEvent
+
+Batch: TypeAlias = Sequence[StreamEvent]
+Batches: TypeAlias = AsyncGenerator[Batch, None]
+Events: TypeAlias = AsyncGenerator[StreamEvent, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """A `StreamFn` made of a function that gives batches; whoever knows takes those."""
+
+    batches: Callable[[Model, Request, StreamOptions], Batches]
+
+    def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> Events:
+        return each(self.batches(model, request, options))
+
+
+async def each(batches: Batches) -> Events:
+    """The events of the batches one by one; the source is closed with this."""
+    async with aclosing(batches):
+        async for batch in batches:
+            for event in batch:
+                yield event
