@@ -3,8 +3,8 @@
 python -m bench.mock      prints its port, and serves until its standard input is closed
 
 The model's name says what it does: `text:9` answers in nine deltas, `paced:9` with a rest before each, `tools:9` asks
-for an addition in each of nine turns, `calls:9` for nine at once. It adds up itself, and says "Wrong." to a wrong
-result.
+for an addition in each of nine turns, `work:9` too, with forty words before each, as models do, and `calls:9` for nine
+at once. It adds up itself, and says "Wrong." to a wrong result.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import msgspec
 
 REST = 0.0003
 ANSWER = "It is 42, whoever asks."
+WORDS = 40
 HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n"
     b"x-request-id: req_1\r\n\r\n"
@@ -68,9 +69,9 @@ def text_events(words: str, deltas: int) -> tuple[bytes, ...]:
 
 
 @lru_cache(maxsize=4096)
-def call_events(turn: int, calls: int) -> tuple[bytes, ...]:
-    """An answer that asks for so many additions, each in three pieces."""
-    events = [_chunk({"role": "assistant", "content": None})]
+def call_events(turn: int, calls: int, words: int = 0) -> tuple[bytes, ...]:
+    """An answer that says so many words and asks for so many additions, each in three pieces."""
+    events = [_chunk({"role": "assistant", "content": None}), *[_chunk({"content": "word "})] * words]
     for index in range(calls):
         arguments = f'{{"a": {turn}, "b": {index}}}'
         first = {"name": "add", "arguments": ""}
@@ -92,11 +93,13 @@ def answer(request: _Request) -> tuple[bytes, ...]:
     turn = sum(message.role == "assistant" for message in request.messages)
     last = request.messages[-1]
     if last.role == "tool":
-        added = turn - 1 if kind == "tools" else count - 1
+        added = count - 1 if kind == "calls" else turn - 1
         if last.content != str(added):
             return text_events(f"Wrong: {last.content}", 1)
     if kind == "tools" and turn < count:
         return call_events(turn, 1)
+    if kind == "work" and turn < count:
+        return call_events(turn, 1, WORDS)
     if kind == "calls" and turn == 0:
         return call_events(0, count)
     return text_events(ANSWER, 4)

@@ -88,8 +88,13 @@ def prompt_job(url: str) -> Jobs:
     return lambda count: Job(url, "text:4", prompts=count)
 
 
+def work_job(url: str) -> Jobs:
+    """So many turns of forty words and a tool call each, and an answer."""
+    return lambda count: Job(url, f"work:{count}")
+
+
 def tool_job(url: str, *, marked: bool = False) -> Jobs:
-    """So many turns with a tool call each, and an answer."""
+    """So many turns with a tool call each and not a word, and an answer."""
     return lambda count: Job(url, f"tools:{count}", marked=marked)
 
 
@@ -110,8 +115,9 @@ def slopes(url: str, sizes: Sizes) -> list[Row]:
         compare("delta, nobody listens", text_job(url, "nobody"), 10, deltas, rounds, most=None, answer=said),
         compare("delta, one per wake-up", text_job(url, kind="paced"), 10, paced, rounds, most=MOST, answer=said),
         compare("delta, the SDK's raw stream", text_job(url), 10, some, rounds, most=1, against=sdk, answer=said),
-        compare("turn with a tool call", tool_job(url), 5, turns, rounds, most=MOST),
-        compare("turn of a prompt and four deltas", prompt_job(url), 5, turns, rounds, most=MOST, answer=four),
+        compare("turn of words and a tool call", work_job(url), 5, turns, rounds, most=MOST),
+        compare("turn of a tool call alone", tool_job(url), 5, turns, rounds, most=None),
+        compare("run of a prompt and four deltas", prompt_job(url), 5, turns, rounds, most=None, answer=four),
         compare("the same, the SDK's raw stream", prompt_job(url), 5, turns, rounds, most=1, against=sdk, answer=four),
         compare("tool call, one of many", calls_job(url), 1, sizes.calls, rounds, most=None),
     ]  # fmt: skip
@@ -143,7 +149,7 @@ def _mean(run: Done, first: int, last: int) -> float:
 
 def crowd(url: str, sizes: Sizes) -> list[Row]:
     """Many agents at once, each with a connection of its own."""
-    name = f"{sizes.crowd:,} agents at once"
+    name = f"{sizes.crowd:,} streaming agents"
     say(f"  {name}")
     right: dict[str, float] = {}
 

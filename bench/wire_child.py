@@ -30,7 +30,7 @@ def spawn(*arguments: str, bytecode: str | None = None) -> Figures:
 
 
 async def crowd(side: str, url: str, count: str) -> Figures:
-    """So many agents at once, each with three tool calls and an answer, each watched."""
+    """So many agents at once, each with three turns of words and a tool call and an answer, each watched."""
     import aiohttp
     from bench.mock import ANSWER
     from bench.wire_floor import FloorAgent
@@ -43,8 +43,8 @@ async def crowd(side: str, url: str, count: str) -> Figures:
 
     def agent() -> Any:
         if side == "floor":
-            return FloorAgent(session, url, "tools:3", {"add": add}, heard.append)
-        made = Agent(Model("openai-chat", "tools:3", base_url=url, api_key="key"), tools=[TOOL])
+            return FloorAgent(session, url, "work:3", {"add": add}, heard.append)
+        made = Agent(Model("openai-chat", "work:3", base_url=url, api_key="key"), tools=[TOOL])
         made.subscribe(heard.append)
         return made
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench.mock import ANSWER, Mock
-from bench.wire import calls_job, prompt_job, slope, text_job, tool_job, words
+from bench.wire import calls_job, prompt_job, slope, text_job, tool_job, words, work_job
 from bench.wire_child import crowd
 from bench.wire_work import Play, Watch, done, floor, sdk, steersman
 
@@ -19,9 +19,10 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize("play", [steersman, floor], ids=["steersman", "floor"])
 def test_each_side_does_the_job_and_sees_every_delta(play: Play, url: str) -> None:
-    done_ = [done(play, job) for job in (text_job(url)(20), tool_job(url)(3), calls_job(url)(4), prompt_job(url)(2))]
-    assert [one.answer for one in done_] == [words(20), ANSWER, ANSWER, words(4)]
-    assert [one.deltas for one in done_] == [20, 3 * 2 + 4, 4 * 2 + 4, 8]
+    jobs = (text_job(url)(20), tool_job(url)(3), work_job(url)(2), calls_job(url)(4), prompt_job(url)(2))
+    done_ = [done(play, job) for job in jobs]
+    assert [one.answer for one in done_] == [words(20), ANSWER, ANSWER, ANSWER, words(4)]
+    assert [one.deltas for one in done_] == [20, 3 * 2 + 4, 2 * 42 + 4, 4 * 2 + 4, 8]
 
 
 @pytest.mark.parametrize("watch", ["reader", "nobody"])

@@ -115,7 +115,8 @@ class _Batch:
             self.waiting = [slot for slot in self.waiting if slot.result is None]
         if any(slot.result is not None for slot in self.running):
             self.running = [slot for slot in self.running if slot.result is None]
-            await self.run.inbox.poll("steering")
+            if self.run.inbox.has_source("steering"):
+                await self.run.inbox.poll("steering")
 
     def _ring(self) -> None:
         self._rung = True

@@ -47,7 +47,7 @@ def answered(messages: Sequence[AgentMessage]) -> bool:
 async def receive(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
     """Make the next steering messages or follow-ups pending, before injections; whether the filters let any in."""
     items = run.inbox.take(kind)
-    if not items:
+    if not items and run.inbox.has_source(kind):
         await run.inbox.poll(kind)
         items = run.inbox.take(kind)
     if not items:

@@ -106,6 +106,10 @@ class Inbox:
             self._relabel("next_run")
             return True
 
+    def has_source(self, kind: QueueKind) -> bool:
+        """Whether there is a callback to poll."""
+        return self._sources[kind] is not None
+
     async def poll(self, kind: QueueKind) -> None:
         """Bring in what the run's callback has; it stays queued until it is taken."""
         source = self._sources[kind]
@@ -123,8 +127,10 @@ class Inbox:
 
     def take(self, kind: QueueKind) -> list[Queued]:
         """The next message, or all of them, by the queue's mode."""
+        queue = self._queues[kind]
+        if not queue:
+            return []
         with self._lock:
-            queue = self._queues[kind]
             if not queue:
                 return []
             if kind in self._one_at_a_time:

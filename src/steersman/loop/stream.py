@@ -45,7 +45,8 @@ class ResponseStreamState:
         """Say once that the answer begins."""
         if not self.started:
             self.started = True
-            run.emit(MessageStart, message=self.partial(0))
+            empty = AssistantMessage((), self.timestamp, model=self.model, provider=self.provider)
+            run.emit(MessageStart, message=empty)
 
     @property
     def shown(self) -> bool:

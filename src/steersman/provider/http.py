@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,9 +19,10 @@ from steersman.provider.batches import Batched, Batches
 from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.headers import completed
 from steersman.provider.keys import find_key
-from steersman.provider.pool import aclose_http, proxy_for, session
+from steersman.provider.pool import aclose_http, open_session, proxy_for, session
 from steersman.provider.presets import PRESETS, base_url_of
 from steersman.provider.protocol import Decoder, HttpRequest, Wire
+from steersman.provider.remembered import remembered
 from steersman.provider.sse import Event, SseDecoder
 from steersman.provider.troubles import broken_stream, network_error, redirected, same_origin, stalled, unusable_proxy
 from steersman.provider.watch import Watch
@@ -38,7 +39,7 @@ __all__ = ["aclose_http", "http_stream"]
 
 _LARGE_BODY = 1024 * 1024
 _ERROR_BODY = 1024 * 1024
-_REDIRECTS = 3
+_REDIRECTS = 2
 _REDIRECT = frozenset((301, 302, 303, 307, 308))
 # The end of a body comes right behind its last event, where it comes at all: worth this wait to keep the connection.
 _END_WAIT = 0.02
@@ -47,6 +48,7 @@ _REST_WAIT = 2.0
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _EVERY = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 _NOT_EVENTS = (b"{", b"[", b"<")
+_USUAL = (b"data: {", b"event: ")
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -131,28 +133,23 @@ def _leftover(sse: Reader, decoder: Decoder, model: Model) -> Sequence[StreamEve
     return events
 
 
-# What is worked out once per model: its full settings and its bounds. Models are few, and this keeps the last ones.
-_known: dict[int, tuple[Model, Model, Bounds]] = {}
-_MOST_KNOWN = 256
-
-
 def _settled(model: Model) -> tuple[Model, Bounds]:
     """The model with the address and the settings of its provider where it has none of its own, and its bounds."""
-    known = _known.get(id(model))
-    if known is not None and known[0] is model:
-        return known[1:]
+    # Without an address of its own it is the environment's, which may change.
+    return _completed(model) if model.base_url is None else _known(model)
+
+
+def _completed(model: Model) -> tuple[Model, Bounds]:
     preset = PRESETS.get(model.provider)
     settings: Mapping[str, Any] = {} if preset is None else preset.settings
     bounds = bounds_of(model.settings, settings)
     url = base_url_of(model.provider, model.base_url)
-    full = model
     if settings or url != model.base_url:
-        full = replace(model, base_url=url, settings={**settings, **model.settings})
-    if model.base_url is not None:  # else the address is the environment's, which may change
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[id(model)] = (model, full, bounds)
-    return full, bounds
+        model = replace(model, base_url=url, settings={**settings, **model.settings})
+    return model, bounds
+
+
+_known = remembered(_completed)
 
 
 @lru_cache(maxsize=16)
@@ -218,13 +215,14 @@ class _Exchange:
             body = hidden(body.decode("utf-8", "replace"), self._key).encode()
         raise self._wire.error(model, response.status, _lowered(response), body)
 
-    async def read(self, *, fresh: bool, decoder: Decoder | None = None) -> bytes:
+    def read(self, *, fresh: bool, decoder: Decoder | None = None) -> Awaitable[bytes]:
         """The next bytes, b"" at the end; `fresh` says that there was content in the last ones.
 
         Once the decoder has the whole answer, nobody waits long for more.
         """
-        if decoder is None or not decoder.complete:
-            return await self._read(fresh=fresh)
+        return self._read(fresh=fresh) if decoder is None or not decoder.complete else self._read_on(fresh=fresh)
+
+    async def _read_on(self, *, fresh: bool) -> bytes:
         try:
             async with asyncio.timeout(_REST_WAIT):
                 return await self._read(fresh=fresh)
@@ -286,9 +284,12 @@ class _Exchange:
             self._response.close()
 
     async def _post(self, call: HttpRequest) -> ClientResponse:
+        response = await self._send(call.url, call)
+        return response if response.status not in _REDIRECT else await self._follow(response, call)
+
+    async def _follow(self, response: ClientResponse, call: HttpRequest) -> ClientResponse:
         url = call.url
         for _ in range(_REDIRECTS):
-            response = await self._send(url, call)
             location = response.headers.get("location")
             if response.status not in _REDIRECT or not location:
                 return response
@@ -297,7 +298,10 @@ class _Exchange:
                 raise redirected(self.model, url, response.status, target or "")
             response.close()
             url = target
-        raise redirected(self.model, call.url, 307, url)
+            response = await self._send(url, call)
+        if response.status in _REDIRECT:
+            raise redirected(self.model, call.url, response.status, url)
+        return response
 
     async def _send(self, url: str, call: HttpRequest) -> ClientResponse:
         # aiohttp sends bytes in one go, however many; a file-like body is sent in pieces.
@@ -305,7 +309,7 @@ class _Exchange:
         proxy = self.model.settings.get("proxy") or proxy_for(url)
         if proxy is not None and not proxy.startswith(("http://", "https://")):
             raise unusable_proxy(self.model, proxy)
-        client = await session()
+        client = open_session() or await session()
         watch = self._watch
         watch.head()
         try:
@@ -355,6 +359,8 @@ def _target(url: str, location: str) -> str | None:
 
 def _is_stream(content_type: str, first: bytes) -> bool:
     """Whether a body is a stream of events; servers mislabel both errors and streams."""
+    if first.startswith(_USUAL) and content_type.startswith("text/event-stream"):
+        return True
     head = first.lstrip(_BLANK)[:8]
     kind = content_type.partition(";")[0].strip().lower()
     if kind in ("text/event-stream", ""):

@@ -15,6 +15,7 @@ import msgspec
 from steersman.provider.names import ToolNames
 from steersman.provider.openai_chat_decode import NOT_REPLAYED
 from steersman.provider.openai_chat_quirks import Quirks
+from steersman.provider.remembered import remembered
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, text_of, well_formed
 from steersman.types.grown import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -196,11 +197,20 @@ def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | 
 
 
 def _kept(base: Grown[Message], writer: _Writer) -> _Written:
-    key = f"{_MEMO}:{writer.form}"
+    key = _form(writer.quirks)
     written: _Written | None = base.memo.get(key)
     if written is None or written.tool_names != writer.tools.known:
         written = base.memo[key] = _Written(writer.tools.known)
     return written
+
+
+@remembered
+def _form(quirks: Quirks) -> str:
+    """Everything that what is written depends on, besides the messages and the names of tools."""
+    return (
+        f"{_MEMO}:{quirks.call_ids}:{quirks.empty_content}:{quirks.replay_reasoning}:{quirks.require_reasoning}:"
+        f"{quirks.tool_result_name}:{quirks.assistant_after_tool}"
+    )
 
 
 class _Writer:
@@ -213,15 +223,6 @@ class _Writer:
         self.tools = tools
         self.names = tools.names
         self._to_id: Callable[[str], str] = nine_characters if quirks.call_ids == "nine" else plain_id
-
-    @property
-    def form(self) -> str:
-        """Everything that what is written depends on, besides the messages and the names of tools."""
-        quirks = self.quirks
-        return (
-            f"{quirks.call_ids}:{quirks.empty_content}:{quirks.replay_reasoning}:{quirks.require_reasoning}:"
-            f"{quirks.tool_result_name}:{quirks.assistant_after_tool}"
-        )
 
     def write(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
         """Append one message, after what has to stand before it."""

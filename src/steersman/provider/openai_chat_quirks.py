@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from steersman.provider.remembered import remembered
 from steersman.types.messages import StopReason
 from steersman.types.model import Model
 
@@ -103,6 +104,7 @@ PRESETS: dict[str, Preset] = {
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
+@remembered
 def quirks_of(model: Model) -> Quirks:
     """The flags for a model: its provider's preset, and its own settings over them."""
     preset = PRESETS.get(model.provider)

@@ -25,12 +25,15 @@ class _Pool:
 _pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
 
-async def session() -> ClientSession:
-    """The session of the running event loop."""
+def open_session() -> ClientSession | None:
+    """The session of the running event loop, if it has an open one."""
     pool = _pools.get(asyncio.get_running_loop())
-    if pool is None or pool.session.closed:
-        pool = await _opened()
-    return pool.session
+    return None if pool is None or pool.session.closed else pool.session
+
+
+async def session() -> ClientSession:
+    """The session of the running event loop, opened if need be."""
+    return open_session() or (await _opened()).session
 
 
 async def aclose_http() -> None:

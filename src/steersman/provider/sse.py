@@ -76,6 +76,9 @@ class SseDecoder:
 
     def _begin(self, chunk: bytes) -> bytes:
         """Take one byte order mark off, also when it comes in pieces."""
+        if not self._pending and chunk[:1] > b"" and chunk[0] != _BOM[0]:
+            self._begun = True
+            return chunk
         chunk = b"".join((*self._pending, chunk))
         self._pending.clear()
         if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
