@@ -386,6 +386,24 @@ async def test_a_stream_packed_wrongly_is_a_typed_error() -> None:
     assert info.provider == "plain"
 
 
+@pytest.mark.parametrize("packing", ["br", "zstd", "compress", "x-own"])
+async def test_a_packing_that_nobody_here_can_undo_is_named(packing: str) -> None:
+    """What the client cannot unpack it refuses or hands on as it came, by its version and what is installed."""
+    async with PlainServer(Delivery(b"\x28\xb5\x2f\xfd\x8b\x02", headers={"Content-Encoding": packing})) as server:
+        info = failed(await asked(server))
+    assert (info.kind, info.provider, info.should_retry) == ("protocol", "plain", False)
+    assert info.message.startswith(
+        f"The answer of 'plain' at {server.url}/ask is packed in a way that cannot be undone"
+    )
+    assert packing in info.message
+    assert info.message.endswith("Turn it off at the server, or at the proxy on the way.")
+
+
+async def test_a_stream_that_is_only_said_to_be_packed_is_read() -> None:
+    for body in (HELLO, ": Grüße\n\n".encode() + HELLO):
+        assert said(await answered(Delivery(body, headers={"content-encoding": "x-own"}))) == "hello"
+
+
 async def test_one_connection_serves_answer_after_answer() -> None:
     async with PlainServer("a", "b", Reply(500, {"error": "x"}), "c") as server:
         for _ in range(4):
@@ -465,7 +483,7 @@ async def test_a_host_that_cannot_be_reached_is_named_with_what_to_do() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        model = Model("plain", "m", base_url=f"http://user:{CANARY}@127.0.0.1:{port}/v1")
+        model = Model("plain", "m", base_url=f"http://127.0.0.1:{port}/v1", api_key=CANARY)
         events = [event async for event in events_of(stream, model, ASKED, StreamOptions())]
 
     info = failed(events)
@@ -473,6 +491,30 @@ async def test_a_host_that_cannot_be_reached_is_named_with_what_to_do() -> None:
     assert f"Could not reach 'plain' at http://127.0.0.1:{port}/v1/ask: " in info.message
     assert "Check that the server runs, and the address (base_url)." in info.message
     assert CANARY not in info.message
+
+
+@pytest.mark.parametrize("key", [None, "a key"])
+@pytest.mark.parametrize("user", [f"user:{CANARY}", f":{CANARY}", CANARY])
+async def test_an_address_with_a_password_is_refused_and_the_password_not_shown(user: str, key: str | None) -> None:
+    async with PlainServer("Never.") as server:
+        url = server.url.replace("//", f"//{user}@")
+        events = await asked(server, base_url=url, api_key=key)
+    info = failed(events)
+    assert (info.kind, info.provider, info.should_retry) == ("invalid_request", "plain", False)
+    assert info.message == (
+        f"The address of 'plain', {server.url}/ask, was given with a user name or a password. Give a key as "
+        "api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
+    )
+    assert CANARY not in repr(events)
+    assert server.raw == []
+
+
+async def test_an_at_sign_elsewhere_in_an_address_is_none_of_a_password() -> None:
+    class Odd(PlainServer):
+        routes = ("/v1/@team/ask",)
+
+    async with Odd("ok") as server:
+        assert said(await asked(server, base_url=f"{server.url}/@team")) == "ok"
 
 
 @pytest.mark.parametrize("url", ["http://", "http:///v1", "ftp://127.0.0.1/v1", "127.0.0.1:1", "http://host:port/v1"])

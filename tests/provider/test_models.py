@@ -80,6 +80,14 @@ def test_an_address_without_http_is_refused(url: str) -> None:
         get_model("openai-chat:m", base_url=url)
 
 
+@pytest.mark.parametrize("url", ["http://user:hunter2@host/v1", "https://hunter2@host", "user:hunter2@host/v1"])
+def test_an_address_with_a_password_is_refused_and_the_password_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="base_url ") as caught:
+        get_model("openai-chat:m", base_url=url)
+    assert "'host" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_the_scripted_provider_is_known() -> None:
     from steersman.provider.scripted import stream_scripted
 

@@ -263,10 +263,7 @@ def test_a_recorded_stream_reads_the_same_however_it_is_cut(path: Path) -> None:
     assert events
     assert decoded(body) == events
 
-    # Two-way cuts of a long recording repeat themselves: every place in its first and last part, then samples.
-    near = min(len(body), 1500)
-    cuts = {*range(near), *range(len(body) - near, len(body) + 1), *range(0, len(body), 97)}
-    for at in sorted(cuts):
+    for at in range(len(body) + 1):
         assert decoded(body[:at], body[at:]) == events
     for size in (1, 2, 3, 7, 64, 1460):
         assert decoded(*in_pieces(body, size)) == events

@@ -12,18 +12,18 @@ from steersman.provider.protocol import HttpRequest
 from steersman.provider.script import Turn
 from steersman.provider.status import kind_of_status
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
-from steersman.types import errors
 from steersman.types.content import TextContent
-from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError
+from steersman.types.errors import (
+    ERRORS,
+    ErrorInfo,
+    IncompleteStreamError,
+    OverloadedError,
+    ProtocolError,
+    ProviderError,
+)
 from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent, TextDelta, TextEnd, TextStart
-
-KINDS: dict[str, type[ProviderError]] = {
-    kind.kind: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, ProviderError) and kind is not ProviderError
-}
 
 
 class PlainDecoder:
@@ -50,7 +50,7 @@ class PlainDecoder:
         except msgspec.DecodeError as error:
             raise ProtocolError(f"Not a plain event: {data[:80]!r}") from error
         if "error" in fields:
-            raise errors.OverloadedError(fields["error"])
+            raise OverloadedError(fields["error"])
         self._parts.append(fields["t"])
         delta = TextDelta(fields["t"])
         return [delta] if len(self._parts) > 1 else [TextStart(), delta]
@@ -79,7 +79,7 @@ class PlainWire:
         text = body.decode("utf-8", "replace")
         if status < 400 and b"error" not in body:
             return ProtocolError(f"Not a stream: {text[:40]}", body=text)
-        return KINDS[kind_of_status(status if status >= 400 else 503)](f"{status}: {text}", status=status, body=text)
+        return ERRORS[kind_of_status(status if status >= 400 else 503)](f"{status}: {text}", status=status, body=text)
 
 
 class PlainServer(StrictServer):

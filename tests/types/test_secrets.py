@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steersman.types.secrets import hidden
+from steersman.types.secrets import hidden, redacted
 
 KEY = "gw_live.TOKEN-0123456789"
 
@@ -28,3 +28,30 @@ def test_a_key_and_the_beginning_of_one_are_hidden(text: str, expected: str) -> 
 def test_a_placeholder_is_a_word_and_stays(word: str | None) -> None:
     """A local server is given `none` for a key."""
     assert hidden("none of this", word) == "none of this"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-ant-api03-abcdef",
+        "sk-ab****cd",
+        "gsk_abcdef123456",
+        "xai-abcdef123456",
+        "AIzaSyD-0123456789abcdefghijklmnopqrstu",
+        "ya29.a0123456789_abc",
+        "Bearer abcdef.123456",
+    ],
+)
+def test_what_looks_like_a_key_is_not_shown_not_even_half_of_it(key: str) -> None:
+    """failures.md L13."""
+    assert redacted(f"wrong key: {key}, sorry", 100) == "wrong key: [redacted], sorry"
+    for most in range(11, 60):
+        assert "ab" not in redacted(f"no: {key} {'x' * 100}", most).replace("redacted", "")
+        assert "01" not in redacted(f"no: {key} {'x' * 100}", most)
+
+
+def test_a_long_text_is_cut_where_it_is_told_to_be() -> None:
+    assert redacted("x" * 10, 10) == "x" * 10
+    assert redacted("x" * 11, 10) == "x" * 7 + "..."
+    assert redacted("x" * 100_000, 10) == "x" * 7 + "..."
+    assert redacted("", 10) == ""

@@ -27,9 +27,10 @@ from steersman.provider.anthropic_events import (
     Piece,
     read_delta,
 )
+from steersman.provider.dialects import note, unfinished
 from steersman.provider.names import ToolNames
 from steersman.types.content import Content, ToolCall
-from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
+from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import (
@@ -67,8 +68,8 @@ _REASONS: dict[str, StopReason] = {
 class AnthropicDecoder:
     """One answer. `before` is the first part of it, where the server had paused."""
 
-    __slots__ = ("_before", "_blocks", "_details", "_id", "_model", "_names", "_open", "_reason", "_stopped", "_usage",
-                 "done")  # fmt: skip
+    __slots__ = ("_before", "_blocks", "_details", "_id", "_model", "_names", "_open", "_reason", "_stopped",
+                 "_strange", "_usage", "done")  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
         self.done = False
@@ -82,6 +83,7 @@ class AnthropicDecoder:
         self._reason: Any = None
         self._details: dict[str, Any] = {}
         self._stopped = False
+        self._strange: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -89,7 +91,7 @@ class AnthropicDecoder:
         return self.done
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """What one event means; the name in its JSON counts where the server gave none."""
+        """What one event means."""
         if event == "content_block_delta":
             try:
                 got: BlockDelta = read_delta(data)
@@ -108,10 +110,8 @@ class AnthropicDecoder:
     def finish(self) -> AssistantMessage:
         """The whole answer; raises when its last event has not come."""
         if not self.done or not self._stopped:
-            raise IncompleteStreamError(
-                "The stream ended before 'message_stop'." if self._id or self._blocks else "The stream ended at once.",
-                provider=self._model.provider,
-            )
+            begun = self._id or self._blocks or self._usage or self._stopped
+            raise unfinished(self._model, "anthropic", "'message_stop'", () if begun else self._strange)
         content = [block.content() for block in self._blocks]
         reason, error, kind = self._ending(content)
         usage = _usage(self._usage)
@@ -131,12 +131,7 @@ class AnthropicDecoder:
         )
 
     def _other(self, event: str, data: str) -> Sequence[StreamEvent]:
-        if not data or data.startswith(":") or data == "[DONE]":
-            return _NOTHING  # a comment that a proxy wrapped, or another protocol's end
-        if event in ("", "message"):
-            named = self._read(Named, data)
-            event = named.type or ("error" if named.error is not None else "")
-        match event:
+        match self._kind(event, data):
             case "content_block_delta":
                 return self._delta(self._read(BlockDelta, data))
             case "content_block_start":
@@ -154,9 +149,20 @@ class AnthropicDecoder:
                 return [event for index in list(self._open) for event in self._stop(index)]
             case "error":
                 raise event_error(self._model, data)
+            case "ping":
+                pass
             case _:
-                pass  # ping, and what later versions may bring
+                note(self._strange, data)  # what later versions may bring, or what is not of this protocol
         return _NOTHING
+
+    def _kind(self, event: str, data: str) -> str:
+        """What an event is: the name in its JSON counts where the server gave none."""
+        if not data or data.startswith(":") or data == "[DONE]":
+            return "ping"  # a comment that a proxy wrapped, or another protocol's end
+        if event in ("", "message"):
+            named = self._read(Named, data)
+            event = named.type or ("error" if named.error is not None else "")
+        return event
 
     def _read(self, kind: type[Any], data: str | bytes) -> Any:
         try:

@@ -13,21 +13,20 @@ from steersman.provider.headers import should_retry
 from steersman.provider.overflow import classify_overflow
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
+from steersman.provider.troubles import not_a_stream
 from steersman.types.errors import (
+    ERRORS,
     AuthenticationError,
     ContextOverflowError,
-    ErrorKind,
     InvalidRequestError,
-    NetworkError,
     OverloadedError,
     ProtocolError,
     ProviderError,
     QuotaError,
     RateLimitError,
-    RefusedError,
-    StalledError,
 )
 from steersman.types.model import Model
+from steersman.types.secrets import redacted
 
 _SHOWN = 500
 
@@ -43,21 +42,6 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
     "api_error": OverloadedError,
     "timeout_error": OverloadedError,
     "overloaded_error": OverloadedError,
-}
-
-_BY_KIND: dict[ErrorKind, type[ProviderError]] = {
-    kind.kind: kind
-    for kind in (
-        AuthenticationError,
-        QuotaError,
-        RateLimitError,
-        OverloadedError,
-        ContextOverflowError,
-        InvalidRequestError,
-        RefusedError,
-        NetworkError,
-        StalledError,
-    )
 }
 
 # A limit the account has set itself: it answers 429, and no waiting helps.
@@ -77,16 +61,8 @@ def response_error(
     text = body.decode("utf-8", "replace").strip()
     found = _found(text)
     if found is None and status < 400:
-        kind = given.get("content-type", "no content type")
-        return ProtocolError(
-            f"{model.name} answered {status} with {kind!r} instead of a stream of events: {_short(text)!r}. "
-            f"Check that base_url ({model.base_url or 'the default'}) is an Anthropic Messages API.",
-            provider=model.provider,
-            status=status,
-            request_id=named(given),
-            body=_short(text),
-        )
-    error, request_id = found or ({"message": f"HTTP status {status}: {_short(text)}" if text else ""}, None)
+        return not_a_stream(model, status, given, text)
+    error, request_id = found or ({"message": f"HTTP status {status}: {redacted(text, _SHOWN)}" if text else ""}, None)
     wait = retry_after(_with_reset(given), clock=clock, body=text)
     return _error(
         model,
@@ -95,7 +71,7 @@ def response_error(
         request_id=named(given) or request_id,
         retry_after=wait,
         retryable=should_retry(given),
-        body=_short(text),
+        body=redacted(text, _SHOWN),
     )
 
 
@@ -113,7 +89,7 @@ def event_error(model: Model, data: str) -> ProviderError:
         request_id=request_id,
         retry_after=wait,
         retryable=None,
-        body=_short(data),
+        body=redacted(data, _SHOWN),
     )
 
 
@@ -121,9 +97,9 @@ def unreadable(model: Model, data: str | bytes, error: Exception) -> ProtocolErr
     """An event that is no JSON, or not of a shape that its name promises."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     return ProtocolError(
-        f"{model.name} sent an event that is not of its protocol ({error}): {_short(text)!r}.",
+        f"{model.name} sent an event that is not of its protocol ({error}): {redacted(text, _SHOWN)!r}.",
         provider=model.provider,
-        body=_short(text),
+        body=redacted(text, _SHOWN),
     )
 
 
@@ -139,7 +115,7 @@ def _error(
 ) -> ProviderError:
     words = str(error.get("message") or "").strip()
     kind = _kind(error, words, status)
-    said = words or (f"HTTP status {status}" if status else "an error without words")
+    said = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     name = error.get("type")
     text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
     if advice := _ADVICE.get(kind):
@@ -166,11 +142,7 @@ def _kind(error: dict[str, Any], words: str, status: int | None) -> type[Provide
     code = name if isinstance(name, str) else None
     if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
         code = None  # a proxy's words; its status says better what happened
-    kind = (
-        _BY_TYPE.get(code or "")
-        or _BY_KIND.get(kind_of_status(status if status and status >= 400 else 500))
-        or OverloadedError
-    )
+    kind = _BY_TYPE.get(code or "") or ERRORS[kind_of_status(status if status and status >= 400 else 500)]
     # The one thing no type tells: which of the invalid requests were too long.
     if kind in (InvalidRequestError, ContextOverflowError) and classify_overflow(words, status=status, code=code):
         return ContextOverflowError
@@ -214,7 +186,3 @@ def _with_reset(headers: Mapping[str, str]) -> Mapping[str, str]:
         and f"anthropic-ratelimit-{limit}-reset" in headers
     ]
     return {**headers, "x-ratelimit-reset-after": max(resets)} if resets else headers
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -43,7 +43,7 @@ class GoogleWire:
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """What a response that is not a stream means."""
-        return response_error(model.provider, status, headers, body)
+        return response_error(model, status, headers, body)
 
 
 def address(model: Model) -> str:

@@ -11,11 +11,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from steersman.provider.dialects import note, unfinished
 from steersman.provider.google_chunks import Call, Chunk, Decoded, Part, Tokens, decoded, halves
 from steersman.provider.google_errors import stream_error, unreadable
 from steersman.provider.google_tools import Toolset
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, parse_tool_call, well_formed
-from steersman.types.errors import ErrorKind, IncompleteStreamError
+from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenList
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage, StopReason
@@ -59,6 +60,7 @@ _OUTCOMES: dict[str, _Outcome] = {
     # What the model wrote could not be read: the next attempt is another throw of the dice.
     **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"), ("error", "incomplete")),
 }
+_NO_CHUNK = Chunk()
 _UNKNOWN: _Outcome = ("error", "protocol")
 _REFUSED: _Outcome = ("refusal", "refused")
 
@@ -79,6 +81,7 @@ class GoogleDecoder:
         "_parts",
         "_reason",
         "_response",
+        "_strange",
         "_tokens",
         "_tools",
     )
@@ -95,6 +98,7 @@ class GoogleDecoder:
         self._note: str | None = None
         self._response: str | None = None
         self._tokens: list[Tokens] = []
+        self._strange: list[str] = []
 
     @property
     def done(self) -> bool:
@@ -112,11 +116,10 @@ class GoogleDecoder:
         if data == "[DONE]":  # said by gateways, never by Google
             return ()
         events: list[StreamEvent] = []
-        if self._response is None:
-            self._response = ""
-            events.append(StreamStart())
         try:
             answer = decoded(data)
+            if self._response is None:
+                self._begin(answer, events)
             for chunk in answer.chunks:
                 self._chunk(chunk, answer, events)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -127,8 +130,8 @@ class GoogleDecoder:
         """The whole answer, once the stream has come to its end."""
         reason = self._reason
         if reason is None:
-            provider = self._model.provider
-            raise IncompleteStreamError("The stream ended before Gemini gave a finish reason.", provider=provider)
+            strange = self._strange if self._response is None else ()
+            raise unfinished(self._model, "google", "its finishReason", strange)
         stop, kind = _REFUSED if self._blocked else _OUTCOMES.get(reason, _UNKNOWN)
         content = self._content
         if stop == "stop":
@@ -145,6 +148,14 @@ class GoogleDecoder:
             error_kind=kind,
             response_id=self._response or None,
         )
+
+    def _begin(self, answer: Decoded, events: list[StreamEvent]) -> None:
+        """The answer begins with the first chunk that is one."""
+        if any(chunk != _NO_CHUNK for chunk in answer.chunks):
+            self._response = ""
+            events.append(StreamStart())
+        else:
+            note(self._strange, answer.text)
 
     def _chunk(self, chunk: Chunk, answer: Decoded, events: list[StreamEvent]) -> None:
         if chunk.error is not None:

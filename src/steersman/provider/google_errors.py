@@ -9,35 +9,14 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.headers import request_id, should_retry
 from steersman.provider.overflow import classify_overflow
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.types.errors import (
-    AuthenticationError,
-    ContextOverflowError,
-    ErrorKind,
-    InvalidRequestError,
-    OverloadedError,
-    ProtocolError,
-    ProviderError,
-    QuotaError,
-    RateLimitError,
-    StalledError,
-)
-
-_CLASSES: dict[ErrorKind, type[ProviderError]] = {
-    kind.kind: kind
-    for kind in (
-        AuthenticationError,
-        ContextOverflowError,
-        InvalidRequestError,
-        OverloadedError,
-        ProtocolError,
-        QuotaError,
-        RateLimitError,
-        StalledError,
-    )
-}
+from steersman.provider.troubles import not_a_stream
+from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
 
 # Google's status words, for errors that come with them alone.
 _STATUS: dict[str, int] = {
@@ -58,13 +37,12 @@ _STATUS: dict[str, int] = {
     "DEADLINE_EXCEEDED": 504,
 }
 _WRONG_KEY = re.compile(r"api[ _]key (?:not valid|not found|expired|invalid)|API_KEY_(?:INVALID|SERVICE_BLOCKED)", re.I)
-_KEY = re.compile(r"\bAIza[\w-]{10,}|\bAQ\.[\w-]{10,}|\bya29\.[\w.-]{10,}|(?i:\bbearer)\s+[\w.~+/=-]{8,}")
-_SHORT = 2_000
-_REQUEST_IDS = ("x-request-id", "x-goog-request-id", "x-cloud-trace-context")
+_SHOWN = 2_000
 
 
-def response_error(provider: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+def response_error(model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """What a response that is no stream means."""
+    provider = model.provider
     text = body.decode("utf-8", "replace")
     given = {name.lower(): value for name, value in headers.items()}
     told = _told(body)
@@ -73,15 +51,7 @@ def response_error(provider: str, status: int, headers: Mapping[str, str], body:
     if status >= 400:
         plain = "" if text.lstrip().startswith("<") else text.strip()
         return _made(provider, {"message": plain}, status, given, text)
-    kind = given.get("content-type", "no content type")
-    return ProtocolError(
-        f"Expected an event stream from {provider}, got {kind} with status {status}; check base_url, and any proxy on "
-        f"the way. It begins {redacted(text)[:200]!r}.",
-        provider=provider,
-        status=status,
-        request_id=_request_id(given),
-        body=redacted(text),
-    )
+    return not_a_stream(model, status, given, text)
 
 
 def stream_error(provider: str, error: Any) -> ProviderError:
@@ -92,17 +62,12 @@ def stream_error(provider: str, error: Any) -> ProviderError:
 
 def unreadable(provider: str, data: str, error: Exception) -> ProtocolError:
     """A chunk that is no chunk."""
-    shown = redacted(data)
+    shown = redacted(data, _SHOWN)
     return ProtocolError(
         f"{provider} sent something else than its protocol ({error or type(error).__name__}): {shown[:200]!r}",
         provider=provider,
         body=shown,
     )
-
-
-def redacted(text: str) -> str:
-    """Some of the text, without anything that looks like a key."""
-    return _KEY.sub("[redacted]", text[:_SHORT])
 
 
 def _told(body: bytes) -> Mapping[str, Any] | None:
@@ -125,15 +90,14 @@ def _made(provider: str, told: Mapping[str, Any], status: int, headers: Mapping[
     words = str(told.get("message") or "")
     meant = status if status >= 400 else _embedded(told)
     kind = _kind(words, told, meant)
-    asked = headers.get("x-should-retry", "").lower()
-    return _CLASSES[kind](
-        redacted(words) or f"{provider} answered with status {meant} and no words.",
+    return ERRORS[kind](
+        redacted(words, _SHOWN) or f"{provider} answered with status {meant} and no words.",
         provider=provider,
         status=meant,
-        request_id=_request_id(headers),
+        request_id=request_id(headers),
         retry_after=_wait(headers, told, words),
-        retryable={"true": True, "false": False}.get(asked),
-        body=redacted(body) or None,
+        retryable=should_retry(headers),
+        body=redacted(body, _SHOWN) or None,
     )
 
 
@@ -182,7 +146,3 @@ def _wait(
             if asked is not None:
                 return asked
     return retry_after(headers, clock=clock, body=words)
-
-
-def _request_id(headers: Mapping[str, str]) -> str | None:
-    return next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)

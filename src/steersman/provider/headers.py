@@ -11,7 +11,11 @@ from steersman.provider.retry_after import retry_after
 from steersman.types.errors import ProviderError
 from steersman.types.secrets import hidden
 
-_REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray")
+_REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray",
+                "x-cloud-trace-context")  # fmt: skip
+# Nothing is there, or nothing that takes a POST.
+_NOT_THERE = frozenset((404, 405))
+_ELSEWHERE = frozenset(("incomplete", "protocol"))
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
@@ -25,6 +29,20 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
     return {"true": True, "false": False}.get(_lower(headers).get("x-should-retry", "").strip().lower())
 
 
+def is_elsewhere(error: ProviderError) -> bool:
+    """Whether what answered may be something else than what was asked."""
+    return error.info.kind in _ELSEWHERE or error.info.status in _NOT_THERE
+
+
+def reworded(error: ProviderError, *sentences: str) -> None:
+    """Add to what an error says."""
+    text = error.info.message
+    for sentence in filter(None, sentences):
+        text = f"{text} {sentence}" if text.endswith((".", "!", "?")) else f"{text}. {sentence}"
+    error.info = msgspec.structs.replace(error.info, message=text)
+    error.args = (text,)
+
+
 def completed(
     error: ProviderError,
     *,
@@ -32,9 +50,15 @@ def completed(
     headers: Mapping[str, str] | None = None,
     status: int | None = None,
     key: str | None = None,
+    place: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ProviderError:
-    """The same error with what it left unsaid taken from the response, and the key, should it be quoted, hidden."""
+    """The same error with what it left unsaid taken from the response, and the key, should it be quoted, hidden.
+
+    `place` is what was asked, and is told where what answered may be something else.
+    """
+    if place is not None and place not in error.info.message and is_elsewhere(error):
+        reworded(error, f"Tried: POST {place}{'.' if 'base_url' in error.info.message else ', as base_url says.'}")
     info = error.info
     headers = headers or {}
     info = msgspec.structs.replace(

@@ -17,6 +17,7 @@ import msgspec
 
 from steersman.provider.batches import Batched, Batches
 from steersman.provider.bounds import Bounds, bounds_of
+from steersman.provider.dialects import misdirected
 from steersman.provider.headers import completed
 from steersman.provider.keys import find_key
 from steersman.provider.pool import aclose_http, open_session, proxy_for, session
@@ -24,7 +25,19 @@ from steersman.provider.presets import PRESETS, base_url_of
 from steersman.provider.protocol import Decoder, HttpRequest, Wire
 from steersman.provider.remembered import remembered
 from steersman.provider.sse import Event, SseDecoder
-from steersman.provider.troubles import broken_stream, network_error, redirected, same_origin, stalled, unusable_proxy
+from steersman.provider.troubles import (
+    broken_stream,
+    has_password,
+    is_packed,
+    network_error,
+    packed,
+    place,
+    redirected,
+    same_origin,
+    stalled,
+    unusable_proxy,
+    with_password,
+)
 from steersman.provider.watch import Watch
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
@@ -179,7 +192,7 @@ class _Exchange:
     """One request and its response."""
 
     __slots__ = (
-        "_bounds", "_first", "_key", "_loop", "_received", "_response", "_watch", "_wire",
+        "_bounds", "_first", "_key", "_loop", "_received", "_response", "_url", "_watch", "_wire",
         "model", "reader",
     )  # fmt: skip
 
@@ -190,6 +203,7 @@ class _Exchange:
         self._loop = asyncio.get_running_loop()
         self._watch = Watch(self._loop, self._bounds)
         self._key: str | None = None
+        self._url = ""
         self._response: ClientResponse | None = None
         self._first = b""
         self._received = 0
@@ -199,9 +213,13 @@ class _Exchange:
         model = self.model
         self._key = await find_key(model, options)
         call = self._wire.request(model, request, options, self._key)
+        self._url = call.url
         response = await self._post(call)
         if 200 <= response.status < 300:
             self._first = await self.read(fresh=True)
+            encoding = "" if self._first.startswith(_USUAL) else response.headers.get("content-encoding", "")
+            if is_packed(encoding, self._first):
+                raise packed(model, call.url, f"content-encoding {encoding!r}")
             if _is_stream(response.headers.get("content-type", ""), self._first):
                 return
             array = getattr(self._wire, "array", None)
@@ -213,7 +231,8 @@ class _Exchange:
         if self._key:
             # Before anybody cuts it: half a key is no longer found.
             body = hidden(body.decode("utf-8", "replace"), self._key).encode()
-        raise self._wire.error(model, response.status, _lowered(response), body)
+        error = self._wire.error(model, response.status, _lowered(response), body)
+        raise misdirected(error, model, self._wire.name, body)
 
     def read(self, *, fresh: bool, decoder: Decoder | None = None) -> Awaitable[bytes]:
         """The next bytes, b"" at the end; `fresh` says that there was content in the last ones.
@@ -275,7 +294,8 @@ class _Exchange:
     def complete(self, error: ProviderError) -> None:
         """Put into an error what the response says beside its body, and take the key out of it."""
         headers = {} if self._response is None else _lowered(self._response)
-        completed(error, provider=self.model.provider, headers=headers, key=self._key)
+        tried = place(self._url) if self._url else None
+        completed(error, provider=self.model.provider, headers=headers, key=self._key, place=tried)
 
     def close(self) -> None:
         """Close the connection unless it was given back."""
@@ -309,6 +329,8 @@ class _Exchange:
         proxy = self.model.settings.get("proxy") or proxy_for(url)
         if proxy is not None and not proxy.startswith(("http://", "https://")):
             raise unusable_proxy(self.model, proxy)
+        if "@" in url and has_password(url):
+            raise with_password(self.model, url)
         client = open_session() or await session()
         watch = self._watch
         watch.head()

@@ -45,8 +45,8 @@ def get_model(
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
     if base_url is not None and not isinstance(base_url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise ValueError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
+    if base_url is not None:
+        _check_address(base_url)
     if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
         raise TypeError(f"api_key is a string or a function that gives one, got a {type(api_key).__name__}.")
     given = {"base_url": base_url, "api_key": api_key, **overrides}
@@ -174,6 +174,18 @@ def _parsed(name: object) -> Model:
             f"Known providers: {', '.join(provider_names())}."
         )
     return Model(provider.strip(), model_id.strip())
+
+
+def _check_address(url: str) -> None:
+    """What may be a password is never shown."""
+    from steersman.provider.presets import NO_PASSWORD
+    from steersman.provider.troubles import has_password
+
+    shown = url.rpartition("@")[2]
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {shown!r}.")
+    if has_password(url):
+        raise ValueError(f"base_url has a user name or a password in front of {shown!r}. {NO_PASSWORD}")
 
 
 def _check_provider_name(name: object) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from steersman.provider.dialects import note, unfinished
 from steersman.provider.openai_chat_calls import Calls, OpenCall, unreadable
 from steersman.provider.openai_chat_chunk import (
     NOTHING,
@@ -26,7 +27,7 @@ from steersman.provider.openai_chat_error import IN_STREAM, stream_error
 from steersman.provider.openai_chat_quirks import Quirks
 from steersman.provider.openai_chat_think import Details, TagSplitter, parts_of
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, well_formed
-from steersman.types.errors import IncompleteStreamError, ProtocolError
+from steersman.types.errors import ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import (
@@ -72,7 +73,7 @@ class ChatDecoder:
 
     __slots__ = (
         "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_growing", "_half", "_id", "_index",
-        "_model", "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_tags", "_usage", "done",
+        "_model", "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_strange", "_tags", "_usage", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
@@ -101,6 +102,7 @@ class ChatDecoder:
         # Whether a text is open that further words are simply added to, or the call whose arguments are.
         self._flows = False
         self._growing: OpenCall | None = None
+        self._strange: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -181,9 +183,8 @@ class ChatDecoder:
     def finish(self) -> AssistantMessage:
         """The whole answer; an end without a reason is not one."""
         if self._reason is None and not (self.done and self._choice >= 0):
-            raise IncompleteStreamError(
-                "The stream ended before its finish_reason.",
-                provider=self._model.provider,
+            raise unfinished(
+                self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._strange
             )
         content = [block for block in self._content if block is not None and not isinstance(block, OpenCall)]
         reason, error = self._settled(content)
@@ -241,6 +242,8 @@ class ChatDecoder:
         if chunk.error is not None or event == "error" or (chunk.usage is NOTHING and head_of(data).object == "error"):
             raise stream_error(self._model, data)
         self._count(chunk, None)
+        if chunk.choices is None:
+            note(self._strange, data)
 
     def _chosen(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
         """The choice that is read: the one that came first, whatever its number; `None` when it is not in the chunk."""

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.headers import request_id, should_retry
 from steersman.provider.overflow import classify_overflow
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.types.errors import (
-    AuthenticationError,
-    ContextOverflowError,
-    ErrorKind,
-    InvalidRequestError,
-    NetworkError,
-    OverloadedError,
-    ProtocolError,
-    ProviderError,
-    QuotaError,
-    RateLimitError,
-    RefusedError,
-    StalledError,
-)
+from steersman.provider.troubles import not_a_stream
+from steersman.types.errors import ERRORS, ErrorKind, ProviderError
 from steersman.types.model import Model
-
-_CLASSES: dict[ErrorKind, type[ProviderError]] = {
-    error.kind: error
-    for error in (
-        AuthenticationError,
-        ContextOverflowError,
-        InvalidRequestError,
-        NetworkError,
-        OverloadedError,
-        QuotaError,
-        RateLimitError,
-        RefusedError,
-        StalledError,
-    )
-}
+from steersman.types.secrets import redacted
 
 # Words of `code` and `type` that say more than a status; those of a type only where there is no status.
 _CODES: dict[str, ErrorKind] = {
@@ -72,7 +46,6 @@ IN_STREAM = frozenset(("insufficient_system_resource", "network_error"))
 """The finish reasons that are errors of the server, after which the same request may succeed."""
 
 _SHOWN = 500
-_KEYS = re.compile(r"\b(?:sk|gsk|xai|key|or|pk)[-_][\w*.-]{6,}|(?i:bearer)\s+\S{6,}")
 
 
 def response_error(
@@ -83,28 +56,18 @@ def response_error(
     text = body.decode("utf-8", "replace").strip()
     error = _error_in(text)
     if error is None and status < 400:
-        return ProtocolError(
-            f"{model.name} answered {status} with {given.get('content-type', 'no content type')!r} instead of a stream "
-            f"of events: {_short(text)[:120]!r}. Check that base_url ({model.base_url or 'the default'}) is the "
-            "address of a Chat Completions API, such as 'http://127.0.0.1:8000/v1', and that no proxy is in between.",
-            provider=model.provider,
-            status=status,
-            request_id=given.get("x-request-id"),
-            body=_short(text),
-        )
+        return not_a_stream(model, status, given, text)
     if error is None:
         error = {} if text.startswith("<") else {"message": text}
     if status < 400:
         status = _status_in(error) or status
-    should = given.get("x-should-retry", "").lower()
     return _made(
         model,
         error,
         text,
         status=status,
-        request_id=given.get("x-request-id"),
+        headers=given,
         retry_after=retry_after(given, clock=clock, body=text),
-        retryable={"true": True, "false": False}.get(should),
     )
 
 
@@ -120,22 +83,21 @@ def _made(
     text: str,
     *,
     status: int | None,
-    request_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
     retry_after: float | None = None,
-    retryable: bool | None = None,
 ) -> ProviderError:
     words = _words(error)
     said = words or (f"HTTP status {status} without a reason" if status else "an error without a reason")
     kind = _kind(error, words or text, status)
     advice = _ADVICE.get(kind, "")
-    return _CLASSES[kind](
-        f"{model.name}: {_short(said)}{advice}",
+    return ERRORS[kind](
+        f"{model.name}: {redacted(said, _SHOWN)}{advice}",
         provider=model.provider,
         status=status,
-        request_id=request_id,
+        request_id=request_id(headers or {}),
         retry_after=retry_after,
-        retryable=retryable,
-        body=_short(text) or None,
+        retryable=should_retry(headers or {}),
+        body=redacted(text, _SHOWN) or None,
     )
 
 
@@ -214,8 +176,3 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
         if isinstance(value, int) and 400 <= value < 600:
             return value
     return None
-
-
-def _short(text: str) -> str:
-    """Some of a text, without anything that looks like a key: servers quote wrong ones."""
-    return _KEYS.sub("[redacted]", text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

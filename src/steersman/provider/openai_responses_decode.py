@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
+from steersman.provider.dialects import note, unfinished
 from steersman.provider.names import ToolNames
 from steersman.provider.openai_responses_encode import CUSTOM
 from steersman.provider.openai_responses_errors import Told, event_error, protocol_error, told
@@ -38,7 +39,6 @@ from steersman.provider.openai_responses_items import (
     thinking_of,
 )
 from steersman.types.content import TextContent, ToolCall
-from steersman.types.errors import IncompleteStreamError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import StreamEvent, StreamStart
@@ -80,6 +80,7 @@ class ResponsesDecoder:
         "_reason",
         "_response",
         "_started",
+        "_strange",
         "done",
     )
 
@@ -89,6 +90,7 @@ class ResponsesDecoder:
         self._names = names
         self._output = Output()
         self._started = False
+        self._strange: list[str] = []
         self._blocks = 0
         # The last delta's event, and its block: the next delta is nearly always more of the same.
         self._hot = Event()
@@ -120,15 +122,13 @@ class ResponsesDecoder:
                 and (read.output_index is not None or read.item_id == hot.item_id)
             ):
                 return (block.delta(read.delta),)
-        return self._begun(self._read(read.type or event, read, data, read.delta))
+        kind = read.type or event
+        return self._begun(kind, self._read(kind, read, data, read.delta))
 
     def finish(self) -> AssistantMessage:
         """The whole answer; `IncompleteStreamError` when its terminal event has not come."""
         if not self.done:
-            raise IncompleteStreamError(
-                f"{self._model.name}: the stream ended before response.completed, so the answer is not complete.",
-                provider=self._model.provider,
-            )
+            raise unfinished(self._model, "openai", "'response.completed'", () if self._started else self._strange)
         usage = self._response.usage
         return AssistantMessage(
             [block.content for block in self._output.blocks() if block.content is not None],
@@ -142,8 +142,8 @@ class ResponsesDecoder:
             response_id=self._response.id,
         )
 
-    def _begun(self, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
-        if self._started:
+    def _begun(self, kind: str, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
+        if self._started or not kind.startswith("response."):
             return shown
         self._started = True
         return [StreamStart(), *shown]
@@ -158,7 +158,8 @@ class ResponsesDecoder:
         except (ValueError, RecursionError) as error:
             self._check_unknown(event, data, error)
             return ()
-        return self._begun(self._read(read.type or event, read, data, delta))
+        kind = read.type or event
+        return self._begun(kind, self._read(kind, read, data, delta))
 
     def _check_unknown(self, event: str, data: str, error: Exception) -> None:
         """An event nobody knows may have any form; one of ours, or no JSON at all, is the server's mistake."""
@@ -168,6 +169,7 @@ class ResponsesDecoder:
             kind = ""
         if not kind or kind in _READ:
             raise protocol_error(self._model, "sent an event that is not of its protocol", data) from error
+        note(self._strange, data)
 
     def _read(self, kind: str, read: Event, data: str, delta: str) -> Sequence[StreamEvent]:
         if kind in _DELTAS:
@@ -183,6 +185,8 @@ class ResponsesDecoder:
             return self._ended(kind, read, data)
         if kind == "error" or given(read.error):
             self._raise_error(read, data)
+        if not kind.startswith("response."):
+            note(self._strange, data)
         return ()
 
     def _item(self, raw: msgspec.Raw, data: str) -> OutputItem:

@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from steersman.provider.headers import request_id, should_retry
 from steersman.provider.overflow import classify_overflow
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.types.errors import (
-    AuthenticationError,
-    ContextOverflowError,
-    ErrorKind,
-    IncompleteStreamError,
-    InvalidRequestError,
-    NetworkError,
-    OverloadedError,
-    ProtocolError,
-    ProviderError,
-    QuotaError,
-    RateLimitError,
-    RefusedError,
-    StalledError,
-)
+from steersman.provider.troubles import not_a_stream
+from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
-
-_CLASSES: dict[ErrorKind, type[ProviderError]] = {
-    kind.kind: kind
-    for kind in (
-        AuthenticationError,
-        ContextOverflowError,
-        IncompleteStreamError,
-        InvalidRequestError,
-        NetworkError,
-        OverloadedError,
-        ProtocolError,
-        QuotaError,
-        RateLimitError,
-        RefusedError,
-        StalledError,
-    )
-}
+from steersman.types.secrets import redacted
 
 # Codes and types of errors, wherever they stand; the status decides about the rest.
 _KINDS: dict[str, ErrorKind] = {
@@ -81,11 +52,8 @@ _ADVICE: dict[ErrorKind, str] = {
     "authentication": "Check the key: api_key=..., or the variable OPENAI_API_KEY.",
     "quota": "The account has no budget left for this.",
 }
-_NOT_FOUND = "Check the model's id, and base_url if you gave one."
 
-_SHORT = 2_000
-# The API quotes a part of a wrong key back.
-_KEY = re.compile(r"\b(sk|sess|pk|rk)-[\w*.-]{3,}|(?i:bearer)\s+[\w*.~+/=-]{8,}")
+_SHOWN = 2_000
 
 
 class Told(msgspec.Struct):
@@ -123,14 +91,7 @@ def response_error(
     given = {name.lower(): value for name, value in headers.items()}
     said = _read(body)
     if said is None and status < 400:
-        kind = given.get("content-type", "no content type")
-        return protocol_error(
-            model,
-            f"answered {status} with {kind!r} instead of a stream of events, so base_url "
-            f"({model.base_url or 'the default'}) or a proxy on the way may not be a Responses API",
-            text,
-            status=status,
-        )
+        return not_a_stream(model, status, given, text)
     if said is None:
         said = Told(message="" if text.startswith("<") else text)
     embedded = _embedded(said)
@@ -150,17 +111,10 @@ def event_error(model: Model, said: Told, *, body: str) -> ProviderError:
     return _made(model, said, status=_embedded(said), headers={}, body=body, wait=wait)
 
 
-def redacted(text: str) -> str:
-    """Some of the text, without anything that looks like a key."""
-    return _KEY.sub("[redacted]", text[:_SHORT])
-
-
-def protocol_error(model: Model, what: str, text: str, *, status: int | None = None) -> ProtocolError:
+def protocol_error(model: Model, what: str, text: str) -> ProtocolError:
     """An error that shows the beginning of what came instead."""
-    shown = redacted(text)
-    return ProtocolError(
-        f"{model.name} {what}: {shown[:200]!r}.", provider=model.provider, status=status, body=shown or None
-    )
+    shown = redacted(text, _SHOWN)
+    return ProtocolError(f"{model.name} {what}: {shown[:200]!r}.", provider=model.provider, body=shown or None)
 
 
 def _read(body: bytes) -> Told | None:
@@ -183,19 +137,18 @@ def _made(
     words = said.message.strip() if isinstance(said.message, str) else ""
     codes = [word for word in (said.code, said.type) if isinstance(word, str) and word]
     kind = _kind(words, codes, status)
-    shown = redacted(words) or (f"HTTP status {status}" if status else "an error without words")
+    shown = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
-    if advice := _ADVICE.get(kind) or (_NOT_FOUND if status == 404 else None):
+    if advice := _ADVICE.get(kind):
         text = f"{text}. {advice}"
-    should = headers.get("x-should-retry", "").lower()
-    return _CLASSES[kind](
+    return ERRORS[kind](
         text,
         provider=model.provider,
         status=status,
-        request_id=headers.get("x-request-id"),
+        request_id=request_id(headers),
         retry_after=wait,
-        retryable={"true": True, "false": False}.get(should),
-        body=redacted(body) or None,
+        retryable=should_retry(headers),
+        body=redacted(body, _SHOWN) or None,
     )
 
 

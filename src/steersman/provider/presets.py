@@ -76,6 +76,10 @@ def add_preset(name: str, preset: Preset) -> None:
     PRESETS[name] = preset
 
 
+NO_PASSWORD = "Give a key as api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
+"""What to do instead of putting a password into an address, where logs and proxies would show it."""
+
+
 def base_url_of(provider: str, given: str | None = None) -> str | None:
     """The address of a provider, without a slash at the end: the one given, the environment's, or its usual one."""
     preset = PRESETS.get(provider)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
+from steersman.provider.headers import request_id
+from steersman.provider.presets import NO_PASSWORD
 from steersman.types.errors import (
     IncompleteStreamError,
     InvalidRequestError,
@@ -13,6 +16,10 @@ from steersman.types.errors import (
     StalledError,
 )
 from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+_SHOWN = 500
+_UNPACKED = frozenset(("identity", "gzip", "deflate"))
 
 
 def place(url: str) -> str:
@@ -27,6 +34,7 @@ def place(url: str) -> str:
 def network_error(model: Model, url: str, error: Exception) -> ProviderError:
     """What an exception of the HTTP client before the first byte of a response means."""
     import aiohttp
+    from aiohttp.http_exceptions import ContentEncodingError
 
     at = f"{model.provider!r} at {place(url)}"
     why = _words(error)
@@ -50,6 +58,8 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
         case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
             text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
             return NetworkError(text, provider=name)
+        case aiohttp.ClientResponseError() if _is_caused_by(error, ContentEncodingError):
+            return packed(model, url, error.message)
         case aiohttp.ClientResponseError():
             text = f"What answers for {at} does not speak HTTP: {why}. Check the address (base_url)."
             return ProtocolError(text, provider=name)
@@ -65,7 +75,7 @@ def broken_stream(model: Model, error: Exception, received: int) -> ProviderErro
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
 
-    if isinstance(error, aiohttp.ClientPayloadError) and isinstance(error.__cause__, ContentEncodingError):
+    if isinstance(error, aiohttp.ClientPayloadError) and _is_caused_by(error, ContentEncodingError):
         text = f"The answer of {model.provider!r} is packed wrongly: {_words(error)}."
         return ProtocolError(text, provider=model.provider)
     text = f"The connection to {model.provider!r} broke after {received:,} bytes of the answer: {_words(error)}."
@@ -82,6 +92,48 @@ def stalled(model: Model, bound: str, seconds: float | None) -> ProviderError:
     }[bound]
     text = f"{model.provider!r} {what} {seconds or 0:g} s ({bound} in the model's settings)."
     return StalledError(text, provider=model.provider)
+
+
+def not_a_stream(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
+    """A response that should be a stream of events, is none, and tells no error either."""
+    shown = redacted(text, _SHOWN)
+    kind = headers.get("content-type", "no content type")
+    return ProtocolError(
+        f"{model.name} answered {status} with {kind!r} instead of a stream of events: {shown[:120]!r}. "
+        "Check base_url, and any proxy on the way.",
+        provider=model.provider,
+        status=status,
+        request_id=request_id(headers),
+        body=shown,
+    )
+
+
+def packed(model: Model, url: str, how: str) -> ProviderError:
+    """An answer in a packing that cannot be undone here."""
+    text = (
+        f"The answer of {model.provider!r} at {place(url)} is packed in a way that cannot be undone here, and that "
+        f"nobody asked for ({how}). Turn it off at the server, or at the proxy on the way."
+    )
+    return ProtocolError(text, provider=model.provider)
+
+
+def is_packed(encoding: str, first: bytes) -> bool:
+    """Whether bytes are still packed in a way that the client does not know, and hands on as they came."""
+    return bool(encoding) and encoding.lower() not in _UNPACKED and "\ufffd" in first[:64].decode("utf-8", "replace")
+
+
+def has_password(url: str) -> bool:
+    """Whether an address holds a user name or a password."""
+    try:
+        return "@" in urlsplit(url).netloc
+    except ValueError:
+        return False  # no address at all, which is told when it is asked
+
+
+def with_password(model: Model, url: str) -> ProviderError:
+    """An address with a user name or a password in it, which clients, logs and proxies show."""
+    text = f"The address of {model.provider!r}, {place(url)}, was given with a user name or a password. {NO_PASSWORD}"
+    return InvalidRequestError(text, provider=model.provider)
 
 
 def redirected(model: Model, url: str, status: int, location: str) -> ProviderError:
@@ -111,6 +163,12 @@ def same_origin(url: str, other: str) -> bool:
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__
+    return error is not None
 
 
 def _words(error: Exception) -> str:

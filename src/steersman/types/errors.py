@@ -175,3 +175,9 @@ class ProtocolError(ProviderError):
     """The server sent something else than its protocol."""
 
     kind = "protocol"
+
+
+ERRORS: dict[ErrorKind, type[ProviderError]] = {
+    error.kind: error for error in (ProviderError, *ProviderError.__subclasses__())
+}
+"""The exception of each kind."""

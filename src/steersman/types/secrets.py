@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 HIDDEN = "[redacted]"
 # What is shorter is no secret but a word such as "none", and hiding it would spoil the text.
 _SHORTEST = 6
 # The beginning of a key is hidden too where this much of it stands at the end of what was cut.
 _SHORTEST_PREFIX = 8
+_LONGEST_KEY = 4_000
 
 
 def hidden(text: str, secret: str | None) -> str:
@@ -19,3 +22,19 @@ def hidden(text: str, secret: str | None) -> str:
     for length in range(len(secret) - 1, _SHORTEST_PREFIX - 1, -1):
         text = text.replace(secret[:length], HIDDEN)
     return text
+
+
+# The keys of the providers by how they begin, and whatever stands behind "Bearer"; servers put stars into some.
+_KEYS = (
+    r"\b(?:sk|sess|pk|rk)-[\w*.-]{3,}"
+    r"|\b(?:sk|gsk|xai|key|or|pk)[-_][\w*.-]{6,}"
+    r"|\bAIza[\w-]{10,}|\bAQ\.[\w-]{10,}|\bya29\.[\w.-]{10,}"
+    r"|(?i:\bbearer)\s+[\w*.~+/=-]{6,}"
+)
+
+
+def redacted(text: str, most: int) -> str:
+    """The text, or the beginning of a long one, without anything that looks like a key, whosever it is."""
+    # Cut after the keys are gone: half a key is no longer found.
+    shown = re.sub(_KEYS, HIDDEN, text[: most + _LONGEST_KEY])
+    return shown if len(shown) <= most and len(text) <= most + _LONGEST_KEY else f"{shown[: most - 3]}..."

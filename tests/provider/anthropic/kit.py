@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.provider.reading import Reading
 
 from steersman.provider.anthropic import WIRE
-from steersman.provider.sse import SseDecoder
-from steersman.testing import check_stream
-from steersman.types.messages import AssistantMessage, UserMessage, user_message
-from steersman.types.model import Model, Request, StreamOptions, ToolSpec
-from steersman.types.stream import Done, StreamEvent
+from steersman.types.model import Model
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 RECORDED = sorted(path for path in FIXTURES.glob("*/anthropic_*.sse") if b"message_start" in path.read_bytes())
 MODEL = Model("anthropic", "claude-sonnet-4-5")
-REQUEST = Request("", [user_message("Hi")])
+_READING = Reading(WIRE, MODEL)
+read, message_of, body_of = _READING.read, _READING.message_of, _READING.body_of
 
 
 def event(name: str, **fields: Any) -> bytes:
@@ -69,42 +66,3 @@ def ended(reason: Any = "end_turn", *, output: int = 5, usage: dict[str, Any] | 
     return event("message_delta", delta=fields, usage={"output_tokens": output, **(usage or {})}) + event(
         "message_stop"
     )
-
-
-def chunks(stream: bytes, size: int) -> list[bytes]:
-    return [stream[at : at + size] for at in range(0, len(stream), size)]
-
-
-def read(
-    pieces: bytes | Iterable[bytes], *, model: Model = MODEL, request: Request = REQUEST
-) -> tuple[list[StreamEvent], AssistantMessage]:
-    """The events and the message of a stream that came in these pieces; raises as the decoder does."""
-    sse, decoder = SseDecoder(), WIRE.decoder(model, request)
-    events: list[StreamEvent] = []
-    for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
-        for name, data in sse.feed(piece):
-            events.extend(decoder.feed(name, data))
-    for name, data in sse.finish():
-        events.extend(decoder.feed(name, data))
-    return events, decoder.finish()
-
-
-def message_of(stream: bytes, **more: Any) -> AssistantMessage:
-    """The message of a well-formed stream, which is what its deltas said."""
-    events, message = read(stream, **more)
-    if not message.failed:
-        assert check_stream([*events, Done(message)]) is message
-    return message
-
-
-def body_of(
-    *messages: Any,
-    model: Model = MODEL,
-    system: str = "",
-    tools: Sequence[ToolSpec] = (),
-    options: StreamOptions | None = None,
-) -> Any:
-    """The request body for these messages, parsed."""
-    said = [UserMessage(message) if isinstance(message, str) else message for message in messages]  # pyright: ignore[reportArgumentType]  # a string is taken too
-    request = Request(system, said, tools)
-    return msgspec.json.decode(WIRE.request(model, request, options or StreamOptions(), "k").body)

@@ -186,7 +186,10 @@ async def test_a_page_of_a_proxy_is_no_answer() -> None:
     async with AnthropicServer(page) as server:
         result = await Agent(server.model(), retry=QUICK).run("Hi")
     assert result.end_reason == "error"
-    assert f"base_url ({server.url}) is an Anthropic Messages API" in result.detail
+    assert result.detail.endswith(
+        "answered 200 with 'text/html' instead of a stream of events: '<html>Sign in</html>'. "
+        f"Check base_url, and any proxy on the way. Tried: POST {server.url}/v1/messages."
+    )
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -14,7 +13,6 @@ from tests.provider.anthropic.kit import (
     begun,
     body_of,
     called,
-    chunks,
     delta,
     ended,
     event,
@@ -24,6 +22,7 @@ from tests.provider.anthropic.kit import (
     start,
     stop,
 )
+from tests.provider.reading import chunks
 
 from steersman.provider.anthropic_events import OPAQUE
 from steersman.provider.partial import content_of
@@ -66,16 +65,6 @@ RICH_MESSAGE = AssistantMessage(
 
 def test_an_answer_with_everything_in_it_is_read_whole() -> None:
     assert message_of(RICH) == RICH_MESSAGE
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_recorded_answer_is_read_the_same_however_it_is_cut(path: Path) -> None:
-    """failures.md B1: every two-way split, and one byte at a time."""
-    stream = path.read_bytes()
-    whole = read(stream)
-    assert read(chunks(stream, 1)) == whole
-    for at in range(len(stream)):
-        assert read((stream[:at], stream[at:])) == whole
 
 
 def test_an_answer_in_many_scripts_is_read_the_same_however_it_is_cut() -> None:

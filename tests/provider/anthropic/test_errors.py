@@ -137,12 +137,18 @@ def test_an_error_inside_a_200_in_other_servers_words(body: Any, kind: ErrorKind
 
 
 @pytest.mark.parametrize("body", [b"<html>Sign in</html>", b"", b'{"type":"message","content":[]}', b"[1]", b"{"])
-def test_a_200_that_is_neither_a_stream_nor_an_error_names_the_address(body: bytes) -> None:
+def test_a_200_that_is_neither_a_stream_nor_an_error_says_what_to_check(body: bytes) -> None:
     """failures.md B10."""
     told = info(200, body, content_type="text/html")
     assert told.kind == "protocol"
     assert "'text/html' instead of a stream of events" in told.message
-    assert "base_url (http://127.0.0.1:1)" in told.message
+    assert "Check base_url" in told.message
+
+
+def test_a_key_that_is_not_ours_is_not_shown_either() -> None:
+    """failures.md L13."""
+    told = info(401, error("authentication_error", "invalid x-api-key: sk-ant-api03-abcdef"))
+    assert "abcdef" not in repr(told)
 
 
 def test_a_long_body_is_shortened() -> None:

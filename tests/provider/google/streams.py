@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
+from tests.provider.reading import REQUEST, Reading
 
 from steersman.provider.google import WIRE
-from steersman.provider.sse import SseDecoder
 from steersman.types.content import Content, ToolCall
-from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, ToolSpec
 from steersman.types.stream import StreamEvent, StreamStart
 
 MODEL = Model("google", "gemini-2.5-flash")
 GEMINI_3 = Model("google", "gemini-3-pro-preview")
-REQUEST = Request("", [user_message("Hi")])
+_READING = Reading(WIRE, MODEL)
 
 Json = dict[str, Any]
 
@@ -64,15 +64,7 @@ def events_of(
     *reads: bytes, model: Model = MODEL, tools: Sequence[ToolSpec] = ()
 ) -> tuple[list[StreamEvent], AssistantMessage]:
     """The events and the message of a stream that came in these reads."""
-    decoder = WIRE.decoder(model, Request("", REQUEST.messages, tools))
-    sse = SseDecoder()
-    events: list[StreamEvent] = []
-    for read in reads:
-        for name, data in sse.feed(read):
-            events += decoder.feed(name, data)
-    for name, data in sse.finish():
-        events += decoder.feed(name, data)
-    return events, decoder.finish()
+    return _READING.read(reads, model=model, request=Request("", REQUEST.messages, tools))
 
 
 def message_of(*chunks: Any, model: Model = MODEL, tools: Sequence[ToolSpec] = ()) -> AssistantMessage:

@@ -334,7 +334,7 @@ def test_a_blocked_prompt_is_a_refusal(reason: str) -> None:
 
 
 def test_an_end_without_a_finish_reason_is_incomplete() -> None:
-    with pytest.raises(IncompleteStreamError, match="before Gemini gave a finish reason"):
+    with pytest.raises(IncompleteStreamError, match="before its finishReason"):
         message_of(chunk(text("Hello")), {"usageMetadata": {"promptTokenCount": 4}})
     with pytest.raises(IncompleteStreamError):
         events_of(b"")

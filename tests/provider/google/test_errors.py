@@ -109,8 +109,9 @@ def test_a_page_or_another_json_is_no_answer() -> None:
     """failures.md B10."""
     page = read(200, b"<html><body>Sign in</body></html>", {"content-type": "text/html"})
     assert (page.kind, page.status) == ("protocol", 200)
-    assert page.message.startswith(
-        "Expected an event stream from google, got text/html with status 200; check base_url"
+    assert page.message == (
+        "google:gemini-2.5-flash answered 200 with 'text/html' instead of a stream of events: "
+        "'<html><body>Sign in</body></html>'. Check base_url, and any proxy on the way."
     )
     assert read(200, b'{"hello": 1}', {"content-type": "application/json"}).kind == "protocol"
     assert read(200, b"", {}).kind == "protocol"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.provider.reading import Reading
+
 from steersman.provider.openai_chat import WIRE
-from steersman.provider.sse import SseDecoder
 from steersman.testing.deltas import DeltaReader
 from steersman.testing.servers.exchange import sse
 from steersman.types.content import ToolCall
@@ -19,6 +20,7 @@ from steersman.types.stream import StreamEvent
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 RECORDED = sorted(path for path in FIXTURES.glob("*/openai_*.sse") if "midstream_error" not in path.name)
 MODEL = Model("openai-chat", "m")
+_READING = Reading(WIRE, MODEL)
 DONE = b"data: [DONE]\n\n"
 
 
@@ -67,16 +69,7 @@ def read(
     stream: bytes | Iterable[bytes], *names: str, model: Model = MODEL
 ) -> tuple[list[StreamEvent], AssistantMessage]:
     """The events and the message of a stream; raises what the decoder raises."""
-    decoder = WIRE.decoder(model, asked(*names))
-    lines = SseDecoder()
-    events: list[StreamEvent] = []
-    for part in [stream] if isinstance(stream, bytes) else stream:
-        for name, data in lines.feed(part):
-            assert not decoder.done, "Nothing is read after the end."
-            events += decoder.feed(name, data)
-    for name, data in lines.finish():
-        events += decoder.feed(name, data)
-    return events, decoder.finish()
+    return _READING.read(stream, model=model, request=asked(*names))
 
 
 def answer_of(stream: bytes, *names: str, model: Model = MODEL) -> AssistantMessage:

@@ -71,18 +71,6 @@ def test_a_recorded_error_inside_a_stream_is_the_servers_failure() -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=shown)
-def test_a_recorded_stream_is_read_the_same_at_every_split_and_byte_by_byte(path: Path) -> None:
-    """failures.md B1: the decoder sees events, so it is enough that every split gives the same ones."""
-    stream = path.read_bytes()
-    whole = SseDecoder().feed(stream)
-    for at in range(len(stream) + 1):
-        lines = SseDecoder()
-        assert lines.feed(stream[:at]) + lines.feed(stream[at:]) == whole
-    single = [stream[at : at + 1] for at in range(len(stream))]
-    assert read(single, "count_lines") == read(stream, "count_lines")
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=shown)
 def test_a_recorded_stream_cut_at_any_byte_is_incomplete_until_its_finish_reason_is_there(path: Path) -> None:
     """failures.md B8, B9: a finish_reason and the end of the stream make an answer, [DONE] or not."""
     stream = path.read_bytes()

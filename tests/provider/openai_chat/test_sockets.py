@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -13,8 +13,7 @@ from tests.provider.openai_chat.chat import DONE, chunk, said
 from steersman import Agent, Retry, RunResult, tool
 from steersman.provider.http import aclose_http, http_stream
 from steersman.provider.openai_chat import WIRE
-from steersman.testing import Scenario, Subject, answer, call, conformance_checks, cut, error, stall, text, thinking
-from steersman.testing.conformance import Check
+from steersman.testing import answer, call, cut, error, stall, text, thinking
 from steersman.testing.servers import Delivery, OpenAIChatServer, Received, Reply
 from steersman.testing.servers.exchange import sse
 from steersman.types.content import ImageContent, TextContent, ThinkingContent
@@ -64,10 +63,7 @@ async def asked(server: OpenAIChatServer, *prompts: Any, **settings: Any) -> tup
 
 async def streamed(model: Model, request: Request | None = None, **options: Any) -> list[StreamEvent]:
     """The events of one answer, as the provider gives them."""
-    source = cast(
-        AsyncGenerator[StreamEvent, None],
-        STREAM(model, request or Request("", [user_message("Hi.")]), StreamOptions(**options)),
-    )
+    source = STREAM(model, request or Request("", [user_message("Hi.")]), StreamOptions(**options))
     async with aclosing(source):
         return [event async for event in source]
 
@@ -326,62 +322,6 @@ async def test_a_name_the_server_would_not_take_is_used_on_neither_side() -> Non
     )
 
 
-class CancelAt:
-    """Awaits something, and cancels the task at its `step`-th wait; `steps` counts them."""
-
-    def __init__(self, work: Awaitable[Any], step: int) -> None:
-        self._work = work
-        self._step = step
-        self.steps = 0
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        inner = self._work.__await__()
-        task = asyncio.current_task()
-        assert task is not None
-        try:
-            waited = next(inner)
-            while True:
-                self.steps += 1
-                if self.steps == self._step:
-                    task.get_loop().call_soon(task.cancel)
-                try:
-                    value = yield waited
-                except BaseException as failure:  # noqa: BLE001  # handed on to what is awaited, as the loop would
-                    waited = inner.throw(failure)
-                else:
-                    waited = inner.send(value)
-        except StopIteration as end:
-            return end.value
-
-
-async def test_a_cancel_at_every_wait_closes_the_connection() -> None:
-    """failures.md F6, I12: the server sees the client leave, or the answer was already whole."""
-    async with OpenAIChatServer(
-        answer(text("Hello there."), call("add", a=1, b=1)), repeat_last=True, chunk=100, pace=0.001
-    ) as server:
-        step = 0
-        while True:
-            step += 1
-            before = len(server.raw)
-            await aclose_http()
-            cancel = CancelAt(streamed(server.model()), step)
-
-            async def run(cancel: CancelAt = cancel) -> Any:
-                return await cancel
-
-            task = asyncio.create_task(run())
-            await asyncio.wait([task])
-            for received in server.raw[before:]:
-                async with asyncio.timeout(5):
-                    assert await received.ended() in ("answered", "left")
-            assert len(asyncio.all_tasks()) == 1
-            if not task.cancelled():
-                break
-        assert step > 5
-        assert isinstance(task.result()[-1], Done)
-        await aclose_http()
-
-
 @pytest.mark.parametrize("after", range(1, 30, 2))
 async def test_after_an_abort_the_next_prompt_is_taken(after: int) -> None:
     """failures.md A1: at any event, with calls, thinking and results under way."""
@@ -406,51 +346,8 @@ async def test_after_an_abort_the_next_prompt_is_taken(after: int) -> None:
         assert second.text == "Fine."
 
 
-async def test_an_answer_of_another_protocol_is_a_protocol_error_that_says_so() -> None:
-    stream = sse({"type": "message_start", "message": {"content": []}}, "message_start") + sse(
-        {"type": "message_stop"}, "message_stop"
-    )
-    async with OpenAIChatServer(*[stream] * 3) as server:
-        result, _ = await asked(server, "Hi.")
-    assert result.end_reason == "error"
-
-
 def _nobody() -> Received:
     return Received("POST", "/", {}, {}, {}, b"", {"stream_options": {"include_usage": True}}, 1)
-
-
-SCENARIOS: dict[Scenario, Any] = {
-    "text": answer("Hello, how are you?"),
-    "thinking": answer(thinking("Let me see."), text("It is 4.")),
-    "tool_calls": answer(text("Both."), call("add", a=1, b=2), call("add", a=3, b=4)),
-    "error": error(ErrorInfo("overloaded", "The server is busy.")),
-    "cut": cut("Hello, how are you?", after=2),
-    "stall": stall("Hello, how are you?", after=1),
-}
-
-
-@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
-async def test_the_provider_does_what_every_provider_has_to(check: Check) -> None:
-    from steersman.provider.events import events_of
-
-    def normal(model: Model, request: Request, options: StreamOptions, /) -> Any:
-        return events_of(STREAM, model, request, options)
-
-    servers: list[OpenAIChatServer] = []
-
-    def factory(scenario: Scenario) -> Subject | None:
-        server = OpenAIChatServer(SCENARIOS[scenario], repeat_last=True)
-        server.__enter__()
-        servers.append(server)
-        return Subject(normal, server.model(), Request("", [user_message("Hi.")], [add]))
-
-    # The pool's own work is not a task the stream left behind.
-    try:
-        await check(factory)
-    finally:
-        await aclose_http()
-        for server in servers:
-            server.__exit__()
 
 
 async def test_a_failure_carries_what_is_known_about_it() -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.provider.reading import Reading
 
 from steersman.provider.openai_responses import WIRE
-from steersman.provider.sse import SseDecoder
-from steersman.testing import check_stream
-from steersman.types.messages import AssistantMessage, UserMessage, user_message
-from steersman.types.model import Model, Request, StreamOptions, ToolSpec
-from steersman.types.stream import Done, StreamEvent
+from steersman.types.messages import UserMessage
+from steersman.types.model import Model
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 RECORDED = sorted(FIXTURES.glob("*/responses_*.sse"))
 MODEL = Model("openai", "gpt-5")
-REQUEST = Request("", [user_message("Hi")])
+_READING = Reading(WIRE, MODEL)
+read, message_of, body_of = _READING.read, _READING.message_of, _READING.body_of
 USAGE = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
 
 
@@ -101,45 +99,6 @@ def ended(status: str = "completed", *, reason: Any = None, usage: Any = USAGE, 
     details = None if reason is None else {"reason": reason}
     response = {"id": "resp_1", "object": "response", "status": status, "incomplete_details": details, "usage": usage}
     return event(f"response.{status}", response={**response, **fields})
-
-
-def chunks(stream: bytes, size: int) -> list[bytes]:
-    return [stream[at : at + size] for at in range(0, len(stream), size)]
-
-
-def read(
-    pieces: bytes | Iterable[bytes], *, model: Model = MODEL, request: Request = REQUEST
-) -> tuple[list[StreamEvent], AssistantMessage]:
-    """The events and the message of a stream that came in these pieces; raises as the decoder does."""
-    sse, decoder = SseDecoder(), WIRE.decoder(model, request)
-    events: list[StreamEvent] = []
-    for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
-        for name, data in sse.feed(piece):
-            events.extend(decoder.feed(name, data))
-    for name, data in sse.finish():
-        events.extend(decoder.feed(name, data))
-    return events, decoder.finish()
-
-
-def message_of(stream: bytes, **more: Any) -> AssistantMessage:
-    """The message of a well-formed stream, which is what its deltas said."""
-    events, message = read(stream, **more)
-    if not message.failed:
-        assert check_stream([*events, Done(message)]) is message
-    return message
-
-
-def body_of(
-    *messages: Any,
-    model: Model = MODEL,
-    system: str = "",
-    tools: Sequence[ToolSpec] = (),
-    options: StreamOptions | None = None,
-) -> Any:
-    """The request body for these messages, parsed."""
-    said = [user_message(message) if isinstance(message, str) else message for message in messages]
-    request = Request(system, said, tools)
-    return msgspec.json.decode(WIRE.request(model, request, options or StreamOptions(), "k").body)
 
 
 def input_of(*messages: Any, **more: Any) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,12 +12,10 @@ from hypothesis import given
 from tests.provider.openai_responses.kit import (
     MODEL,
     RECORDED,
-    REQUEST,
     added,
     arguments,
     begun,
     called,
-    chunks,
     done,
     ended,
     event,
@@ -30,6 +27,7 @@ from tests.provider.openai_responses.kit import (
     thought,
     words,
 )
+from tests.provider.reading import REQUEST, chunks
 
 from steersman.provider.openai_responses import WIRE
 from steersman.provider.openai_responses_encode import tool_set
@@ -123,21 +121,6 @@ def test_a_whole_answer_is_read_in_the_normal_form() -> None:
 def test_the_deltas_come_as_they_were_sent() -> None:
     events, _ = read(begun() + said(0, "Hel", "lo") + ended())
     assert events == [StreamStart(), TextStart(), TextDelta("Hel"), TextDelta("lo"), TextEnd()]
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_recorded_stream_is_the_same_however_it_is_cut(path: Path) -> None:
-    """failures.md I15: all two-way splits, and one byte at a time."""
-    stream = path.read_bytes()
-    whole = read(stream)
-    assert read(chunks(stream, 1)) == whole
-    plain = SseDecoder()
-    events = plain.feed(stream) + plain.finish()
-    for cut in range(1, len(stream)):
-        sse = SseDecoder()
-        assert sse.feed(stream[:cut]) + sse.feed(stream[cut:]) + sse.finish() == events, cut
-    for cut in range(1, len(stream), 61):
-        assert read((stream[:cut], stream[cut:])) == whole, cut
 
 
 def test_a_stream_with_everything_is_the_same_however_it_is_cut() -> None:

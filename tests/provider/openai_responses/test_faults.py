@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 import pytest
@@ -13,7 +12,7 @@ from steersman import Agent, Retry
 from steersman.provider.events import events_of
 from steersman.provider.http import aclose_http, http_stream
 from steersman.provider.openai_responses import WIRE
-from steersman.testing import Subject, answer, call, conformance_checks, cut, error, stall, thinking
+from steersman.testing import answer, call, stall, thinking
 from steersman.testing.servers import Delivery, OpenAIResponsesServer
 from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
@@ -96,75 +95,6 @@ async def test_a_stream_in_small_pieces_is_the_same(chunk: int) -> None:
         await aclose_http()
 
 
-class _Steps:
-    """Runs a coroutine and cancels its task where it waits for the `at`-th time; `taken` is how often it waited."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], at: int) -> None:
-        self._work = work
-        self._at = at
-        self.taken = 0
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self._work.__await__()
-        sent: Any = None
-        while True:
-            try:
-                waited = steps.send(sent)
-            except StopIteration as end:
-                return end.value
-            while True:
-                if self.taken == self._at:
-                    task = asyncio.current_task()
-                    assert task is not None
-                    task.cancel()
-                self.taken += 1
-                try:
-                    sent = yield waited
-                except BaseException as error:  # noqa: BLE001  # whatever comes is the coroutine's to deal with
-                    try:
-                        waited = steps.throw(error)
-                    except StopIteration as end:
-                        return end.value
-                else:
-                    break
-
-
-async def test_a_cancel_at_every_await_closes_the_connection() -> None:
-    """failures.md F6, I12: whatever was being waited for, the server sees the client leave."""
-    silent = Delivery(STREAM[: STREAM.index(b"response.completed")], ending="stall", chunk=200)
-    async with OpenAIResponsesServer(silent, repeat_last=True) as server:
-        model = server.model()
-        for at in range(500):
-            before = len(server.raw)
-            arrived = asyncio.Event()
-            task = asyncio.create_task(_stepped(model, at, arrived))
-            task.add_done_callback(lambda _, arrived=arrived: arrived.set())
-            await arrived.wait()
-            for _ in range(10):
-                await asyncio.sleep(0)
-            silence = not task.done()  # every await before that has been tried
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            for received in server.raw[before:]:
-                assert await received.ended() == "left"
-            if silence:
-                break
-        else:
-            pytest.fail("The stream never came to its silence.")
-        assert at > 3
-        await aclose_http()
-
-
-async def _stepped(model: Model, at: int, arrived: asyncio.Event) -> None:
-    async def reading() -> None:
-        async for event in events_of(STREAM_FN, model, REQUEST, StreamOptions()):
-            if event.type == "text_end":
-                arrived.set()
-
-    await _Steps(reading(), at)
-
-
 async def test_after_a_cancel_at_any_event_the_next_prompt_is_taken() -> None:
     """failures.md A1, I3, I12."""
     first = answer(thinking("Hm."), "Let me see.", call("look"), call("look"), deltas=2)
@@ -212,31 +142,3 @@ async def test_the_answer_is_there_with_its_terminal_event_though_the_connection
         assert isinstance(last, Done)
         assert last.message.text == "Hello"
         await aclose_http()
-
-
-@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
-async def test_conformance(check: Any) -> None:
-    scripts = {
-        "text": answer("Hello, world."),
-        "thinking": answer(thinking("Hm.\n\nSo."), "Hello."),
-        "tool_calls": answer("Let me see.", call("add", a=1, b=2), call("now")),
-        "error": error("overloaded", after=2),
-        "cut": cut("Hello, world.", after=2),
-        "stall": stall("Hello", after=1),
-    }
-    servers: list[OpenAIResponsesServer] = []
-
-    def factory(scenario: Any) -> Subject:
-        server = OpenAIResponsesServer(scripts[scenario]).__enter__()
-        servers.append(server)
-        return Subject(
-            lambda model, request, options: events_of(STREAM_FN, model, request, options), server.model(), REQUEST
-        )
-
-    try:
-        await check(factory)
-    finally:
-        await aclose_http()
-        for server in servers:
-            server.__exit__()
-    assert servers

@@ -1,0 +1,53 @@
+"""What every `StreamFn` has to do, done by each of the four protocols over a real socket."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from tests.provider.protocols import SERVERS
+
+from steersman import tool
+from steersman.provider.events import events_of
+from steersman.provider.http import aclose_http
+from steersman.provider.models import stream_fn_for
+from steersman.testing import Subject, answer, call, conformance_checks, cut, error, stall, thinking
+from steersman.testing.conformance import Check, Scenario
+from steersman.testing.servers import StrictServer
+from steersman.types.messages import user_message
+from steersman.types.model import Model, Request, StreamOptions
+
+SCRIPTS: dict[Scenario, Any] = {
+    "text": answer("Hello there"),
+    "thinking": answer(thinking("Hm.\n\nSo."), "Yes."),
+    "tool_calls": answer("Look.", call("look", at="x"), call("look")),
+    "error": error("overloaded", after=2),
+    "cut": cut("Hello there", after=2),
+    "stall": stall("Hello there", after=1),
+}
+
+
+@tool
+def look(at: str = "here") -> str:
+    """Look somewhere."""
+    return f"{at} is fine"
+
+
+def normal(model: Model, request: Request, options: StreamOptions, /) -> Any:
+    return events_of(stream_fn_for(model), model, request, options)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", SERVERS.values(), ids=SERVERS)
+async def test_a_provider_does_what_every_provider_has_to(kind: type[StrictServer], check: Check) -> None:
+    with ExitStack() as servers:
+
+        def subject(scenario: Scenario) -> Subject:
+            server = servers.enter_context(kind(SCRIPTS[scenario], repeat_last=True))
+            return Subject(normal, server.model(), Request("", [user_message("Hi.")], [look]))
+
+        await check(subject)
+        # The pool's own work is not a task the stream left behind.
+        await aclose_http()
