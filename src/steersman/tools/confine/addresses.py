@@ -1,0 +1,279 @@
+"""Which addresses a fetch may reach: public ones, and those the user opened. The address decides, never the name.
+
+A name is looked up once, all of its addresses must pass, and the connection goes to one of exactly these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+
+from steersman.tools.confine.urls import Place, UnfitUrl, host_name
+from steersman.tools.text import show
+from steersman.types.errors import ToolError, described
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Iterable[str]]]
+"""How a name becomes addresses: called once per request with the host and the port."""
+
+# Where cloud machines learn their own secrets. Opened only by naming the very address, never by a network around it.
+METADATA: frozenset[Address] = frozenset(
+    map(
+        ip_address,
+        (
+            "100.100.100.200",
+            "168.63.129.16",
+            "169.254.169.254",
+            "169.254.170.2",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+        ),
+    )
+)
+# The registries of special addresses, as far as they are not public. Not `is_global`, which differs by version.
+_SPECIAL: tuple[tuple[IPv4Network, str], ...] = tuple(
+    (IPv4Network(network), kind)
+    for network, kind in (
+        ("0.0.0.0/8", "an unspecified"),
+        ("10.0.0.0/8", "a private"),
+        ("100.64.0.0/10", "a carrier's private"),
+        ("127.0.0.0/8", "a loopback"),
+        ("169.254.0.0/16", "a link-local"),
+        ("172.16.0.0/12", "a private"),
+        ("192.0.0.0/24", "a reserved"),
+        ("192.0.2.0/24", "a documentation"),
+        ("192.88.99.0/24", "a reserved"),
+        ("192.168.0.0/16", "a private"),
+        ("198.18.0.0/15", "a benchmarking"),
+        ("198.51.100.0/24", "a documentation"),
+        ("203.0.113.0/24", "a documentation"),
+        ("224.0.0.0/4", "a multicast"),
+        ("240.0.0.0/4", "a reserved"),
+    )
+)
+# Of IPv6 only this is public, apart from what is cut out of it.
+_PUBLIC_V6 = IPv6Network("2000::/3")
+_SPECIAL_V6: tuple[tuple[IPv6Network, str], ...] = tuple(
+    (IPv6Network(network), kind)
+    for network, kind in (
+        ("::/128", "an unspecified"),
+        ("::1/128", "a loopback"),
+        ("2001:db8::/32", "a documentation"),
+        ("3fff::/20", "a documentation"),
+        # Teredo and other experiments, then 6to4: each may carry an IPv4 address inside, and nobody serves pages there.
+        ("2001::/23", "a tunnel or reserved"),
+        ("2002::/16", "a tunnel"),
+        ("fc00::/7", "a private"),
+        ("fe80::/10", "a link-local"),
+        ("ff00::/8", "a multicast"),
+    )
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
+# Ports from 1024 on where something else than the web is at home: those that browsers refuse, then databases, queues
+# and container engines, which take orders from whoever connects.
+_OTHER_SERVICES = frozenset(
+    (
+        *(1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080),
+        *(1433, 1521, 2181, 2375, 2376, 2379, 2380, 3306, 3389, 5432, 5672, 5900, 5984, 6379, 6443, 9092, 9200, 9300),
+        *(10250, 10255, 11211, 27017),
+    )
+)
+_MOST_ADDRESSES = 16
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class ForbiddenAddress(ToolError):
+    """A place a fetch may not go to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """An address or a network the user opened, on one port or on those of the web."""
+
+    network: Network
+    port: int | None
+
+    def covers(self, address: Address, port: int) -> bool:
+        if address.version != self.network.version or address not in self.network:
+            return False
+        if address in METADATA and self.network.num_addresses > 1:
+            return False
+        return is_web_port(port) if self.port is None else port == self.port
+
+
+class AddressRules:
+    """What a fetch may reach.
+
+    `allow` opens addresses or networks that are not public, such as `"127.0.0.1:8000"`, `"[::1]:8000"` or
+    `"10.0.0.0/8"`; `hosts` are the only names there are, where it is given; `deny_hosts` always wins. A pattern is a
+    name, `*.name` for everything below it, or `*` for every name.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Iterable[str] = (),
+        hosts: Iterable[str] | None = None,
+        deny_hosts: Iterable[str] = (),
+        resolve: Resolve | None = None,
+    ) -> None:
+        self.openings = tuple(map(_opening, _several("allow", allow)))
+        self.hosts = None if hosts is None else frozenset(map(_pattern, _several("hosts", hosts)))
+        self.deny_hosts = frozenset(map(_pattern, _several("deny_hosts", deny_hosts)))
+        self.resolve = resolve or look_up
+
+    def check(self, place: Place) -> None:
+        """Raise `ForbiddenAddress` for what is known before any name is looked up."""
+        if matches(place.host, self.deny_hosts):
+            raise ForbiddenAddress(f"The host {place.host!r} is on the list of hosts that may not be fetched.")
+        if self.hosts is not None and not matches(place.host, self.hosts):
+            known = ", ".join(sorted(self.hosts)) or "none"
+            raise ForbiddenAddress(f"The host {place.host!r} is not among those that may be fetched: {known}.")
+        if (literal := _literal(place.host)) is not None:
+            self._judge([literal], place)
+        elif not is_web_port(place.port) and not any(opening.port == place.port for opening in self.openings):
+            raise ForbiddenAddress(_port_words(place))
+
+    async def addresses(self, place: Place) -> tuple[str, ...]:
+        """The addresses to connect to, looked up once; raises `ForbiddenAddress` if a single one may not be reached."""
+        if (literal := _literal(place.host)) is not None:
+            found: Sequence[str] = [str(literal)]
+        elif place.host == "localhost" or place.host.endswith(".localhost"):
+            # The name has one meaning, and no server of names is asked for another.
+            found = _LOOPBACK
+        else:
+            found = await self._looked_up(place)
+        addresses = [_address(text, place) for text in found]
+        self._judge(addresses, place)
+        return tuple(map(str, addresses[:_MOST_ADDRESSES]))
+
+    async def _looked_up(self, place: Place) -> Sequence[str]:
+        try:
+            found = list(dict.fromkeys(map(str, await self.resolve(place.host, place.port))))
+        except OSError as error:
+            raise ToolError(f"The host {place.host!r} could not be found ({described(error)}).") from error
+        if not found:
+            raise ToolError(f"The host {place.host!r} could not be found: it has no address.")
+        return found
+
+    def _judge(self, addresses: Iterable[Address], place: Place) -> None:
+        for address in addresses:
+            if any(opening.covers(_plain(address), place.port) for opening in self.openings):
+                continue
+            if (kind := special(address)) is not None:
+                raise ForbiddenAddress(
+                    f"The host {place.host!r} leads to {kind} address, and only public addresses may be fetched. "
+                    "Only the user can open others, with fetch_tool(allow=[...])."
+                )
+            if not is_web_port(place.port):
+                raise ForbiddenAddress(_port_words(place))
+
+
+def special(address: Address) -> str | None:
+    """What kind of address this is, with its article, if it is not a public one: `a loopback`, `a private`."""
+    address = _plain(address)
+    if isinstance(address, IPv6Address):
+        return _special_v6(address)
+    if address in METADATA:
+        return "a cloud metadata"
+    return next((kind for network, kind in _SPECIAL if address in network), None)
+
+
+def is_web_port(port: int) -> bool:
+    """Whether a web server may be at home on a port: 80, 443, and most from 1024 on."""
+    return port in (80, 443) or (port >= 1_024 and port not in _OTHER_SERVICES)
+
+
+def matches(host: str, patterns: Iterable[str]) -> bool:
+    """Whether a host is one of some names, or below one written `*.name`; `*` is every host."""
+    return any(pattern in ("*", host) or (pattern[:2] == "*." and host.endswith(pattern[1:])) for pattern in patterns)
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses this machine knows for a name."""
+    import socket
+
+    from steersman.tools.threads import in_thread
+
+    # In a thread that may be left behind: a server of names that does not answer must not hold up a cancel or an exit.
+    infos = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in infos]
+
+
+def _special_v6(address: IPv6Address) -> str | None:
+    if address in METADATA:
+        return "a cloud metadata"
+    if address in _NAT64:
+        return special(IPv4Address(int(address) & 0xFFFF_FFFF))
+    for network, kind in _SPECIAL_V6:
+        if address in network:
+            return kind
+    return None if address in _PUBLIC_V6 else "a reserved"
+
+
+def _plain(address: Address) -> Address:
+    """The address a connection really goes to: a mapped IPv4 address is one of IPv4."""
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _address(text: str, place: Place) -> Address:
+    """An answer to a look-up as an address; one with a zone belongs to a link and is none."""
+    try:
+        if "%" not in text:
+            return ip_address(text)
+    except ValueError:
+        pass
+    raise ForbiddenAddress(f"The host {place.host!r} leads to {show(text)}, which is no address to connect to.")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _port_words(place: Place) -> str:
+    return f"Port {place.port} of {place.host!r} is not one of the web; those are 80, 443 and most from 1024 on."
+
+
+def _several(setting: str, values: Iterable[str]) -> Iterable[str]:
+    if isinstance(values, str):
+        raise TypeError(f"{setting!r} is a list, such as {setting}=[{values!r}], got a string.")
+    return values
+
+
+def _opening(text: str) -> _Opening:
+    """An entry of `allow`: an address or a network, with a port or without."""
+    try:
+        return _Opening(_network(text), None)
+    except ValueError:
+        pass
+    inner, _, port = text.rpartition(":")
+    try:
+        if port.isascii() and port.isdigit() and 0 < int(port) < 65_536:
+            return _Opening(_network(inner), int(port))
+    except ValueError:
+        pass
+    raise ValueError(
+        f"An entry of 'allow' is an address or a network such as '127.0.0.1:8000', '[::1]:8000' or '10.0.0.0/8', got "
+        f"{show(text)}. A name cannot be opened: whoever owns it decides where it leads."
+    )
+
+
+def _network(text: str) -> Network:
+    return ip_network(text[1:-1] if text[:1] == "[" and text[-1:] == "]" else text)
+
+
+def _pattern(text: str) -> str:
+    if text == "*":
+        return text
+    star, name = ("*.", text[2:]) if text.startswith("*.") else ("", text)
+    try:
+        return star + (str(ip_address(name)) if ":" in name else host_name(name))
+    except (UnfitUrl, ValueError) as error:
+        raise ValueError(f"A host pattern is a name such as 'example.org' or '*.example.org', got {text!r}.") from error

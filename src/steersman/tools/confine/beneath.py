@@ -1,0 +1,193 @@
+"""Where a path leads beneath a folder: found by descriptors, one name at a time, so that nothing can be swapped.
+
+No system call here resolves more than one name, or it is `openat2`, which cannot leave the folder. A link is read and
+its target walked under the same rule; `..` goes back along the names walked so far.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steersman.tools.confine.kernel import FOLDER, openat2
+from steersman.tools.confine.refusals import MissingPath, WorkspaceError, WrongKind, outside
+
+_MOST_LINKS = 40
+_SWAPPED = frozenset((errno.ENOTDIR, errno.ELOOP, errno.ENOENT))
+
+
+class Moved(Exception):
+    """Something was changed between two steps; the walk begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads. `folder` is the deepest folder there is, as a descriptor that whoever asked closes.
+
+    `names` lead to it from the root, with no link among them. `rest` is empty for the folder itself, one name in it,
+    or several where folders are missing. `found` is what is there, if anything is, and never a link. `links` are the
+    names of the links that were followed.
+    """
+
+    folder: int
+    names: tuple[str, ...]
+    rest: tuple[str, ...]
+    found: os.stat_result | None
+    links: tuple[str, ...] = ()
+
+    @property
+    def real(self) -> tuple[str, ...]:
+        """The names from the root to the place, without links."""
+        return self.names + self.rest
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A folder that paths stay beneath: its path and its descriptor. `kernel` says whether to use `openat2`."""
+
+    parts: tuple[str, ...]
+    folder: int
+    kernel: bool
+
+
+def split(path: str) -> list[str]:
+    """The names of a path; `.` and doubled slashes mean nothing."""
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def look(folder: int, name: str) -> os.stat_result | None:
+    """What a name in a folder is, without following it; `None` where there is nothing."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def step(folder: int, name: str) -> int:
+    """A folder in a folder, as a descriptor; `Moved` when it is no folder any more."""
+    try:
+        return os.open(name, FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _SWAPPED:
+            raise Moved from error
+        raise
+
+
+def locate(root: Root, names: Sequence[str], shown: str) -> Place:
+    """Where the names lead from the root; `Moved` when something changed on the way."""
+    if root.kernel and names and ".." not in names:
+        place = _at_once(root, names)
+        if place is not None:
+            return place
+    walk = _Walk(root, names, shown)
+    try:
+        return walk.place()
+    except BaseException:
+        os.close(walk.folder)
+        raise
+
+
+def _at_once(root: Root, names: Sequence[str]) -> Place | None:
+    """The usual path has no link in it: one call opens its folder. `None` where the walk must tell."""
+    try:
+        folder = openat2(root.folder, "/".join(names[:-1]) or ".")
+    except (OSError, ValueError):
+        return None
+    try:
+        found = look(folder, names[-1])
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            inner = step(folder, names[-1])
+            os.close(folder)
+            return Place(inner, tuple(names), (), found)
+        if found is None or not stat.S_ISLNK(found.st_mode):
+            return Place(folder, tuple(names[:-1]), (names[-1],), found)
+    except (OSError, ValueError, Moved):
+        # The walk meets the same trouble, and has words for it.
+        pass
+    os.close(folder)
+    return None
+
+
+class _Walk:
+    """A walk from the root, name by name. `folder` is where it stands, and always open."""
+
+    def __init__(self, root: Root, names: Sequence[str], shown: str) -> None:
+        self.root = root
+        self.shown = shown
+        self.todo = deque(names)
+        self.names: list[str] = []
+        self.links: list[str] = []
+        self.folder = os.dup(root.folder)
+
+    def place(self) -> Place:
+        """Go to the end."""
+        while self.todo:
+            name = self.todo.popleft()
+            if name == "..":
+                self.go_up()
+                continue
+            found = look(self.folder, name)
+            if found is None:
+                return self.missing(name)
+            if stat.S_ISLNK(found.st_mode):
+                self.follow(name)
+            elif stat.S_ISDIR(found.st_mode):
+                self.stand(step(self.folder, name))
+                self.names.append(name)
+            elif self.todo:
+                raise WrongKind(f"{self.shown!r} goes through {name!r}, which is not a folder.")
+            else:
+                return self.here((name,), found)
+        return self.here((), os.fstat(self.folder))
+
+    def here(self, rest: tuple[str, ...], found: os.stat_result | None) -> Place:
+        """The place where the walk has come to."""
+        return Place(self.folder, tuple(self.names), rest, found, tuple(self.links))
+
+    def missing(self, name: str) -> Place:
+        """A name that is not there: the rest can only be what somebody is about to make."""
+        if ".." in self.todo:
+            raise MissingPath(f"{self.shown!r} goes through {name!r}, which does not exist.")
+        return self.here((name, *self.todo), None)
+
+    def stand(self, folder: int) -> None:
+        """Be in another folder."""
+        os.close(self.folder)
+        self.folder = folder
+
+    def start(self) -> None:
+        """Be at the root again."""
+        self.names.clear()
+        self.stand(os.dup(self.root.folder))
+
+    def go_up(self) -> None:
+        """Go back to the folder this one was entered from. It is not asked for its `..`: it may have been moved."""
+        if not self.names:
+            raise outside(self.shown, "/" + "/".join(self.root.parts))
+        names = self.names[:-1]
+        self.start()
+        for name in names:
+            self.stand(step(self.folder, name))
+        self.names = names
+
+    def follow(self, name: str) -> None:
+        """Put the target of a link in its place; an absolute one may name the root, and nothing else outside."""
+        self.links.append(name)
+        if len(self.links) > _MOST_LINKS:
+            raise WorkspaceError(f"{self.shown!r} goes through symbolic links that lead in a circle.")
+        try:
+            target = os.readlink(name, dir_fd=self.folder)
+        except OSError as error:
+            raise Moved from error
+        parts = split(target)
+        if target.startswith("/"):
+            length = len(self.root.parts)
+            if tuple(parts[:length]) != self.root.parts:
+                raise outside(self.shown, "/" + "/".join(self.root.parts))
+            parts = parts[length:]
+            self.start()
+        self.todo.extendleft(reversed(parts))

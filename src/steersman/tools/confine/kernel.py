@@ -1,0 +1,133 @@
+"""Two questions that Python has no function for: open beneath a folder and nowhere else, and whose file system is it.
+
+Where the kernel cannot answer the first, its absence is told and the caller walks step by step instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+"""How a folder is opened that is only passed through."""
+
+_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
+
+# What these hold is made by the kernel when it is read: memory, keys, environments, settings of the machine.
+_MADE_BY_THE_KERNEL = frozenset(
+    (
+        0x9FA0,  # proc
+        0x62656572,  # sys
+        0x64626720,  # debug
+        0x74726163,  # trace
+        0x73636673,  # security
+        0x62656570,  # config
+        0x27E0EB,  # cgroup
+        0x63677270,  # cgroup2
+        0xCAFE4A11,  # bpf
+        0xDE5E81E4,  # efivarfs
+        0x1CD1,  # devpts
+        0x42494E4D,  # binfmt_misc
+        0xF97CFF8C,  # selinux
+    )
+)
+
+
+def openat2(folder: int, path: str) -> int:
+    """A folder beneath another, as a descriptor; no link is followed and nothing can lead out. One call, so no race."""
+    call = _syscall()
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return call(folder, path)
+
+
+@functools.cache
+def has_openat2() -> bool:
+    """Whether the kernel has `openat2` and lets this process use it."""
+    try:
+        folder = os.open("/", FOLDER)
+    except OSError:
+        return False
+    try:
+        os.close(openat2(folder, "."))
+    except OSError:
+        # Older than Linux 5.6, another system, or a container that filters the call.
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def made_by_the_kernel(descriptor: int) -> bool:
+    """Whether an open file is of /proc, /sys or the like."""
+    ask = _fstatfs()
+    return ask is not None and not _MADE_BY_THE_KERNEL.isdisjoint(ask(descriptor))
+
+
+@functools.cache
+def _syscall() -> Callable[[int, str], int] | None:
+    library = _library()
+    if library is None:
+        return None
+    import ctypes
+
+    class OpenHow(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
+    size = ctypes.sizeof(OpenHow)
+
+    def call(folder: int, path: str) -> int:
+        how = OpenHow(FOLDER, 0, resolve)
+        result = library.syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(folder),
+            ctypes.c_char_p(os.fsencode(path)),
+            ctypes.byref(how),
+            ctypes.c_size_t(size),
+        )
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+        return int(result)
+
+    return call
+
+
+@functools.cache
+def _fstatfs() -> Callable[[int], tuple[int, int]] | None:
+    library = _library()
+    if library is None:
+        return None
+    import ctypes
+
+    def ask(descriptor: int) -> tuple[int, int]:
+        buffer = ctypes.create_string_buffer(512)
+        if library.fstatfs(ctypes.c_int(descriptor), buffer) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        # The kind comes first, as a long on nearly every machine and as an int on the rest.
+        return int.from_bytes(buffer.raw[:4], sys.byteorder), int.from_bytes(buffer.raw[:8], sys.byteorder)
+
+    return ask
+
+
+@functools.cache
+def _library() -> Any:
+    if sys.platform != "linux":
+        return None
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(None, use_errno=True)
+    except (ImportError, OSError):
+        return None
+    library.syscall.restype = ctypes.c_long
+    return library

@@ -1,0 +1,77 @@
+"""Why a path is refused. Each text goes to the model, so it names the path and says what to do instead.
+
+ToolError
+  WorkspaceError      what could not be done, where none of the kinds below says it better
+    OutsideWorkspace  the path leads out of the workspace
+    ProtectedPath     the path may be read and not written
+    MissingPath       there is nothing there
+    WrongKind         a folder where a file is wanted, or the other way round, or neither
+    TooLarge          more bytes than the caller takes
+    StaleFile         the file is not what it was when it was last read
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from steersman.types.errors import ToolError
+
+
+class WorkspaceError(ToolError):
+    """A path that cannot be used as asked."""
+
+
+class OutsideWorkspace(WorkspaceError):
+    """The path leads out of the workspace."""
+
+
+class ProtectedPath(WorkspaceError):
+    """The path may be read and not written."""
+
+
+class MissingPath(WorkspaceError):
+    """There is nothing at the path."""
+
+
+class WrongKind(WorkspaceError):
+    """A folder where a file is wanted, a file where a folder is, or something that is neither."""
+
+
+class TooLarge(WorkspaceError):
+    """More bytes than the caller takes."""
+
+
+class StaleFile(WorkspaceError):
+    """The file is not what it was when it was last read."""
+
+
+def outside(path: str, root: str) -> OutsideWorkspace:
+    """The refusal of a path that leads out."""
+    return OutsideWorkspace(f"{path!r} is outside the workspace {root!r}. Use a path inside it, relative to it.")
+
+
+_WORDS: dict[int, tuple[type[WorkspaceError], str]] = {
+    errno.ENOENT: (MissingPath, "does not exist."),
+    errno.EACCES: (WorkspaceError, "is not allowed by its permissions or those of its folder."),
+    errno.EPERM: (WorkspaceError, "is not allowed by its permissions or those of its folder."),
+    errno.EROFS: (WorkspaceError, "is on a file system that is read-only."),
+    errno.ENAMETOOLONG: (WorkspaceError, "has a name that is too long. Use a shorter one."),
+    errno.ELOOP: (WorkspaceError, "goes through symbolic links that lead in a circle."),
+    errno.ENOTDIR: (WrongKind, "goes through something that is not a folder."),
+    errno.EISDIR: (WrongKind, "is a folder, not a file."),
+    errno.ENXIO: (WrongKind, "is not a regular file."),
+    errno.ENOSPC: (WorkspaceError, "was not written: the disk is full. What was there before is unchanged."),
+    errno.EDQUOT: (WorkspaceError, "was not written: the disk quota is used up. What was there before is unchanged."),
+    errno.EFBIG: (WorkspaceError, "was not written: it would be too large. What was there before is unchanged."),
+    errno.EBUSY: (WorkspaceError, "is in use in a way that does not let it be replaced."),
+}
+
+
+def refusal(error: OSError, path: str) -> WorkspaceError:
+    """What the system said about a path, as words for the model."""
+    number = error.errno or 0
+    if number not in _WORDS:
+        return WorkspaceError(f"{path!r}: {os.strerror(number) if number else error}.")
+    kind, words = _WORDS[number]
+    return kind(f"{path!r:.300} {words}")

@@ -1,0 +1,204 @@
+"""A file replaced whole: the new content is complete and on the disk before it takes the old one's name.
+
+Whatever happens on the way, a full disk or a kill, the old content stays. Until then the new one has a name that nobody
+can guess, in the same folder, and only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from steersman.tools.confine.beneath import Moved, Place, look, step
+from steersman.tools.confine.kernel import made_by_the_kernel
+from steersman.tools.confine.refusals import StaleFile, WorkspaceError, WrongKind
+from steersman.tools.confine.seen import digest_of
+
+_TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK = 1 << 20
+_ACCESS_LIST = "system.posix_acl_access"
+_EFFECTIVE = os.access in os.supports_effective_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a replacement did: whether the file is new, and how many other names (hard links) kept the old content."""
+
+    created: bool
+    other_names: int
+
+
+def put(place: Place, data: bytes, shown: str, expect: str | None) -> Written:
+    """Give the place a new content, at once or not at all."""
+    if not place.rest:
+        raise WrongKind(f"{shown!r} is a folder, not a file.")
+    old = place.found
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        raise WrongKind(f"{shown!r} is not a regular file. It is left as it is.")
+    if old is None and expect is not None:
+        raise _stale(shown)
+    name = place.rest[-1]
+    with _folder(place) as folder:
+        if old is not None and not os.access(name, os.W_OK, dir_fd=folder, effective_ids=_EFFECTIVE):
+            raise WorkspaceError(f"{shown!r} is not writable by its permissions. Ask for them to be changed first.")
+        with _temporary(folder, data, old, name) as temporary:
+            if expect is not None and _current(folder, name) != expect:
+                raise _stale(shown)
+            _take_place(folder, temporary, name, new=old is None)
+        _keep(folder)
+    return Written(old is None, 0 if old is None else old.st_nlink - 1)
+
+
+def _stale(shown: str) -> StaleFile:
+    return StaleFile(f"{shown!r} has changed since it was last read here. Read it again, then make the change.")
+
+
+@contextlib.contextmanager
+def _folder(place: Place) -> Generator[int]:
+    """The folder of the file, with what is missing of it made, and taken back if the file cannot be made in it."""
+    folder = os.dup(place.folder)
+    made = 0
+    try:
+        for name in place.rest[:-1]:
+            try:
+                os.mkdir(name, dir_fd=folder)
+            except FileExistsError as error:
+                raise Moved from error
+            made += 1
+            folder = _deeper(folder, name)
+        yield folder
+    except BaseException:
+        while made:
+            made -= 1
+            with contextlib.suppress(OSError, Moved):
+                _remove(place, made)
+        raise
+    finally:
+        os.close(folder)
+
+
+def _deeper(folder: int, name: str) -> int:
+    inner = step(folder, name)
+    os.close(folder)
+    return inner
+
+
+def _remove(place: Place, index: int) -> None:
+    """Remove a folder that was made, found again from where it began; it is empty, or somebody uses it by now."""
+    folder = os.dup(place.folder)
+    try:
+        for name in place.rest[:index]:
+            folder = _deeper(folder, name)
+        os.rmdir(place.rest[index], dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _temporary(folder: int, data: bytes, old: os.stat_result | None, name: str) -> Generator[str]:
+    temporary = f".{os.urandom(16).hex()}.tmp"
+    descriptor = os.open(temporary, _TEMPORARY, 0o600, dir_fd=folder)
+    try:
+        try:
+            if made_by_the_kernel(descriptor):
+                raise WrongKind("What the kernel makes up cannot be written.")
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view[:_CHUNK]) :]
+            _liken(descriptor, folder, name, old)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield temporary
+    finally:
+        # Gone already when it took its place.
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def _liken(descriptor: int, folder: int, name: str, old: os.stat_result | None) -> None:
+    """Give the new file the owner and the permissions of the old one, or those a new file has."""
+    if old is None:
+        os.fchmod(descriptor, 0o666 & ~_umask())
+        return
+    mine = os.fstat(descriptor)
+    kept = (mine.st_uid, mine.st_gid) == (old.st_uid, old.st_gid)
+    if not kept:
+        for owner, group in ((old.st_uid, old.st_gid), (-1, old.st_gid)):
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, owner, group)
+                break
+    # As the system does it on a write: a file that runs with its owner's rights loses that when its content changes.
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o1777)
+    if hasattr(os, "getxattr"):
+        _copy_access_list(descriptor, folder, name)
+
+
+def _copy_access_list(descriptor: int, folder: int, name: str) -> None:
+    """Without its access list, a file's mode would give the group what was meant for the others on the list."""
+    source = _open_quietly(folder, name)
+    try:
+        access = os.getxattr(source, _ACCESS_LIST)
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
+            return
+        raise
+    finally:
+        os.close(source)
+    os.setxattr(descriptor, _ACCESS_LIST, access)
+
+
+def _umask() -> int:
+    """The process's mask for new files. Asking the system for it would set it for a moment, for every thread."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+            return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
+    except (OSError, StopIteration):
+        return 0o022
+
+
+def _current(folder: int, name: str) -> str | None:
+    """The digest of what is there now; `None` when it is no file any more."""
+    found = look(folder, name)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    with open(_open_quietly(folder, name), "rb", buffering=0) as file:
+        return digest_of(file)
+
+
+def _open_quietly(folder: int, name: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOENT, errno.ENXIO):
+            raise Moved from error
+        raise
+
+
+def _take_place(folder: int, temporary: str, name: str, *, new: bool) -> None:
+    if new:
+        try:
+            # Unlike a rename, this fails when somebody made the file in the meantime.
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            return
+        except FileExistsError as error:
+            raise Moved from error
+        except OSError:
+            # File systems without hard links.
+            pass
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _keep(folder: int) -> None:
+    """Have the folder on the disk too, so that a power cut does not bring the old name back."""
+    # The file is in its place by now: where this cannot be done, it is no failure.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

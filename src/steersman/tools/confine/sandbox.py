@@ -1,0 +1,223 @@
+"""The sandbox of a command: bubblewrap where it works, else Landlock with seccomp, else a refusal unless it is waived.
+
+A wall counts when it has been tried: each kind is put up once around a command that tries to get out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from steersman.tools.confine import bubblewrap, landlock, seccomp
+from steersman.tools.confine.environment import DEFAULT_PATH
+from steersman.tools.confine.launch import OPEN, launch, read_report
+from steersman.tools.confine.places import Places, places
+from steersman.types.errors import ToolError
+
+Sandbox: TypeAlias = Literal["auto", "bubblewrap", "landlock", "off"]
+Kind: TypeAlias = Literal["bubblewrap", "landlock", "off", "none"]
+SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
+
+_TRIAL_SECONDS = 10.0
+_TRIAL = '(exec 3< "$1") 2>/dev/null && exit 91; (: > "$2") 2>/dev/null && exit 92; : > "$3" || exit 93'
+_TRIAL_WORDS = {
+    91: "a file outside could be read",
+    92: "a file outside could be written",
+    93: "the workspace could not be written",
+}
+_FILE_CAPABILITIES = sum(1 << number for number in bubblewrap.FILE_CAPABILITIES.values())
+_INTERNET = (seccomp.INET, seccomp.INET6, seccomp.NETLINK)
+
+_FILES = "files: only the workspace and a temporary folder can be written; home folders and secrets cannot be read"
+_NETWORK = "network: none but its own loopback, unless it is allowed"
+_NO_SOCKETS = "network: no sockets at all, unless it is allowed"
+_UNIX = "local services: no Unix sockets, so neither a container engine nor a message bus can be asked"
+_SERVICES = (
+    "local services: their sockets are out of reach, so neither a container engine nor a message bus can be asked"
+)
+_PROCESSES = "processes: those outside cannot be signalled, traced or read"
+_PRIVILEGES = "privileges: none can be gained, and those of root are given up except over files"
+_GIT = "protected in the workspace: git's hooks and settings, .steersman, .mcp.json, and the Python we run from"
+_NEW_GIT = "a protected file that is not there yet can be made (a first .mcp.json, the hooks of a new repository)"
+_OPEN_GIT = "git's hooks and settings, .steersman, .mcp.json and the Python we run from can be written in the workspace"
+_ATTRIBUTES = "permissions, owners and times of files outside can be changed where the user may do that"
+_SIGNALS = "processes of the same user outside can be signalled"
+_LISTED = "names and command lines of other processes can be seen"
+_LIMITS = "processor time, memory and disk space are not limited"
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What confines a command on this machine, and why that; what it holds back, and what it does not.
+
+    With the kind `none` nothing works here and commands are refused; with `off` nothing is wanted.
+    """
+
+    kind: Kind
+    reason: str
+    covers: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    namespaces: bool = False
+    abi: int = 0
+
+    def plan(
+        self, argv: Sequence[str], environment: Mapping[str, str], cwd: str, where: Places, *, allow_network: bool
+    ) -> dict[str, Any]:
+        """What the supervisor needs to know to run a command behind these walls; `ToolError` where there are none."""
+        common = {**OPEN, "argv": list(argv), "env": dict(environment), "cwd": cwd}
+        match self.kind:
+            case "off":
+                return common
+            case "bubblewrap":
+                return {**common, **_wrapped(argv, cwd, where, allow_network=allow_network)}
+            case "landlock":
+                return {**common, **self._walled(where, allow_network=allow_network)}
+            case "none":
+                raise ToolError(f"Commands are not run here: {self.reason}")
+
+    def _walled(self, where: Places, *, allow_network: bool) -> dict[str, Any]:
+        view = {"own_network": not allow_network, "writable": list(where.writable), "pinned": list(where.pinned)}
+        families = _INTERNET if allow_network or self.namespaces else ()
+        return {
+            "view": view if self.namespaces else None,
+            "capabilities": _FILE_CAPABILITIES,
+            "landlock": landlock.wall(where, self.abi, own_memory=self.namespaces),
+            "seccomp": seccomp.filter_program(families),
+        }
+
+
+def _wrapped(argv: Sequence[str], cwd: str, where: Places, *, allow_network: bool) -> dict[str, Any]:
+    # With the network come the abstract sockets of local services, which have no file that could be hidden.
+    filtered = seccomp.filter_program(_INTERNET if allow_network else None) if seccomp.supported() else b""
+    line = bubblewrap.arguments(
+        bubblewrap.program() or "bwrap",
+        where,
+        cwd,
+        argv,
+        allow_network=allow_network,
+        root=os.geteuid() == 0,
+        seccomp=bool(filtered),
+    )
+    # It starts in the root, since it is bubblewrap that enters the workspace.
+    return {"argv": line, "cwd": "/", "seccomp_file": filtered, "wrapped": True}
+
+
+def confinement(sandbox: Sandbox = "auto") -> Confinement:
+    """What applies on this machine. The first question takes a moment, since the walls are tried."""
+    if sandbox not in SANDBOXES:
+        raise ValueError(f"sandbox is one of {', '.join(map(repr, SANDBOXES))}, got {sandbox!r}.")
+    if sandbox == "off":
+        reason = "The sandbox was switched off: a command can do whatever its user can."
+        return Confinement("off", reason, (), ("everything",))
+    found = [_wanted(kind)() for kind in ("bubblewrap", "landlock") if sandbox in ("auto", kind)]
+    working = [each for each in found if each.kind != "none"]
+    if working:
+        before = [each.reason for each in found[: found.index(working[0])]]
+        first = working[0]
+        reason = " ".join([*before, first.reason])
+        return Confinement(first.kind, reason, first.covers, first.not_covered, first.namespaces, first.abi)
+    advice = (
+        "Install bubblewrap (for example `apt install bubblewrap`), or, if a command may do whatever its user can, "
+        "switch the sandbox off with sandbox='off'."
+    )
+    return Confinement("none", " ".join([*(each.reason for each in found), advice]), (), ("everything",))
+
+
+def _wanted(kind: str) -> Any:
+    return _bubblewrap if kind == "bubblewrap" else _landlock
+
+
+@functools.cache
+def _bubblewrap() -> Confinement:
+    if sys.platform != "linux":
+        return Confinement("none", f"Bubblewrap is for Linux, this is {sys.platform}.")
+    if bubblewrap.program() is None:
+        return Confinement("none", "Bubblewrap is not installed.")
+    works = Confinement(
+        "bubblewrap",
+        "Bubblewrap is installed and works.",
+        (_FILES, _NETWORK, _SERVICES, _PROCESSES, _PRIVILEGES, _GIT),
+        (_NEW_GIT, _LIMITS),
+    )
+    trouble = _tried(works)
+    return Confinement("none", f"Bubblewrap is installed and does not work: {trouble}.") if trouble else works
+
+
+@functools.cache
+def _landlock() -> Confinement:
+    version = landlock.abi()
+    if version == 0:
+        return Confinement("none", "This kernel has no Landlock, or it is switched off.")
+    if version < landlock.LEAST_ABI:
+        return Confinement("none", f"The Landlock of this kernel is too old (version {version}, needs 3: Linux 6.2).")
+    if not seccomp.supported():
+        return Confinement("none", "There is no seccomp filter for this processor yet.")
+    scoped = version >= landlock.SIGNALS_ABI
+    more = (_PROCESSES,) if scoped else ()
+    less = (() if scoped else (_SIGNALS,)) + (_LISTED, _LIMITS)
+    whole = Confinement(
+        "landlock",
+        f"Landlock (version {version}) with seccomp and namespaces works.",
+        (_FILES, _NETWORK, _UNIX, *more, _PRIVILEGES, _GIT),
+        (_NEW_GIT, *less),
+        True,
+        version,
+    )
+    trouble = _tried(whole)
+    if not trouble:
+        return whole
+    part = Confinement(
+        "landlock",
+        f"Landlock (version {version}) with seccomp works; namespaces do not ({trouble}).",
+        (_FILES, _NO_SOCKETS, _UNIX, *more, _PRIVILEGES),
+        (_OPEN_GIT, _ATTRIBUTES, *less),
+        False,
+        version,
+    )
+    trouble = _tried(part)
+    return Confinement("none", f"Landlock is there and does not work: {trouble}.") if trouble else part
+
+
+def _tried(walls: Confinement) -> str:
+    """Put up the walls around a command that tries to get out; what went wrong, or nothing."""
+    import shutil
+    import tempfile
+
+    base = os.path.realpath(tempfile.mkdtemp(prefix="steersman-trial-"))
+    try:
+        root, outside = os.path.join(base, "root"), os.path.join(base, "outside")
+        os.mkdir(root)
+        os.mkdir(outside)
+        secret = os.path.join(outside, "secret")
+        with open(secret, "wb"):
+            pass
+        argv = ["/bin/sh", "-c", _TRIAL, "sh", secret, os.path.join(outside, "new"), os.path.join(root, "new")]
+        environment = {"PATH": DEFAULT_PATH}
+        plan = walls.plan(argv, environment, root, places(root, (), environment), allow_network=False)
+        return _outcome(plan)
+    except (OSError, ToolError) as error:
+        return str(error)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _outcome(plan: Mapping[str, Any]) -> str:
+    launched = launch(plan)
+    try:
+        poll = select.poll()
+        poll.register(launched.report, select.POLLIN)
+        if not poll.poll(_TRIAL_SECONDS * 1000):
+            return f"the trial took longer than {_TRIAL_SECONDS:g} seconds"
+        report = read_report(os.read(launched.report, 65_536)) or {"error": "the supervisor died"}
+        said = os.read(launched.output, 4_096).decode("utf-8", "replace").strip()
+    finally:
+        launched.close()
+    if "error" in report:
+        return str(report["error"])
+    code = os.waitstatus_to_exitcode(report["status"])
+    return _TRIAL_WORDS.get(code, f"exit code {code}{': ' + said if said else ''}") if code else ""

@@ -1,0 +1,156 @@
+"""The walls around a command, built by the process that is about to become it: what a plan names, or nothing runs.
+
+Loaded by the supervisor and written like it: nothing of Steersman, and as little else as can be.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SECCOMP_FD = 9
+
+_SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
+_NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
+_AT_FDCWD, _AT_RECURSIVE, _RDONLY = -100, 0x8000, 1
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_CAPABILITY_VERSION = 0x20080522
+# These calls have the same number on every architecture.
+_MOUNT_SETATTR, _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 442, 444, 445, 446
+_FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000  # execute, write, read, truncate, ioctl: all that a file can be given
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def build(plan: dict[str, Any]) -> None:
+    """Put up the walls of a plan around this process, for ever; `OSError` when one of them cannot be had."""
+    keep: int | None = plan["capabilities"]
+    if plan["view"] is not None and _namespaces(plan["view"]):
+        keep = 0  # those of a user namespace are for building it
+    if keep is not None:
+        _drop_capabilities(keep)
+    if plan["landlock"] is not None:
+        _landlock(plan["landlock"])
+    if plan["seccomp"]:
+        _seccomp(plan["seccomp"])
+    if plan["seccomp_file"]:
+        _hand_over(plan["seccomp_file"])
+
+
+def _namespaces(view: dict[str, Any]) -> bool:
+    """A view of the file system that is read-only outside some folders; whether it took a user namespace."""
+    flags = _NEWNS | _NEWIPC | (_NEWNET if view["own_network"] else 0)
+    uid, gid = os.geteuid(), os.getegid()
+    new_user = uid != 0 or libc.unshare(flags) != 0
+    if new_user:
+        _checked(libc.unshare(flags | _NEWUSER), "unshare")
+        for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)
+    if view["own_network"]:
+        _loopback()
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    for path in view["writable"]:
+        _mount(path, path, None, _MS_BIND | _MS_REC)
+    _set_read_only("/", recursive=True)
+    for path in view["writable"]:
+        _mount_attribute(path, 0, _RDONLY, recursive=True)
+    if os.path.isdir("/dev/shm"):
+        _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
+    for path, writable in view["pinned"]:
+        # A mount point cannot be renamed, so what is protected beneath it keeps its name as well.
+        _mount(path, path, None, _MS_BIND | _MS_REC)
+        if not writable:
+            _set_read_only(path, recursive=False)
+    return new_user
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
+    texts = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    _checked(libc.mount(*texts, ctypes.c_ulong(flags), None), f"mount {target!r}")
+
+
+def _set_read_only(path: str, *, recursive: bool) -> None:
+    _mount_attribute(path, _RDONLY, 0, recursive=recursive)
+
+
+def _mount_attribute(path: str, add: int, remove: int, *, recursive: bool) -> None:
+    attribute = struct.pack("=QQQQ", add, remove, 0, 0)
+    flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
+    done = libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, attribute, ctypes.c_size_t(32))
+    _checked(done, f"mount_setattr {path!r}")
+
+
+def _loopback() -> None:
+    """Switch on the loopback of a fresh network namespace, so that programs can talk to themselves."""
+    number = _checked(libc.socket(2, 2, 0), "socket")
+    request = ctypes.create_string_buffer(struct.pack("=16sh22x", b"lo", _IFF_UP), 40)
+    _checked(libc.ioctl(number, ctypes.c_ulong(_SIOCSIFFLAGS), request), "switch on the loopback")
+    os.close(number)
+
+
+def _drop_capabilities(keep: int) -> None:
+    """Give up every right of root but those kept, and the ways to get one back."""
+    for number in range(64):
+        if not keep >> number & 1:
+            libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), *_zeros(3))  # where we may not, we do not have it either
+    libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *_zeros(3))
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    current = ctypes.create_string_buffer(24)
+    _checked(libc.capget(header, current), "capget")
+    low = [keep & held for held in struct.unpack("=6I", current.raw)[:3]]
+    _checked(libc.capset(header, struct.pack("=6I", *low, 0, 0, 0)), "capset")
+    _checked(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *_zeros(3)), "set no_new_privs")
+
+
+def _landlock(wall: dict[str, Any]) -> None:
+    """Deny every handled access that no rule allows."""
+    attribute = struct.pack("=QQQ", wall["handled"], 0, wall["scoped"])
+    size = ctypes.c_size_t(24 if wall["scoped"] else 8)
+    ruleset = _checked(libc.syscall(_LANDLOCK_CREATE, attribute, size, ctypes.c_uint(0)), "landlock_create_ruleset")
+    for path, rights in wall["rules"]:
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # not there, so there is nothing to allow
+        if not os.path.isdir(f"/proc/self/fd/{place}"):
+            rights &= _FILE_RIGHTS
+        rule = struct.pack("=Qi", rights, place)
+        _checked(libc.syscall(_LANDLOCK_ADD, ruleset, 1, rule, ctypes.c_uint(0)), f"landlock_add_rule {path!r}")
+        os.close(place)
+    _checked(libc.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint(0)), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def _seccomp(program: bytes) -> None:
+    loaded = ctypes.byref(_Program(len(program) // 8, program))
+    _checked(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(2), loaded, *_zeros(2)), "install the seccomp filter")
+
+
+def _hand_over(program: bytes) -> None:
+    """For bubblewrap, which installs the filter itself once it has built its own walls."""
+    read, write = os.pipe()
+    os.write(write, program)
+    os.close(write)
+    os.dup2(read, SECCOMP_FD)
+
+
+def _zeros(count: int) -> list[ctypes.c_ulong]:
+    return [ctypes.c_ulong(0)] * count
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result

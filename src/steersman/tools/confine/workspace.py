@@ -1,0 +1,292 @@
+"""The files a tool may touch: those beneath a root, reached by descriptors and never by a checked string.
+
+Links are followed where they stay inside. Protected names are read and not written. What is neither a regular file nor
+a folder is not opened. Whatever is mounted beneath the root belongs to it, apart from what the kernel makes up.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from steersman.tools.confine.beneath import Moved, Place, Root, locate, split
+from steersman.tools.confine.kernel import FOLDER, has_openat2
+from steersman.tools.confine.locks import lock_of
+from steersman.tools.confine.missing import missing
+from steersman.tools.confine.opening import open_file
+from steersman.tools.confine.protected import PROTECTED, Protection
+from steersman.tools.confine.refusals import (
+    MissingPath,
+    OutsideWorkspace,
+    ProtectedPath,
+    StaleFile,
+    TooLarge,
+    WorkspaceError,
+    WrongKind,
+    outside,
+    refusal,
+)
+from steersman.tools.confine.replacing import Written, put
+from steersman.tools.confine.seen import Seen
+
+__all__ = [
+    "PROTECTED",
+    "Entry",
+    "MissingPath",
+    "OutsideWorkspace",
+    "ProtectedPath",
+    "StaleFile",
+    "TooLarge",
+    "Workspace",
+    "WorkspaceError",
+    "Written",
+    "WrongKind",
+]
+
+T = TypeVar("T")
+Kind: TypeAlias = Literal["file", "folder", "link", "other"]
+
+_LONGEST = 4_095
+_TRIES = 100
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHUNK = 1 << 20
+
+
+class Entry(NamedTuple):
+    """A name in a folder and what it is; a link is not followed."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A root as it was when it was given: its real path, the ways to spell it, and which folder it is."""
+
+    path: Path
+    spellings: tuple[tuple[str, ...], ...]
+    identity: tuple[int, int]
+    writable: bool
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.spellings[0]
+
+
+class Workspace:
+    """A root folder and what may be done beneath it.
+
+    `protected` names can be read and not written. `extra_roots` are further folders that can be read, by absolute
+    path. `openat2` is for tests: `False` walks step by step even where the kernel could do it at once.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] = ".",
+        *,
+        protected: Iterable[str] = PROTECTED,
+        extra_roots: Iterable[str | os.PathLike[str]] = (),
+        openat2: bool | None = None,
+    ) -> None:
+        if os.open not in os.supports_dir_fd:
+            raise NotImplementedError("A workspace needs files that are opened relative to a folder, as POSIX has it.")
+        self._base = _base(root, writable=True)
+        self._extra = tuple(_base(extra, writable=False) for extra in extra_roots)
+        self._protection = Protection(protected)
+        self._kernel = has_openat2() if openat2 is None else openat2
+        self.root = self._base.path
+        self.seen = Seen()
+
+    def __repr__(self) -> str:
+        return f"Workspace({str(self.root)!r})"
+
+    def relative(self, path: str) -> str:
+        """Where a path really leads, links resolved, relative to the root; absolute for an extra root."""
+        base, _ = self._find(path)
+        real = "/".join(self._visit(path, lambda place: place.real))
+        return real or "." if base is self._base else str(base.path / real)
+
+    def key(self, path: str) -> str:
+        """The same for every way to name a file: links, hard links, other spellings. For any text; it never raises."""
+        try:
+            return self._visit(path, _identity)
+        except WorkspaceError:
+            return f"path:{path}"
+
+    def keys(self, path: str) -> tuple[str, ...]:
+        """What `Tool.keys` wants to know of a path: which file is there now, and which path it is."""
+        try:
+            return self.key(path), f"path:{self.relative(path)}"
+        except WorkspaceError:
+            return (f"path:{path}",)
+
+    def lock(self, path: str) -> AbstractContextManager[Any]:
+        """Held while a file is read and written again, so that nobody in this process changes it in between."""
+        return lock_of(str(self.root / self.relative(path)))
+
+    def stat(self, path: str) -> os.stat_result:
+        """What is at the end of a path, links inside the workspace followed."""
+
+        def ask(place: Place) -> os.stat_result:
+            return missing(place, path) if place.found is None else place.found
+
+        return self._visit(path, ask)
+
+    def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+        """A regular file as a descriptor; never waits, whatever is at the path."""
+        writing = bool(flags & _WRITING)
+
+        def open_(place: Place) -> int:
+            return open_file(place, path, flags, mode, writing=writing)
+
+        return self._visit(path, open_, writing=writing)
+
+    def open_folder(self, path: str = ".") -> int:
+        """A folder as a descriptor that can be listed and opened from."""
+
+        def open_(place: Place) -> int:
+            if place.found is None:
+                missing(place, path)
+            if place.rest:
+                raise WrongKind(f"{path!r} is not a folder.")
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.folder)
+
+        return self._visit(path, open_)
+
+    def scan(self, path: str = ".") -> list[Entry]:
+        """The names in a folder, sorted, and what they are."""
+        folder = self.open_folder(path)
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(Entry(entry.name, _kind(entry)) for entry in entries)
+        except OSError as error:
+            raise refusal(error, path) from error
+        finally:
+            os.close(folder)
+
+    def read_bytes(self, path: str, *, limit: int) -> bytes:
+        """A whole file; `TooLarge` when it has more than `limit` bytes."""
+        descriptor = self.open(path)
+        try:
+            with open(descriptor, "rb", buffering=0, closefd=False) as file:
+                data = _read(file.read, limit + 1)
+        except OSError as error:
+            raise refusal(error, path) from error
+        finally:
+            os.close(descriptor)
+        if len(data) > limit:
+            raise TooLarge(f"{path!r} is too large: more than {limit:,} bytes.")
+        return data
+
+    def replace(self, path: str, data: bytes, *, expect: str | None = None) -> Written:
+        """Put `data` in the place of a file, at once and for good, or make the file and the folders it needs.
+
+        With `expect`, the `digest` of the content that is to be replaced, a file with other content stays as it is
+        (`StaleFile`). Mode and owner are kept. Other names of the file (hard links) keep the old content.
+        """
+        with self.lock(path):
+            if path.endswith(("/", "/.")):
+                raise WrongKind(f"{path!r} names a folder. Give the path of a file.")
+            return self._visit(path, lambda place: put(place, data, path, expect), writing=True)
+
+    def _find(self, path: str) -> tuple[_Base, list[str]]:
+        """Which root a path belongs to, and the names from there; a path that is no path raises."""
+        try:
+            size = len(os.fsencode(path))
+        except UnicodeEncodeError as error:
+            raise WorkspaceError(f"{path!r} cannot be the name of a file.") from error
+        if size > _LONGEST:
+            raise WorkspaceError(f"The path {path[:60]!r}... is too long ({size:,} bytes). Use a shorter one.")
+        if "\0" in path:
+            raise WorkspaceError(f"{path!r} has a NUL character, which no path can have.")
+        if path == "~" or (path.startswith("~") and "/" in path):
+            path = os.path.expanduser(path)
+        names = split(path)
+        if not path.startswith("/"):
+            return self._base, names
+        for base in (self._base, *self._extra):
+            for parts in base.spellings:
+                if tuple(names[: len(parts)]) == parts:
+                    return base, names[len(parts) :]
+        raise outside(path, str(self.root))
+
+    def _visit(self, path: str, action: Callable[[Place], T], *, writing: bool = False) -> T:
+        """Do something at the end of a path, again from the start while someone moves things about."""
+        base, names = self._find(path)
+        if writing and not base.writable:
+            raise ProtectedPath(f"{path!r} is in a folder that can be read and not written.")
+        for _ in range(_TRIES):
+            try:
+                return self._visit_once(base, names, path, action, writing=writing)
+            except Moved:
+                continue
+            except OSError as error:
+                raise refusal(error, path) from error
+        raise WorkspaceError(f"{path!r} kept changing while it was looked at. Try again later.")
+
+    def _visit_once(
+        self, base: _Base, names: list[str], path: str, action: Callable[[Place], T], *, writing: bool
+    ) -> T:
+        folder = _enter(base)
+        try:
+            root = Root(base.parts, folder, self._kernel)
+            place = locate(root, names, path)
+            try:
+                if writing:
+                    self._protection.check(root, place, path)
+                return action(place)
+            finally:
+                os.close(place.folder)
+        finally:
+            os.close(folder)
+
+
+def _base(path: str | os.PathLike[str], *, writable: bool) -> _Base:
+    given = os.path.abspath(os.path.expanduser(path))
+    real = os.path.realpath(given, strict=True)
+    found = os.stat(real)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "A workspace is a folder", str(path))
+    spellings = dict.fromkeys((tuple(split(real)), tuple(split(given))))
+    return _Base(Path(real), tuple(spellings), (found.st_dev, found.st_ino), writable)
+
+
+def _enter(base: _Base) -> int:
+    try:
+        folder = os.open(base.path, FOLDER)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise WorkspaceError(f"The workspace {str(base.path)!r} is gone: its folder was moved or deleted.") from error
+    found = os.fstat(folder)
+    if (found.st_dev, found.st_ino) != base.identity:
+        os.close(folder)
+        raise WorkspaceError(f"The workspace {str(base.path)!r} is gone: another folder has taken its place.")
+    return folder
+
+
+def _identity(place: Place) -> str:
+    if place.found is not None:
+        return f"file:{place.found.st_dev}:{place.found.st_ino}"
+    folder = os.fstat(place.folder)
+    return "/".join((f"file:{folder.st_dev}:{folder.st_ino}", *(name.casefold() for name in place.rest)))
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _read(read: Callable[[int], bytes], most: int) -> bytes:
+    pieces: list[bytes] = []
+    while most > 0 and (piece := read(min(most, _CHUNK))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,443 @@
+"""The walls around a command, tried from inside with real files, sockets and processes. Each kind this machine has."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steersman
+from steersman.tools.builtin.captured import Captured
+from steersman.tools.builtin.process import Command
+from steersman.tools.confine import landlock, seccomp
+from steersman.tools.confine.environment import child_environment
+from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.sandbox import Confinement, confinement
+from steersman.types.errors import ToolError
+
+WHOLE = ["bubblewrap", "landlock"]
+KINDS = [*WHOLE, "landlock alone"]
+
+
+def walls_of(kind: str) -> Confinement:
+    """The confinement of a kind, or a skip that says why this machine has none."""
+    found = confinement("bubblewrap" if kind == "bubblewrap" else "landlock")
+    if found.kind == "none":
+        pytest.skip(found.reason)
+    if kind == "landlock" and not found.namespaces:
+        pytest.skip(found.reason)
+    # As it is on a machine that has no namespaces for ordinary users.
+    return dataclasses.replace(found, namespaces=False) if kind == "landlock alone" else found
+
+
+@pytest.fixture(params=KINDS)
+def walls(request: pytest.FixtureRequest) -> Confinement:
+    return walls_of(request.param)
+
+
+@pytest.fixture(params=WHOLE)
+def whole(request: pytest.FixtureRequest) -> Confinement:
+    """Those that also change what a command sees of the file system."""
+    return walls_of(request.param)
+
+
+class Room:
+    """A workspace, and a folder beside it that nobody inside has a right to."""
+
+    def __init__(self, base: Path) -> None:
+        self.root, self.outside, self.tmp = base / "root", base / "outside", base / "tmp"
+        for folder in (self.root, self.outside, self.tmp):
+            folder.mkdir()
+        self.secret = self.outside / "secret"
+        self.secret.write_text("canary")
+
+    def run(self, walls: Confinement, command: str, **settings: Any) -> tuple[str, int]:
+        """Run a command behind the walls: its output and its exit code."""
+        allow_network = settings.pop("allow_network", False)
+        environment = child_environment({"TMPDIR": str(self.tmp), "HOME": str(self.tmp)})
+        where = places(str(self.root), [str(self.tmp)], environment, **settings)
+        argv = ["/bin/bash", "-c", command]
+        return self.follow(walls.plan(argv, environment, str(self.root), where, allow_network=allow_network))
+
+    def follow(self, plan: dict[str, Any]) -> tuple[str, int]:
+        captured = Captured(lambda: str(self.tmp), max_bytes=100_000, max_lines=10_000, max_file_bytes=0)
+        ended = Command(plan, captured, 30, lambda _: None).run()
+        return captured.text()[0], os.waitstatus_to_exitcode(ended.status)
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(Path(os.path.realpath(tmp_path)))
+
+
+def python(code: str) -> str:
+    return f"{sys.executable} -c '{code}'"
+
+
+def test_the_workspace_and_a_temporary_folder_can_be_written(room: Room, walls: Confinement) -> None:
+    command = """
+        set -e; echo a > new; mkdir -p deep/er; mv new deep/er/moved; ln -s er deep/link; cat deep/link/moved
+        chmod 755 deep; touch -d yesterday deep; rm -r deep; ls -A
+        f=$(mktemp); echo b > $f; cat $f; echo c > /dev/null; head -c 2 /dev/urandom | wc -c
+    """
+    assert room.run(walls, command) == ("a\nb\n2\n", 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat OUTSIDE/secret",
+        "ls OUTSIDE",
+        "cat ../outside/secret",
+        "ln -s OUTSIDE/secret link; cat link",
+        "ln OUTSIDE/secret hard; cat hard",
+        "cat /proc/self/root/OUTSIDE/secret",
+        "cat /proc/self/cwd/../outside/secret",
+        "exec 5< OUTSIDE/secret && cat <&5",
+        "cp OUTSIDE/secret .; cat secret",
+        "tar c OUTSIDE/secret",
+        "cat /proc/$PPID/root/OUTSIDE/secret",
+        python('import os; print(os.open("OUTSIDE/secret", os.O_RDONLY))'),
+        "cat ~root/.ssh/id_* ~root/.aws/credentials ~root/.bashrc ~root/.profile",
+        "cat /etc/shadow",
+        "cat /etc/gshadow",
+        "ls ~root/ /home/*",
+        "cat /dev/sda /dev/vda /dev/mem /proc/kcore",
+    ],
+)
+def test_what_is_outside_cannot_be_read(room: Room, walls: Confinement, command: str) -> None:
+    text, code = room.run(walls, command.replace("OUTSIDE", str(room.outside)))
+    assert "canary" not in text
+    assert code != 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > OUTSIDE/new",
+        "echo x >> OUTSIDE/secret",
+        "echo x > ../outside/secret",
+        "rm OUTSIDE/secret",
+        "mv OUTSIDE/secret .",
+        "mv OUTSIDE/secret OUTSIDE/other",
+        "mkdir OUTSIDE/folder",
+        "ln -s OUTSIDE way; echo x > way/new",
+        "ln -s OUTSIDE/new way; echo x > way",
+        "truncate -s 0 OUTSIDE/secret",
+        "ln file OUTSIDE/hard",
+        "mkfifo OUTSIDE/fifo",
+        ": >> /usr/bin/env",
+        ": >> /etc/hosts",
+        ": >> ~root/.profile",
+        "x=$(cat /proc/sys/kernel/core_pattern); echo $x > /proc/sys/kernel/core_pattern",
+        "x=$(cat /proc/sys/kernel/printk); echo $x > /proc/sys/kernel/printk",
+        python('import os; os.truncate("OUTSIDE/secret", 0)'),
+    ],
+)
+def test_what_is_outside_cannot_be_written(room: Room, walls: Confinement, command: str) -> None:
+    (room.root / "file").write_text("x")
+    _, code = room.run(walls, command.replace("OUTSIDE", str(room.outside)))
+    assert code != 0
+    assert {path.name: path.read_text() for path in room.outside.iterdir()} == {"secret": "canary"}
+
+
+@pytest.mark.parametrize("command", ["chmod 777", "chown 1:1", "touch -d 2000-01-01", "setfattr -n user.x -v y"])
+def test_permissions_and_times_outside_stay(room: Room, whole: Confinement, command: str) -> None:
+    before = room.secret.stat()
+    room.run(whole, f"{command} {room.secret}")
+    assert room.secret.stat() == before
+
+
+def test_more_places_can_be_given(room: Room, walls: Confinement) -> None:
+    command = f"cat {room.secret}; (echo more > {room.outside}/new) 2>/dev/null"
+    assert room.run(walls, command, readable=[str(room.outside)]) == ("canary", 1)
+    assert room.run(walls, command, writable=[str(room.outside)]) == ("canary", 0)
+    assert (room.outside / "new").read_text() == "more\n"
+
+
+def test_programs_work(room: Room, walls: Confinement) -> None:
+    command = f"""
+        set -e; {sys.executable} -c 'import ssl, sqlite3, subprocess; print(subprocess.run(["echo", "sub"]).returncode)'
+        sort <<< $'b\\na'; cat <(echo sub); id -u; date > /dev/null; nproc > /dev/null; getent hosts localhost | wc -l
+    """
+    text, code = room.run(walls, command)
+    assert (text, code) == (f"sub\n0\na\nb\nsub\n{os.getuid()}\n1\n", 0)
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_the_network_is_off_unless_it_is_allowed(room: Room, walls: Confinement, listener: int) -> None:
+    connect = python(f'import socket; socket.create_connection(("127.0.0.1", {listener}), 5); print("connected")')
+    text, code = room.run(walls, f"{connect} 2>&1 | tail -1")
+    assert (text.split(":")[0], code) in [("ConnectionRefusedError", 0), ("PermissionError", 0)]
+    by_bash, code = room.run(walls, f"echo hi > /dev/tcp/127.0.0.1/{listener}")
+    assert code != 0
+    assert "connected" not in by_bash
+    assert room.run(walls, connect, allow_network=True) == ("connected\n", 0)
+
+
+@pytest.mark.parametrize("family", ["AF_PACKET, socket.SOCK_RAW", "AF_VSOCK, socket.SOCK_STREAM", "AF_ALG, 5"])
+def test_other_ways_to_the_outside_are_closed(room: Room, family: str) -> None:
+    walls = walls_of("landlock alone")
+    text, _ = room.run(walls, f"{python(f'import socket; socket.socket(socket.{family})')} 2>&1 | tail -1")
+    assert text.startswith(("PermissionError: [Errno 1]", "AttributeError"))
+
+
+def test_a_local_service_cannot_be_asked(room: Room, walls: Confinement) -> None:
+    """Neither by a socket in the file system, as a container engine has one, nor by one with an abstract name."""
+    name = f"steersman-test-{os.getpid()}"
+    # Not beneath the workspace, and short: the path of a socket has few characters.
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/s"
+        with socket.socket(socket.AF_UNIX) as by_path, socket.socket(socket.AF_UNIX) as abstract:
+            by_path.bind(path)
+            by_path.listen()
+            abstract.bind(f"\0{name}")
+            abstract.listen()
+            for address in (f'"{path}"', f'"\\0{name}"'):
+                connect = python(f"import socket; socket.socket(socket.AF_UNIX).connect({address}); print(4321)")
+                assert "4321" not in room.run(walls, connect)[0]
+                assert "4321" not in room.run(walls, connect, allow_network=True)[0]
+
+
+def test_pairs_of_sockets_work_and_lead_nowhere(room: Room, walls: Confinement) -> None:
+    pair = 'import socket; a, b = socket.socketpair(); a.send(b"hi"); print(b.recv(2).decode())'
+    assert room.run(walls, python(pair)) == ("hi\n", 0)
+
+
+def test_processes_outside_cannot_be_touched(room: Room, walls: Confinement) -> None:
+    if walls.kind == "landlock" and walls.abi < 6:
+        pytest.skip("Landlock before version 6 does not hold signals back")
+    with subprocess.Popen(["sleep", "60"]) as outside:
+        try:
+            for number in (outside.pid, os.getpid()):
+                text, code = room.run(walls, f"kill -TERM {number} 2>/dev/null")
+                assert (text, code) == ("", 1)
+                text, code = room.run(walls, f"cat /proc/{number}/environ /proc/{number}/maps 2>/dev/null")
+                assert (text, code) == ("", 1)
+            assert outside.poll() is None
+        finally:
+            outside.kill()
+
+
+def test_its_own_processes_can(room: Room, walls: Confinement) -> None:
+    command = "sleep 60 & kill -TERM $!; wait $!; echo $?; sleep 61 & grep -c PATH= /proc/$!/environ; kill $!"
+    assert room.run(walls, command)[0] == "143\n1\n"
+
+
+def test_no_privilege_can_be_gained(room: Room, walls: Confinement) -> None:
+    text, _ = room.run(walls, "grep -E '^(NoNewPrivs|Cap(Prm|Eff|Bnd|Amb)|Seccomp):' /proc/self/status")
+    found = {line.split(":")[0]: line.split()[1] for line in text.splitlines()}
+    assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
+    files = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
+    assert [name for name in ("CapPrm", "CapEff", "CapAmb") if int(found[name], 16) & ~files] == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "425, 4, 0",
+        "321, 0, 0, 0",
+        "250, 0, 0, 0",
+        "165, 0, 0, 0, 0, 0",
+        "272, 0x10000000",
+        "272, 0x20000",
+        "304, -100, 0, 0",
+    ],
+    ids=["io_uring_setup", "bpf", "keyctl", "mount", "unshare user", "unshare mounts", "open_by_handle_at"],
+)
+def test_calls_into_the_kernel_are_denied(room: Room, walls: Confinement, call: str) -> None:
+    if os.uname().machine != "x86_64":
+        pytest.skip("The numbers are those of x86_64")
+    code = f"import ctypes, os; l = ctypes.CDLL(None, use_errno=True); print(l.syscall({call}), ctypes.get_errno())"
+    assert room.run(walls, python(code)) == ("-1 1\n", 0)
+
+
+GIT = "git -c init.defaultBranch=main -c user.name=A -c user.email=a@b.c"
+
+
+@pytest.fixture
+def repository(room: Room) -> Room:
+    subprocess.run(f"{GIT} init -q . && echo a > a && git add a", shell=True, cwd=room.root, check=True, timeout=60)
+    (room.root / ".mcp.json").write_text("{}")
+    (room.root / ".steersman").mkdir()
+    (room.root / ".steersman" / "settings").write_text("{}")
+    return room
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > .git/hooks/pre-commit",
+        "echo x >> .git/config",
+        "git config core.fsmonitor ./evil",
+        "rm -rf .git/hooks",
+        "mv .git/hooks .git/old",
+        "mv .git .old",
+        "mv .git .old; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit",
+        "chmod 777 .git/config",
+        "echo x > .mcp.json",
+        "rm .mcp.json",
+        "mv other .mcp.json",
+        "echo x > .steersman/settings",
+        "touch .steersman/new",
+        "mv .steersman .old",
+    ],
+)
+def test_what_is_protected_in_the_workspace_is_not_written(repository: Room, whole: Confinement, command: str) -> None:
+    """failures.md L25: hooks and settings decide what other programs will run."""
+    (repository.root / "other").write_text("x")
+    before = snapshot(repository.root)
+    _, code = repository.run(whole, command)
+    assert code != 0
+    assert snapshot(repository.root) == before
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
+    names = [".git/config", ".mcp.json", *[f".git/hooks/{path.name}" for path in (root / ".git/hooks").iterdir()]]
+    names += [f".steersman/{path.name}" for path in (root / ".steersman").iterdir()]
+    return {name: ((root / name).stat().st_mode, (root / name).read_bytes()) for name in names}
+
+
+def test_git_works_all_the_same(repository: Room, walls: Confinement) -> None:
+    text, code = repository.run(
+        walls, f"{GIT} commit -qm first && echo b > a && git status -s -uno && git log --oneline | wc -l"
+    )
+    assert (text, code) == (" M a\n1\n", 0)
+
+
+def test_a_name_in_the_way_of_git_is_protected_too(room: Room, whole: Confinement) -> None:
+    """In a work tree `.git` is a file that says where the repository is."""
+    (room.root / ".git").write_text("gitdir: /somewhere/else")
+    assert room.run(whole, "echo 'gitdir: ./evil' > .git; mv .git x")[1] != 0
+    assert (room.root / ".git").read_text() == "gitdir: /somewhere/else"
+
+
+def test_the_python_we_run_from_is_protected_in_the_workspace(room: Room, whole: Confinement) -> None:
+    """What is written there would run outside the sandbox, in our own process. Who wants it all the same can say so."""
+    environment = room.root / ".venv"
+    environment.mkdir()
+    (environment / "code.py").write_text("ours")
+    tamper = "echo evil > .venv/code.py; mv .venv old; echo evil > .venv/new"
+    assert room.run(whole, tamper, own=[str(environment)])[1] != 0
+    assert {path.name: path.read_text() for path in environment.iterdir()} == {"code.py": "ours"}
+    allowed = {"own": [str(environment)], "writable": [str(environment)]}
+    assert room.run(whole, "echo new > .venv/code.py", **allowed) == ("", 0)
+    assert (environment / "code.py").read_text() == "new\n"
+
+
+def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
+    """It runs outside the sandbox: whoever changes its files while we run does not change what runs."""
+    source = Path(steersman.__file__).parent
+    shutil.copytree(source, tmp_path / "steersman", ignore=shutil.ignore_patterns("__pycache__", "provider", "loop"))
+    program = textwrap.dedent("""
+        import asyncio, pathlib, sys
+        from steersman.tools.builtin.shell import bash_tool
+        from steersman.tools.confine import launch
+        from steersman.tools.context import ToolContext
+        from steersman.types.cancel import CancelToken
+
+        async def main():
+            bash = bash_tool(".", sandbox="off")
+            for name in ("supervisor.py", "walls.py"):
+                pathlib.Path(launch.__file__).with_name(name).write_text("import os; os.system('touch evil')")
+            output = await bash.call({"command": "echo fine"}, ToolContext("1", "bash", CancelToken()))
+            print(output.content, end="")
+
+        asyncio.run(main())
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_wall_that_cannot_be_put_up_means_that_nothing_runs(room: Room, walls: Confinement) -> None:
+    argv = ["/bin/bash", "-c", "touch ran"]
+    where = places(str(room.root), [], {"PATH": "/usr/bin"})
+    plan = walls.plan(argv, {"PATH": "/usr/bin"}, str(room.root), where, allow_network=False)
+    if walls.kind == "landlock":
+        plan["landlock"]["handled"] = 1 << 60
+    else:
+        plan["argv"].insert(1, "--no-such-option")
+    try:
+        text, code = room.follow(plan)
+        assert (walls.kind, code) == ("bubblewrap", 1)
+    except ToolError as error:
+        told = "The command was not run: could not put up the sandbox: [Errno 22] landlock_create_ruleset: "
+        text = str(error)
+        assert text.startswith(told)
+    assert not (room.root / "ran").exists()
+
+
+def test_a_folder_that_is_not_there_means_that_nothing_runs(room: Room) -> None:
+    plan = confinement("off").plan(["/bin/true"], {}, "/no/such/folder", Places((), ()), allow_network=False)
+    with pytest.raises(ToolError, match=r"^The command was not run: could not enter '/no/such/folder': "):
+        room.follow(plan)
+    plan = confinement("off").plan(["/no/such/shell"], {}, "/", Places((), ()), allow_network=False)
+    with pytest.raises(ToolError, match=r"^The command was not run: could not start '/no/such/shell': "):
+        room.follow(plan)
+
+
+def test_switched_off_means_that_everything_is_allowed(room: Room) -> None:
+    off = confinement("off")
+    assert off == Confinement(
+        "off", "The sandbox was switched off: a command can do whatever its user can.", (), ("everything",)
+    )
+    assert room.run(off, f"cat {room.secret}; echo x > {room.outside}/new; cat {room.outside}/new") == ("canaryx\n", 0)
+
+
+def test_where_nothing_works_a_command_is_refused() -> None:
+    nothing = Confinement("none", "Nothing is installed.")
+    with pytest.raises(ToolError, match=r"^Commands are not run here: Nothing is installed\.$"):
+        nothing.plan(["true"], {}, "/", Places((), ()), allow_network=False)
+
+
+def test_what_applies_is_told_with_its_reasons(walls: Confinement) -> None:
+    assert walls.reason.endswith(("works.", "work."))
+    covered = [line.split(":")[0] for line in walls.covers]
+    assert covered[:3] == ["files", "network", "local services"]
+    assert "processor time, memory and disk space are not limited" in walls.not_covered
+
+
+def test_what_the_kernel_has_is_used() -> None:
+    """Or else every test of the walls would be skipped, and nobody would know."""
+    if landlock.abi() < landlock.LEAST_ABI or not seccomp.supported():
+        pytest.skip("This kernel has no Landlock that would do, or there is no filter for this processor")
+    assert confinement("landlock").kind == "landlock", confinement("landlock").reason
+
+
+def test_the_first_that_works_is_taken_and_the_others_are_told() -> None:
+    found = confinement()
+    if confinement("bubblewrap").kind == "bubblewrap":
+        assert found == confinement("bubblewrap")
+    elif confinement("landlock").kind == "landlock":
+        assert found.kind == "landlock"
+        assert found.reason == f"Bubblewrap is not installed. {confinement('landlock').reason}"
+    else:
+        assert found.kind == "none"
+        assert "Install bubblewrap" in found.reason
+        assert "sandbox='off'" in found.reason
+    with pytest.raises(ValueError, match=r"^sandbox is one of 'auto', 'bubblewrap', 'landlock', 'off', got 'jail'"):
+        confinement("jail")  # pyright: ignore[reportArgumentType]  # callers without a type checker

@@ -1,0 +1,169 @@
+"""Protected names: read by everybody, written by nobody, however they are spelled or reached."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from steersman.tools.builtin.editing import edit_tool
+from steersman.tools.builtin.passages import Edit
+from steersman.tools.builtin.reading import read_tool
+from steersman.tools.builtin.writing import write_tool
+from steersman.tools.confine.protected import PROTECTED, undisguised
+from steersman.tools.confine.workspace import ProtectedPath, Workspace
+
+
+@pytest.fixture(params=[True, False], ids=["openat2", "walk"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
+    root = tmp_path / "ws"
+    for folder in (".git/hooks", ".steersman", "lib/.git", "src", "stored"):
+        (root / folder).mkdir(parents=True)
+    for file in (".git/config", ".git/hooks/pre-commit", ".steersman/settings.toml", ".mcp.json", "lib/.git/config"):
+        (root / file).write_text("original\n")
+    (root / "to_git").symlink_to(".git")
+    (root / "to_config").symlink_to(".git/config")
+    (root / "src" / "to_hooks").symlink_to("../.git/hooks")
+    (root / "to_servers").symlink_to(root / ".mcp.json")
+    (root / "to_new_hook").symlink_to(".git/hooks/post-checkout")
+    return Workspace(root, openat2=request.param)
+
+
+READABLE = [
+    ".git/config",
+    "./.git//config",
+    "src/../.git/config",
+    "{ws}/.git/config",
+    ".git/hooks/pre-commit",
+    "lib/.git/config",
+    ".steersman/settings.toml",
+    ".mcp.json",
+    "to_git/config",
+    "to_git/hooks/../config",
+    "to_config",
+    "src/to_hooks/pre-commit",
+    "to_servers",
+]
+NEW = [
+    ".git/hooks/post-commit",
+    ".git/new/folder/file",
+    ".gitt/../.git/x",
+    "src/.git",
+    "src/.git/config",
+    "deep/new/.git/config",
+    ".steersman/new",
+    "src/.mcp.json",
+    "to_new_hook",
+    "src/to_hooks/post-commit",
+    ".GIT/config",
+    ".Git/hooks/post-commit",
+    ".giT",
+    ".MCP.JSON",
+    ".Steersman/x",
+    ".git./config",
+    ".git /config",
+    ".git. . /config",
+    ".git::$INDEX_ALLOCATION/config",
+    ".g\u200cit/config",
+    ".\uff47\uff49\uff54/config",
+    ".g\u0131t/../.git/config",
+    "GIT~1/config",
+    "git~2",
+]
+
+
+def everything(root: Path) -> dict[str, str | None]:
+    return {
+        str(path.relative_to(root)): path.read_text() if path.is_file() else None for path in sorted(root.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("path", READABLE)
+def test_a_protected_file_is_read_and_not_written(workspace: Workspace, path: str) -> None:
+    """failures.md L25"""
+    path = path.format(ws=workspace.root)
+    before = everything(workspace.root)
+    assert read_tool(workspace)(path).content == "original"
+    attempts: list[Callable[[], object]] = [
+        lambda: write_tool(workspace)(path, "changed"),
+        lambda: edit_tool(workspace)(path, [Edit("original", "changed")]),
+        lambda: workspace.open(path, os.O_WRONLY),
+        lambda: workspace.open(path, os.O_RDWR | os.O_TRUNC),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ProtectedPath, match="it can be read and not written"):
+            attempt()
+    assert everything(workspace.root) == before
+
+
+@pytest.mark.parametrize("path", NEW, ids=ascii)
+def test_nothing_new_is_made_at_a_protected_name(workspace: Workspace, path: str) -> None:
+    """failures.md L25: also by another case, and by what some file systems take for the same name."""
+    if path.startswith((".gitt", ".g\u0131t")):
+        os.mkdir(workspace.root / path.partition("/")[0])
+    before = everything(workspace.root)
+    for attempt in (
+        lambda: write_tool(workspace)(path, "made"),
+        lambda: workspace.open(path, os.O_WRONLY | os.O_CREAT),
+    ):
+        with pytest.raises(ProtectedPath):
+            attempt()
+    assert everything(workspace.root) == before
+
+
+@pytest.mark.parametrize("path", [".gitignore", ".github/workflows/x.yml", "git/config", "mcp.json", ".gitattributes"])
+def test_names_that_only_begin_alike_are_written(workspace: Workspace, path: str) -> None:
+    assert write_tool(workspace)(path, "made").details["created"] is True
+
+
+@pytest.mark.parametrize("pointer", ["link", "relative file", "absolute file"])
+def test_the_real_folder_behind_a_protected_name_is_protected_too(tmp_path: Path, pointer: str) -> None:
+    """failures.md L25: git keeps its folder elsewhere, and a link or a file says where."""
+    (tmp_path / "stored" / "hooks").mkdir(parents=True)
+    match pointer:
+        case "link":
+            (tmp_path / ".git").symlink_to("stored")
+        case "relative file":
+            (tmp_path / ".git").write_text("gitdir: ./stored\n")
+        case _:
+            (tmp_path / ".git").write_text(f"gitdir: {tmp_path}/stored\n")
+    workspace = Workspace(tmp_path)
+    for path in ("stored/config", "stored/hooks/pre-commit", ".git"):
+        with pytest.raises(ProtectedPath, match=r"is protected by '\.git'"):
+            workspace.replace(path, b"")
+    workspace.replace("stored2", b"")
+    assert (sorted(os.listdir(tmp_path / "stored")), os.listdir(tmp_path / "stored" / "hooks")) == (["hooks"], [])
+
+
+def test_a_link_with_a_protected_name_is_not_written_through_wherever_it_is(workspace: Workspace) -> None:
+    """failures.md L25"""
+    (workspace.root / "src" / ".git").symlink_to("../stored")
+    with pytest.raises(ProtectedPath):
+        workspace.replace("src/.git/config", b"")
+    assert os.listdir(workspace.root / "stored") == []
+
+
+def test_a_hard_link_to_a_protected_file_leaves_it_as_it_is(workspace: Workspace) -> None:
+    """failures.md L3, L25"""
+    os.link(workspace.root / ".git" / "config", workspace.root / "notes.txt")
+    write_tool(workspace)("notes.txt", "changed")
+    assert (workspace.root / ".git" / "config").read_text() == "original\n"
+
+
+def test_what_is_protected_can_be_chosen(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, protected=(*PROTECTED, "Secrets", "conf/keys.toml"))
+    for path in ("Secrets/x", "deep/secrets/x", "conf/keys.toml", "Conf/Keys.toml", "conf/keys.toml/x", ".git/x"):
+        with pytest.raises(ProtectedPath):
+            workspace.replace(path, b"")
+    for path in ("conf/other.toml", "deep/conf/keys.toml"):
+        workspace.replace(path, b"")
+    Workspace(tmp_path, protected=()).replace(".git/config", b"allowed")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"), [("a:b", "a"), (":", ":"), ("...", "..."), ("\u200b", "\u200b"), ("É", "é")]
+)
+def test_a_name_is_compared_without_its_disguise(name: str, plain: str) -> None:
+    assert undisguised(name) == plain
