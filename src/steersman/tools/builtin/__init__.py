@@ -1,0 +1,85 @@
+"""The built-in tools: files, a shell and the web, for one workspace. `builtin_tools()` has them all.
+
+A single one, for the current folder: `from steersman.tools.builtin import read`. They are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steersman.tools.confine.sandbox import Sandbox
+    from steersman.tools.confine.workspace import Workspace
+    from steersman.tools.tool import Tool
+
+    bash: Tool
+    edit: Tool
+    fetch: Tool
+    glob: Tool
+    list: Tool
+    read: Tool
+    search: Tool
+    write: Tool
+
+# A tool's name, the module it lives in, and the function that makes it.
+_HOMES = {
+    "read": "reading",
+    "write": "writing",
+    "edit": "editing",
+    "list": "listing",
+    "glob": "globbing",
+    "search": "searching",
+    "bash": "shell",
+    "fetch": "fetching",
+}
+_here: dict[str, tuple[Workspace, dict[str, Tool]]] = {}
+
+
+def builtin_tools(
+    workspace: Workspace | str | os.PathLike[str] = ".",
+    *,
+    sandbox: Sandbox = "auto",
+    allow_network: bool = False,
+) -> builtins.list[Tool]:
+    """All built-in tools for a workspace; `sandbox` and `allow_network` are for `bash`.
+
+    To leave one out or to set more, make them one by one: `read_tool(workspace)`, `bash_tool(workspace, ...)`.
+    """
+    from steersman.tools.confine.workspace import Workspace
+
+    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    settings: dict[str, dict[str, Any]] = {"bash": {"sandbox": sandbox, "allow_network": allow_network}}
+    return [_made(name, place, settings.get(name, {})) for name in _HOMES]
+
+
+def _made(name: str, workspace: Workspace, settings: dict[str, Any]) -> Tool:
+    from importlib import import_module
+
+    make: Callable[..., Tool] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), f"{name}_tool")
+    # The web has no workspace.
+    return make(**settings) if name == "fetch" else make(workspace, **settings)
+
+
+def __getattr__(name: str) -> Tool:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    folder = os.path.realpath(".")
+    if folder not in _here:
+        from steersman.tools.confine.workspace import Workspace
+
+        _here[folder] = (Workspace(folder), {})
+    # Tools of one folder share a workspace, and with it what is known of the files that were read.
+    place, made = _here[folder]
+    if name not in made:
+        made[name] = _made(name, place, {})
+    return made[name]
+
+
+def __dir__() -> builtins.list[str]:
+    return [*__all__]
+
+
+__all__ = ["bash", "builtin_tools", "edit", "fetch", "glob", "list", "read", "search", "write"]

@@ -1,0 +1,69 @@
+"""Text and the bytes it came from: whatever is decoded here and not changed is the same bytes again."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+SAMPLE = 8_192
+"""How many bytes of a file are enough to tell what it is."""
+
+_STRANGE = re.compile("[\udc80-\udcff]")
+_CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+# Text in another encoding than these has so many bytes that make no sense that showing it would be no use.
+_MOST_STRANGE = 0.3
+_FEW = 4
+_MOST_CONTROL = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a file's bytes are text: the codec, and the mark in front that says so."""
+
+    codec: str
+    mark: bytes = b""
+
+    @property
+    def errors(self) -> str:
+        """Bytes that are no UTF-8 are kept as single surrogates, single surrogates of UTF-16 as themselves."""
+        return "surrogateescape" if self.codec == "utf-8" else "surrogatepass"
+
+    def decode(self, data: bytes) -> str:
+        """The text of a whole file; `UnicodeError` where its bytes could not be brought back."""
+        text = data[len(self.mark) :].decode(self.codec, self.errors)
+        if self.encode(text) != data:
+            raise UnicodeError("not the same bytes again")
+        return text
+
+    def encode(self, text: str) -> bytes:
+        """A whole file of the text."""
+        return self.mark + text.encode(self.codec, self.errors)
+
+
+UTF8 = Encoding("utf-8")
+# The marks of UTF-32 begin with those of UTF-16.
+_MARKED = (
+    Encoding("utf-32-le", codecs.BOM_UTF32_LE),
+    Encoding("utf-32-be", codecs.BOM_UTF32_BE),
+    Encoding("utf-8", codecs.BOM_UTF8),
+    Encoding("utf-16-le", codecs.BOM_UTF16_LE),
+    Encoding("utf-16-be", codecs.BOM_UTF16_BE),
+)
+
+
+def encoding_of(sample: bytes) -> Encoding | None:
+    """The encoding of a file by its first bytes; `None` when it is no text that could be shown."""
+    for encoding in _MARKED:
+        if sample.startswith(encoding.mark):
+            return encoding
+    sample = sample[:SAMPLE]
+    if b"\0" in sample or len(_CONTROL.findall(sample)) > len(sample) * _MOST_CONTROL:
+        return None
+    text = sample.decode("utf-8", "surrogateescape")
+    return None if strange(text) > max(_FEW, len(text) * _MOST_STRANGE) else UTF8
+
+
+def strange(text: str) -> int:
+    """How many bytes of a decoded text were no UTF-8."""
+    return 0 if text.isascii() else len(_STRANGE.findall(text))

@@ -1,0 +1,195 @@
+"""Who runs a regular expression: ripgrep where there is one, else Python. Either way a child that can be stopped.
+
+A child is given open files and tells positions, no text: which files are read and what is shown of them is not its
+business, and both give the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import IO, Any, NamedTuple, cast
+
+from steersman.tools.builtin import matching
+from steersman.tools.builtin.walking import TooSlow, Watch
+from steersman.tools.confine.environment import child_environment
+from steersman.types.errors import ToolError
+
+_TICK = 0.02
+_MAX_OUTPUT = 16_000_000
+_CHUNK = 1 << 16
+_GRACE = 5
+_FLAGS = (
+    "--no-config", "--no-ignore", "--hidden", "--text", "--encoding=none", "--crlf", "--no-mmap", "--threads=1",
+    "--color=never", "--no-heading", "--with-filename", "--line-number", "--column", "--byte-offset", "--null",
+    "--max-columns=1", "--no-messages", "--regex-size-limit=10M", "--dfa-size-limit=100M",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for, and how many lines of a file are enough."""
+
+    pattern: str
+    literal: bool = False
+    ignore_case: bool = False
+    most: int = 100
+
+
+class Hit(NamedTuple):
+    """A line that fits: which of the files, the line's number and its offset in bytes, the match's column in bytes."""
+
+    file: int
+    line: int
+    column: int
+    offset: int
+
+
+class Engines:
+    """Finds lines in open files. `ripgrep` is the path of the program, or `None` for Python alone."""
+
+    def __init__(self, ripgrep: str | None) -> None:
+        self.ripgrep = ripgrep
+
+    def find(self, query: Query, files: Sequence[int], watch: Watch) -> list[Hit]:
+        """The lines of the files that fit, in order. `ToolError` for a pattern that is none."""
+        if self.ripgrep is not None:
+            found = _by_ripgrep(self.ripgrep, query, files, watch)
+            if found is not None:
+                return found
+            # It does not run here, or does not take the pattern: Python may, and if not, it says why.
+            self.ripgrep = None
+        return _by_python(query, files, watch)
+
+
+def find_ripgrep(root: str) -> str | None:
+    """The ripgrep on the PATH, unless it lies in the workspace: what a project brings is not run to look at it."""
+    found = shutil.which("rg", path=child_environment()["PATH"])
+    if found is None:
+        return None
+    inside = any(os.path.commonpath((root, path)) == root for path in (found, os.path.realpath(found)))
+    return None if inside else found
+
+
+def _by_ripgrep(program: str, query: Query, files: Sequence[int], watch: Watch) -> list[Hit] | None:
+    flags = [*_FLAGS, f"--max-count={query.most}"]
+    flags.append("--ignore-case" if query.ignore_case else "--case-sensitive")
+    if query.literal:
+        flags.append("--fixed-strings")
+    # A descriptor and not a path: between a look at a path and its opening, it can become something else.
+    paths = [f"/dev/fd/{file}" for file in files] or [os.devnull]
+    try:
+        status, output = _run([program, *flags, "--", query.pattern, *paths], files, watch)
+    except OSError:
+        return None
+    try:
+        return _ripgrep_hits(output, files) if status in (0, 1) else None
+    except (KeyError, ValueError):
+        return None  # a program of that name that says something else
+
+
+def _ripgrep_hits(output: bytes, files: Sequence[int]) -> list[Hit]:
+    places = {b"/dev/fd/%d" % file: index for index, file in enumerate(files)}
+    hits: list[Hit] = []
+    for record in output.split(b"\n")[:-1]:
+        name, _, rest = record.partition(b"\0")
+        line, column, offset, *_ = rest.split(b":", 3)
+        hits.append(Hit(places[name], int(line), int(column), int(offset)))
+    return hits
+
+
+def _by_python(query: Query, files: Sequence[int], watch: Watch) -> list[Hit]:
+    program = _program()
+    if not sys.executable or program is None:
+        raise ToolError("Nothing can be searched here: there is no ripgrep and no Python to run. Install ripgrep.")
+    request: dict[str, Any] = {
+        "pattern": query.pattern,
+        "literal": query.literal,
+        "ignore_case": query.ignore_case,
+        "most": query.most,
+        "files": list(files),
+        "seconds": int(watch.seconds) + _GRACE,
+    }
+    try:
+        status, output = _run([sys.executable, "-I", "-S", "-c", program, json.dumps(request)], files, watch)
+    except OSError as error:
+        raise ToolError(f"The search could not be started: {error.strerror}.") from error
+    if status == matching.BAD_PATTERN:
+        raise ToolError(
+            f"The pattern {query.pattern!r:.200} is not a regular expression: {output.decode('utf-8', 'replace')}. "
+            "A backslash takes a special character as it is; literal=true takes all of them so."
+        )
+    if status != 0:
+        raise ToolError(f"The search for {query.pattern!r:.200} broke off: it needed too much memory or time.")
+    return [Hit(*map(int, line.split())) for line in output.splitlines() if not line.startswith(b"file")]
+
+
+@cache
+def _program() -> str | None:
+    try:
+        return inspect.getsource(matching)
+    except OSError:
+        return None  # installed without its source
+
+
+def _run(command: Sequence[str], files: Sequence[int], watch: Watch) -> tuple[int, bytes]:
+    """Run a child to its end and read what it writes; whatever happens, it is gone afterwards."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=child_environment(),
+        cwd="/",
+        pass_fds=files,
+        start_new_session=True,
+    )
+    pipe, output = cast(IO[bytes], child.stdout), bytearray()
+    try:
+        _bound(child.pid)
+        _read(pipe.fileno(), output, watch)
+        return child.wait(_GRACE), bytes(output)
+    except subprocess.TimeoutExpired:
+        return -1, bytes(output)
+    except TooSlow as error:
+        raise TooSlow(_last_file(output)) from error
+    finally:
+        child.kill()
+        child.wait()
+        pipe.close()
+
+
+def _read(pipe: int, output: bytearray, watch: Watch) -> None:
+    with selectors.DefaultSelector() as ready:
+        ready.register(pipe, selectors.EVENT_READ)
+        while len(output) < _MAX_OUTPUT:
+            watch.check()
+            if ready.select(_TICK):
+                piece = os.read(pipe, _CHUNK)
+                if not piece:
+                    return
+                output += piece
+    raise ToolError("The search found more than it can hold. Use a narrower pattern.")
+
+
+def _bound(process: int) -> None:
+    """Keep a child's memory within bounds, where the system has a way to do it from outside."""
+    try:
+        import resource
+
+        resource.prlimit(process, resource.RLIMIT_AS, (matching.MEMORY, matching.MEMORY))
+    except (ImportError, AttributeError, OSError, ValueError):
+        return  # not Linux, or the child is gone already
+
+
+def _last_file(output: bytearray) -> int | None:
+    begun = bytes(output).rpartition(b"file ")[2].partition(b"\n")[0]
+    return int(begun) if begun.isdigit() else None

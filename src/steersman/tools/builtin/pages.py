@@ -1,0 +1,308 @@
+"""HTML as text to read, with its links kept as `[text](url)`.
+
+Every character is looked at a bounded number of times, however broken or hostile the page is, and what comes out never
+gets longer than it may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import NamedTuple
+from urllib.parse import urljoin
+
+_MARKUP = re.compile(r"<(?=[a-zA-Z!?]|/[a-zA-Z])")
+_NAME = re.compile(r"/?([a-zA-Z][^\s/>]*)")
+_ATTRIBUTE = re.compile(r"""([^\s/>][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]*)))?""")
+_BETWEEN = re.compile(r"[\s/]*")
+_SPACE = re.compile(r"\s+")
+# What they hold is code, data or a drawing.
+_SKIPPED = re.compile("canvas|iframe|noembed|noframes|object|script|select|style|svg|template|textarea")
+_RAW = frozenset(("script", "style"))
+_PARAGRAPH = re.compile("article|blockquote|body|dl|fieldset|figure|footer|form|header|main|nav|p|section|table")
+_LINE = re.compile("address|aside|caption|center|dd|details|div|dt|figcaption|legend|option|summary|tr")
+_HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+_LISTS = frozenset(("menu", "ol", "ul"))
+_DEEPEST = 8
+_IN_A_LINK = str.maketrans({" ": "%20", "(": "%28", ")": "%29", "<": "%3C", ">": "%3E", "\\": "%5C"})
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_URL = 2_000
+
+
+class Page(NamedTuple):
+    """A page to read; `whole` is false where it was longer than it may be."""
+
+    title: str
+    text: str
+    whole: bool
+
+
+class _Tag(NamedTuple):
+    name: str
+    closing: bool
+    attributes: dict[str, str]
+
+
+def readable(html: str, url: str, *, limit: int) -> Page:
+    """The text of a page that was found at `url`, which its links are relative to."""
+    writer = _Writer(url, limit)
+    for token in _tokens(html):
+        if isinstance(token, str):
+            writer.text(unescape(token))
+        elif token.closing:
+            writer.close(token.name)
+        else:
+            writer.open(token)
+        if writer.size > limit:
+            break
+    text = writer.finish()
+    return Page(writer.title, text[:limit], writer.size <= limit)
+
+
+class _Scanner:
+    """The places of things in a page; what was not found once is not looked for again."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+        self.absent: set[str] = set()
+
+    def end_of(self, name: str, start: int) -> int:
+        """Where the closing tag of an element begins, or -1."""
+        if name not in self.absent:
+            found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(self.html, start)
+            if found is not None:
+                return found.start()
+            self.absent.add(name)
+        return -1
+
+    def tag(self, start: int) -> tuple[_Tag, int] | None:
+        """The tag that begins at a `<`, and where it ends; `None` for one that never ends."""
+        html = self.html
+        name = _NAME.match(html, start + 1)
+        if name is None:
+            return None
+        attributes: dict[str, str] = {}
+        at = _end(_BETWEEN, html, name.end())
+        while (found := _ATTRIBUTE.match(html, at)) is not None:
+            value = next((value for value in found.groups()[1:] if value is not None), "")
+            attributes.setdefault(found[1].lower(), value)
+            at = _end(_BETWEEN, html, found.end())
+        if at >= len(html):
+            return None
+        return _Tag(name[1].lower(), html[start + 1] == "/", attributes), at + 1
+
+
+def _tokens(html: str) -> Iterator[str | _Tag]:
+    """The texts and tags of a page, without comments and without what is not for reading."""
+    scanner, at = _Scanner(html), 0
+    while (begun := _MARKUP.search(html, at)) is not None:
+        start = begun.start()
+        if start > at:
+            yield html[at:start]
+        if html[start + 1] in "!?":
+            at = _after_declaration(html, start)
+        elif (found := scanner.tag(start)) is None:
+            return
+        else:
+            tag, at = found
+            if tag.closing or not _SKIPPED.fullmatch(tag.name):
+                yield tag
+            elif (end := scanner.end_of(tag.name, at)) >= 0:
+                at = end
+            elif tag.name in _RAW:
+                return
+    yield html[at:]
+
+
+def _after_declaration(html: str, start: int) -> int:
+    mark = "-->" if html.startswith("<!--", start) else ">"
+    # "<!-->" is a whole comment.
+    found = html.find(mark, start + 2)
+    return len(html) if found < 0 else found + len(mark)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+class _Writer:
+    """Puts the words of a page into lines. Breaks and marks wait until there is a word to stand before."""
+
+    def __init__(self, url: str, limit: int) -> None:
+        self.title = ""
+        self.size = 0
+        self._limit = limit
+        self._base = url
+        self._out: list[str] = []
+        self._breaks = 0
+        self._gap = False
+        self._mark = ""
+        self._pre = 0
+        self._in_title = False
+        self._cells = 0
+        self._lists: list[int | None] = []
+        self._link: tuple[str, int] | None = None
+
+    def text(self, text: str) -> None:
+        if self._in_title:
+            self.title = f"{self.title} {_squeezed(text)}".strip()[:300]
+        elif self._pre:
+            self._put(text)
+        elif words := _squeezed(text):
+            if text[0].isspace():
+                self._gap = True
+            self._put(words)
+            self._gap = text[-1].isspace()
+        elif text:
+            self._gap = True
+
+    def open(self, tag: _Tag) -> None:
+        name, attributes = tag.name, tag.attributes
+        match name:
+            case "a":
+                self._begin_link(attributes.get("href", ""))
+            case "br":
+                self._break(1)
+            case "hr":
+                self._break(2)
+                self._put("---")
+                self._break(2)
+            case "img":
+                self._picture(attributes)
+            case "title":
+                self._in_title = not self.title
+            case "base":
+                self._base = self._absolute(attributes.get("href", "")) or self._base
+            case "td" | "th":
+                if self._cells:
+                    self._put(" | ")
+                    self._gap = False
+                self._cells += 1
+            case _:
+                self._open_block(name)
+
+    def close(self, name: str) -> None:
+        match name:
+            case "a":
+                self._end_link()
+            case "title":
+                self._in_title = False
+            case "pre" if self._pre:
+                self._pre -= 1
+                self._put("\n```")
+                self._break(2)
+            case "li":
+                self._mark = ""
+                self._break(1)
+            case "code" if not self._pre:
+                self._put("`")
+            case _ if name in _LISTS:
+                self._mark = ""
+                if self._lists:
+                    self._lists.pop()
+                self._break(1 if self._lists else 2)
+            case _ if name in _HEADINGS:
+                self._mark = ""
+                self._break(2)
+            case _:
+                self._break_around(name)
+
+    def finish(self) -> str:
+        self._end_link()
+        text = "".join(self._out)
+        return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+
+    def _open_block(self, name: str) -> None:
+        if name in _HEADINGS:
+            self._break(2)
+            # It may stand in a list; of several headings at once the last one is meant.
+            self._mark = self._mark.split("#")[0] + _HEADINGS[name]
+        elif name in _LISTS:
+            self._break(1 if self._lists else 2)
+            self._lists.append(0 if name == "ol" else None)
+        elif name == "li":
+            self._begin_item()
+        elif name == "pre":
+            self._break(2)
+            self._put("```\n")
+            self._pre += 1
+        elif name == "code" and not self._pre:
+            self._put("`")
+            self._gap = False
+        else:
+            self._cells = 0 if name == "tr" else self._cells
+            self._break_around(name)
+
+    def _begin_item(self) -> None:
+        self._break(1)
+        depth = min(len(self._lists), _DEEPEST)
+        mark = "- "
+        if self._lists and (number := self._lists[-1]) is not None:
+            self._lists[-1] = number + 1
+            mark = f"{number + 1}. "
+        self._mark = "  " * (depth - 1) + mark
+
+    def _begin_link(self, href: str) -> None:
+        self._end_link()
+        if (url := self._absolute(href)) is not None and not self._pre:
+            # What waits belongs before the link, not into it.
+            self._put("")
+            self._link = url, len(self._out)
+
+    def _end_link(self) -> None:
+        if self._link is None:
+            return
+        (url, start), self._link = self._link, None
+        words = _squeezed("".join(self._out[start:]))
+        if words:
+            self._out[start:] = [f"[{words}]({url})"]
+            self.size += len(url) + 4
+
+    def _absolute(self, href: str) -> str | None:
+        """A link as it can be fetched; `None` for one that leads nowhere else, and for scripts and data."""
+        href = unescape(href).strip()
+        if not href or href.startswith("#") or len(href) > _LONGEST_URL:
+            return None
+        try:
+            url = urljoin(self._base, href)
+        except ValueError:
+            return None
+        if not url.lower().startswith(("http://", "https://", "mailto:")):
+            return None
+        return _CONTROLS.sub("", url).translate(_IN_A_LINK)
+
+    def _picture(self, attributes: dict[str, str]) -> None:
+        if words := _squeezed(unescape(attributes.get("alt", ""))):
+            self._put(f"[image: {words}]")
+
+    def _break_around(self, name: str) -> None:
+        if _PARAGRAPH.fullmatch(name):
+            self._break(2)
+        elif _LINE.fullmatch(name):
+            self._break(1)
+
+    def _break(self, lines: int) -> None:
+        # What an item or a heading begins with stays on its line.
+        if not self._pre and not (self._mark and self._breaks):
+            self._breaks = max(self._breaks, lines)
+            self._gap = False
+
+    def _put(self, text: str) -> None:
+        if self._breaks:
+            if self._out:
+                text = "\n" * self._breaks + self._mark + text
+            else:
+                text = self._mark + text
+            self._breaks, self._mark, self._gap = 0, "", False
+        elif self._mark:
+            text, self._mark = self._mark + text, ""
+        elif self._gap and self._out:
+            text, self._gap = f" {text}", False
+        self._out.append(text)
+        self.size += len(text)
+
+
+def _squeezed(text: str) -> str:
+    return _SPACE.sub(" ", text).strip()

@@ -1,0 +1,99 @@
+"""Pictures as models take them: PNG, JPEG, GIF and WebP, known by their bytes, whole, and not too large.
+
+A provider that cannot read a picture refuses the whole conversation from then on, so a doubtful one is not shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LARGEST = 3_500_000
+"""The most bytes of a picture: in base64 this stays below what every provider takes."""
+_WIDEST = 8_000
+_MARKERS_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
+_NOT_FRAMES = frozenset((0xC4, 0xC8, 0xCC))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a picture's bytes say of it."""
+
+    mime_type: str
+    width: int
+    height: int
+
+
+def picture_type(sample: bytes) -> str | None:
+    """The kind of picture a file is, by its first bytes."""
+    if sample.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if sample.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if sample.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if sample[:4] == b"RIFF" and sample[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def examine(data: bytes, mime_type: str) -> Picture:
+    """The picture; `ValueError` with the reason when a model could not be shown it."""
+    try:
+        size = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp}[mime_type](data)
+    except IndexError:
+        size = None
+    if size is None:
+        raise ValueError("it is broken or cut off")
+    width, height = size
+    if not (0 < width <= _WIDEST and 0 < height <= _WIDEST):
+        raise ValueError(f"it has {width:,} x {height:,} pixels, and at most {_WIDEST:,} each way can be shown")
+    return Picture(mime_type, width, height)
+
+
+def _png(data: bytes) -> tuple[int, int] | None:
+    if data[12:16] != b"IHDR" or b"IEND\xaeB`\x82" not in data[-64:]:
+        return None
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def _gif(data: bytes) -> tuple[int, int] | None:
+    if len(data) < 14 or b"\x3b" not in data[-16:]:
+        return None
+    return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """The size stands in the first frame, after any number of other segments."""
+    if b"\xff\xd9" not in data[-1_024:]:
+        return None
+    place = 2
+    while place + 9 < len(data):
+        if data[place] != 0xFF:
+            return None
+        marker = data[place + 1]
+        if marker == 0xFF:
+            place += 1
+        elif marker in _MARKERS_WITHOUT_LENGTH:
+            place += 2
+        elif 0xC0 <= marker <= 0xCF and marker not in _NOT_FRAMES:
+            return int.from_bytes(data[place + 7 : place + 9], "big"), int.from_bytes(
+                data[place + 5 : place + 7], "big"
+            )
+        else:
+            place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    return None
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    if int.from_bytes(data[4:8], "little") + 8 > len(data) or len(data) < 30:
+        return None
+    match data[12:16]:
+        case b"VP8X":
+            return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+        case b"VP8L":
+            bits = int.from_bytes(data[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8 ":
+            return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+        case _:
+            return None

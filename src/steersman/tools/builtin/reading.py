@@ -1,0 +1,203 @@
+"""`read`: the text of a file, in windows of lines, or a picture. What it shows of a text is what `edit` will find.
+
+So there are no line numbers in front, every line end is a line feed, and what is no text is said and not shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import io
+import os
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import msgspec
+
+from steersman.tools.builtin.encoding import SAMPLE, Encoding, encoding_of, strange
+from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
+from steersman.tools.builtin.window import Window
+from steersman.tools.confine.refusals import WrongKind, refusal
+from steersman.tools.confine.seen import DIGEST_SIZE, reader_of
+from steersman.tools.confine.workspace import Workspace
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, tool
+from steersman.types.content import ImageContent, TextContent
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+MOST_LINES = 1_990
+MOST_BYTES = 48_000
+"""A window with its note stays below what the loop lets a tool's output have, so nothing is cut out of its middle."""
+_COUNTED = 64 * 1024 * 1024
+_FARTHEST = 512 * 1024 * 1024
+_CHUNK = 1 << 20
+
+_KINDS = {
+    b"%PDF-": "a PDF document",
+    b"PK\x03\x04": "a ZIP archive, or a document that is one inside",
+    b"\x1f\x8b": "gzip data",
+    b"\x7fELF": "a program or library (ELF)",
+    b"SQLite format 3\0": "an SQLite database",
+    b"\x00asm": "WebAssembly",
+}
+
+Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
+Offset = Annotated[int | None, msgspec.Meta(ge=0, description="The first line to show, counted from 1.")]
+Limit = Annotated[
+    int | None, msgspec.Meta(ge=1, description=f"How many lines to show. {MOST_LINES:,} if not given, and at most.")
+]
+
+
+def read_tool(workspace: Workspace) -> Tool:
+    """The tool `read` for a workspace."""
+
+    def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
+        return workspace.keys(arguments["path"])
+
+    @tool(access="read", keys=keys, idempotent=True)
+    def read(path: Path, offset: Offset = None, limit: Limit = None, ctx: ToolContext | None = None) -> ToolOutput:
+        """Read a text file, or look at a picture (PNG, JPEG, GIF, WebP).
+
+        A long text comes in windows of lines; a note at the end says how to read on.
+        """
+        descriptor = _open(workspace, path)
+        try:
+            sample = os.pread(descriptor, SAMPLE, 0)
+            if (mime_type := picture_type(sample)) is not None:
+                return _picture(descriptor, path, mime_type)
+            encoding = encoding_of(sample)
+            if encoding is None:
+                raise ToolError(_binary(path, sample, os.fstat(descriptor).st_size))
+            window = Window(max(1, offset or 1), min(limit or MOST_LINES, MOST_LINES), MOST_BYTES)
+            scan = _Scan(descriptor, encoding, window, ctx)
+            try:
+                scan.work()
+            except UnicodeError as error:
+                raise ToolError(f"{path!r} says it is {encoding.codec} and is not: {error}.") from error
+            workspace.seen.remember(reader_of(ctx), workspace.relative(path), scan.digest)
+            return _shown(path, scan)
+        except OSError as error:
+            raise refusal(error, path) from error
+        finally:
+            os.close(descriptor)
+
+    return read
+
+
+def _open(workspace: Workspace, path: str) -> int:
+    try:
+        return workspace.open(path)
+    except WrongKind as error:
+        raise _folder(workspace, path, error) from error
+
+
+def _folder(workspace: Workspace, path: str, error: WrongKind) -> WrongKind:
+    """A folder for a file is a common slip: what is in it helps to get it right."""
+    try:
+        entries = workspace.scan(path)
+    except ToolError:
+        return error
+    names = [repr(f"{entry.name}/" if entry.kind == "folder" else entry.name) for entry in entries]
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return WrongKind(f"{path!r} is a folder, not a file. In it: {shown or 'nothing'}.")
+
+
+class _Scan:
+    """Goes through a file once: the window is filled, and where the file is not huge its lines and digest are known."""
+
+    def __init__(self, descriptor: int, encoding: Encoding, window: Window, ctx: ToolContext | None) -> None:
+        self.window = window
+        self.strange = 0
+        self.whole = False
+        self.digest: str | None = None
+        self.size = os.fstat(descriptor).st_size
+        self._encoding = encoding
+        self._descriptor = descriptor
+        self._ctx = ctx
+
+    def work(self) -> None:
+        """Read until the window is full, and on to the end where that does not take long."""
+        content = blake2b(digest_size=DIGEST_SIZE) if self.size <= _COUNTED else None
+        decoder = codecs.getincrementaldecoder(self._encoding.codec)(self._encoding.errors)
+        lines = io.IncrementalNewlineDecoder(decoder, translate=True)
+        place = 0
+        while chunk := os.pread(self._descriptor, _CHUNK, place):
+            if content is not None:
+                content.update(chunk)
+            self._take(lines.decode(chunk if place else chunk[len(self._encoding.mark) :]))
+            place += len(chunk)
+            if self.window.full and max(place, self.size) > _COUNTED:
+                return
+            if place > _FARTHEST:
+                raise ToolError(f"Line {self.window.first:,} is not in the first {_FARTHEST:,} bytes. Use a program.")
+            if self._ctx is not None and self._ctx.cancelled:
+                raise ToolError("Reading was cancelled.")
+        self._take(lines.decode(b"", final=True))
+        self.window.end()
+        self.whole = True
+        self.digest = content and content.hexdigest()
+
+    def _take(self, text: str) -> None:
+        if self._encoding.codec == "utf-8":
+            self.strange += strange(text)
+        self.window.feed(text)
+
+
+def _shown(path: str, scan: _Scan) -> ToolOutput:
+    window = scan.window
+    if scan.size == 0 and not window.kept:
+        return ToolOutput(f"{path!r} is empty.", {"total_lines": 0})
+    if not window.kept:
+        raise ToolError(f"{path!r} has {_count(window.total, 'line')}, so there is no line {window.first:,}.")
+    details: dict[str, Any] = {"first_line": window.first, "last_line": window.next_line - 1}
+    if scan.whole:
+        details["total_lines"] = window.total
+    text = "\n".join(window.kept)
+    notes = list(_notes(scan))
+    return ToolOutput(f"{text}\n\n[{' '.join(notes)}]" if notes else text, details)
+
+
+def _notes(scan: _Scan) -> Iterator[str]:
+    window = scan.window
+    last = window.next_line - 1
+    if window.cut is not None:
+        yield f"Line {last:,} has {window.cut:,} characters, of which the first {len(window.kept[0]):,} are shown."
+    more = not scan.whole or last < window.total
+    if more or window.first > 1:
+        total = f"{window.total:,}" if scan.whole else f"many ({scan.size:,} bytes)"
+        yield f"Lines {window.first:,} to {last:,} of {total}."
+    if more:
+        yield f"Read on with offset={window.next_line}."
+    if scan.strange:
+        yield f"{_count(scan.strange, 'byte')} not UTF-8, shown as \ufffd where they are; edit keeps them."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _picture(descriptor: int, path: str, mime_type: str) -> ToolOutput:
+    size = os.fstat(descriptor).st_size
+    if size > LARGEST:
+        raise ToolError(
+            f"{path!r} is a picture ({mime_type}) of {size:,} bytes; at most {LARGEST:,} can be shown. Make it smaller."
+        )
+    data = os.pread(descriptor, LARGEST + 1, 0)
+    try:
+        picture = examine(data, mime_type)
+    except ValueError as error:
+        raise ToolError(f"{path!r} is a picture ({mime_type}) that cannot be shown: {error}.") from error
+    words = f"{path!r}: {mime_type}, {picture.width} x {picture.height} pixels, {len(data):,} bytes."
+    return ToolOutput([TextContent(words), ImageContent(base64.b64encode(data).decode(), mime_type)])
+
+
+def _binary(path: str, sample: bytes, size: int) -> str:
+    kind = next((words for start, words in _KINDS.items() if sample.startswith(start)), None)
+    if kind is None and b"\0" not in sample:
+        return (
+            f"{path!r} ({size:,} bytes) is neither UTF-8 nor UTF-16 text: another encoding, or no text. "
+            "Convert it first, for example with iconv."
+        )
+    return f"{path!r} is {kind or 'binary'} ({size:,} bytes), not text. Use a program that understands it."

@@ -1,0 +1,94 @@
+"""`write`: a file with exactly the given text, as UTF-8. The old content stays whole until the new one is.
+
+A file that the model has read and that somebody changed since is not written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from steersman.tools.builtin.diffs import compared, diff, split_lines
+from steersman.tools.builtin.encoding import encoding_of
+from steersman.tools.builtin.line_ends import unified
+from steersman.tools.confine.refusals import MissingPath, TooLarge
+from steersman.tools.confine.seen import digest, reader_of
+from steersman.tools.confine.workspace import Workspace
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, tool
+from steersman.types.content import well_formed
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+_COMPARED = 2 * 1024 * 1024
+
+Path = Annotated[str, "The file, relative to the workspace or absolute inside it. Missing folders are made."]
+Content = Annotated[str, "All of the text the file is to have."]
+
+
+def write_tool(workspace: Workspace) -> Tool:
+    """The tool `write` for a workspace."""
+
+    def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
+        return workspace.keys(arguments["path"])
+
+    @tool(access="edit", keys=keys)
+    def write(path: Path, content: Content, ctx: ToolContext | None = None) -> ToolOutput:
+        """Make a file with this content, or replace all of a file's content. To change a part of it, use edit."""
+        with workspace.lock(path):
+            if ctx is not None and ctx.cancelled:
+                raise ToolError("The write was cancelled.")
+            return _write(workspace, path, well_formed(content), reader_of(ctx))
+
+    return write
+
+
+def _write(workspace: Workspace, path: str, content: str, reader: str) -> ToolOutput:
+    name, data = workspace.relative(path), content.encode()
+    old = _old(workspace, path)
+    known = None if old is None else workspace.seen.known(reader, name)
+    written = workspace.replace(path, data, expect=None if known is None else known.content)
+    workspace.seen.remember(reader, name, digest(data))
+    lines = split_lines(content)
+    size = f"{len(lines):,} line{'' if len(lines) == 1 else 's'}, {len(data):,} bytes"
+    words = [f"{'Created' if written.created else 'Replaced the content of'} {path!r}: {size}."]
+    if written.other_names:
+        words.append(f"The file had {written.other_names} more names (hard links), which keep the old content.")
+    details: dict[str, Any] = {"path": name, "created": written.created}
+    before = _text(old)
+    if before is not None:
+        words += _differences(old or b"", before, content)
+        old_lines = split_lines(unified(before))
+        swaps = compared(old_lines, split_lines(unified(content)))
+        details["diff"] = diff(name, old_lines, swaps, created=written.created)
+    return ToolOutput(" ".join(words), details)
+
+
+def _old(workspace: Workspace, path: str) -> bytes | None:
+    """What the file has now; `None` where there is none, and no text where it is too long to compare."""
+    try:
+        return workspace.read_bytes(path, limit=_COMPARED)
+    except MissingPath:
+        return None
+    except TooLarge:
+        return b"\0"
+
+
+def _text(old: bytes | None) -> str | None:
+    """The old content as text, for the diff; `None` where it is none."""
+    if not old:
+        return ""
+    encoding = encoding_of(old)
+    try:
+        return None if encoding is None else encoding.decode(old)
+    except UnicodeError:
+        return None
+
+
+def _differences(old: bytes, before: str, content: str) -> Iterator[str]:
+    """What a model cannot see and may not have meant to change."""
+    if "\r\n" in before and "\r" not in content and "\n" in content:
+        yield "It had line ends of Windows (CRLF) and has line feeds now; edit would have kept them."
+    encoding = encoding_of(old)
+    if encoding is not None and encoding.mark:
+        yield f"It was {encoding.codec} with a byte order mark and is UTF-8 without one now; edit would have kept it."
