@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from steersman.context.compaction import ContextConfig
+from steersman.policy.approval import Approval
 from steersman.policy.hooks import POLICY_SEAMS
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
@@ -21,7 +22,7 @@ _CALLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "get_api_key": (("provider",), ()),
     "get_steering_messages": ((),),
     "get_follow_up_messages": ((),),
-    "approve": (("call",),),
+    "approve": (("call", "reason"), ("call",)),
 }
 _ONE_OF: dict[str, tuple[str, ...]] = {
     "steering": ("skip", "cancel", "wait"),
@@ -30,7 +31,7 @@ _ONE_OF: dict[str, tuple[str, ...]] = {
     "tool_choice": ("auto", "none", "required"),
     "thinking_level": ("off", "minimal", "low", "medium", "high"),
 }
-_SECONDS = ("tool_timeout", "gate_timeout", "cancel_grace")
+_SECONDS = ("tool_timeout", "gate_timeout", "approve_timeout", "cancel_grace")
 _COUNTS = ("max_tokens", "max_tool_calls")
 _NEEDED = ("cancel_grace", "max_tool_calls")
 
@@ -104,6 +105,7 @@ def _check_kinds(config: Any) -> None:
         ("execution_limits", ExecutionLimits),
         ("context_config", ContextConfig),
         ("repeated_calls", RepeatedCalls),
+        ("approval", Approval),
     ):
         value = getattr(config, name)
         if value is not None and not isinstance(value, kind):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 
+from steersman.loop.asking import approved, clear
 from steersman.loop.run import Run, Turn
 from steersman.loop.slot import Slot, settle
-from steersman.policy.hooks import HookError, admit, call
+from steersman.policy.hooks import admit
 from steersman.tools.tool import Tool, unknown_tool
 from steersman.tools.validation import InvalidArguments
-from steersman.types.errors import described
 
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
@@ -30,9 +29,12 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
         problem = unknown_tool(asked.name, run.tools)
     else:
         slot.tool = tool
-        seams = run.config.seams
-        slot.admitted = not (seams.pre_dispatch_policies or seams.before_tool_execution or tool.needs_approval)
         problem = _checked(slot, tool, asked.arguments)
+        slot.admitted = (
+            not (run.pre_dispatch_policies or run.before_tool_execution or tool.needs_approval)
+            and problem is None
+            and (not run.gated or clear(run, slot, tool))
+        )
     if problem is not None:
         settle(run, slot, problem, status="invalid")
     return problem is None
@@ -61,13 +63,13 @@ def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
 async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
     """Ask the policies, the hooks and, where it is wanted, for approval: the call is admitted, or answered why not."""
     tool = cast(Tool, slot.tool)
-    seams, config = run.config.seams, run.config
-    if seams.pre_dispatch_policies or seams.before_tool_execution:
+    config = run.config
+    if run.pre_dispatch_policies or run.before_tool_execution:
         asked = msgspec.structs.replace(slot.call, arguments=slot.args)
         admission = await admit(
             asked,
-            seams.pre_dispatch_policies,
-            seams.before_tool_execution,
+            run.pre_dispatch_policies,
+            run.before_tool_execution,
             view=lambda call: run.view(turn, call),
             timeout=config.gate_timeout,
         )
@@ -79,22 +81,8 @@ async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
         if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
             settle(run, slot, problem, status="invalid")
             return
-    if tool.needs_approval and (denial := await _approval(run, slot, tool)) is not None:
-        settle(run, slot, denial, status="denied")
+    if (run.gated or tool.needs_approval) and (denial := await approved(run, slot, tool)) is not None:
+        details = None if denial.rule is None else {"rule": denial.rule}
+        settle(run, slot, denial.text, status="denied", details=details)
         return
     slot.admitted = True
-
-
-async def _approval(run: Run, slot: Slot, tool: Tool) -> str | None:
-    """Why the call is not approved; no answer, a broken answer and nobody to ask all mean no."""
-    try:
-        if tool.needs_approval is not True and not cast(Callable[..., Any], tool.needs_approval)(slot.args):
-            return None
-        if run.config.approve is None:
-            return f"Denied: tool {tool.name!r} needs approval and there is nobody to ask."
-        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
-        return None if await call(run.config.approve, (asked,), seam="approve") is True else "Denied: not approved."
-    except HookError as error:
-        return f"Denied: {error}."
-    except Exception as error:  # noqa: BLE001  # the tool's own question: one that broke must not count as a no
-        return f"Denied: whether it needs approval raised {described(error)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isinf, isnan
 
@@ -14,6 +14,7 @@ class ExecutionLimits:
     """What a run and its sub-agents may use together: turns, tokens, seconds, US dollars; `None` means no limit.
 
     With `wrap_up` the model gives one last answer, without tools, when a limit other than the duration is reached.
+    The caps of sub-agents count all below the run, however deep. Reaching one ends nothing: the call is answered so.
     """
 
     max_turns: int | None = 50
@@ -21,26 +22,44 @@ class ExecutionLimits:
     max_duration: float | None = 600
     max_cost: float | None = None
     wrap_up: bool = False
+    max_sub_agents: int | None = 100
+    max_sub_agents_at_once: int | None = 16
+    max_sub_agent_depth: int | None = 3
 
     def __post_init__(self) -> None:
         _check_whole("max_turns", self.max_turns)
         _check_whole("max_total_tokens", self.max_total_tokens)
         _check_number("max_duration", self.max_duration)
         _check_number("max_cost", self.max_cost)
+        _check_whole("max_sub_agents", self.max_sub_agents)
+        _check_whole("max_sub_agents_at_once", self.max_sub_agents_at_once)
+        _check_whole("max_sub_agent_depth", self.max_sub_agent_depth)
         _check_flag("wrap_up", self.wrap_up)
 
 
 class ExecutionTracker:
     """Counts one run against its limits; what a sub-agent uses counts for its parents too."""
 
-    __slots__ = ("clock", "cost", "estimated_tokens", "limits", "parent", "started", "tokens", "turns")
+    __slots__ = (
+        "clock", "cost", "depth", "estimated_tokens", "limits", "parent", "started", "sub_agents", "sub_agents_now",
+        "tokens", "turns",
+    )  # fmt: skip
 
     def __init__(
-        self, limits: ExecutionLimits | None, *, clock: Callable[[], float], parent: ExecutionTracker | None = None
+        self,
+        limits: ExecutionLimits | None,
+        *,
+        clock: Callable[[], float],
+        parent: ExecutionTracker | None = None,
+        depth: int = 0,
     ) -> None:
         self.limits = limits
         self.clock = clock
         self.parent = parent
+        # How many runs are above the one it counts; a budget that runs share is no run.
+        self.depth = depth
+        self.sub_agents = 0
+        self.sub_agents_now = 0
         self.started = clock()
         self.turns = 0
         self.tokens = 0
@@ -71,6 +90,40 @@ class ExecutionTracker:
             tracker.estimated_tokens += estimated
             tracker.cost += usage.cost or 0.0
             tracker = tracker.parent
+
+    def start_sub_agent(self) -> str | None:
+        """Count one more sub-agent here and above, or say which cap is reached; the caller says when it ended."""
+        trackers = [*self._up()]
+        for tracker in trackers:
+            # Somebody must draw a line: where nobody has limits, the usual caps hold.
+            limits = tracker.limits or (None if tracker.parent is not None else _USUAL)
+            if limits is not None and (reason := tracker._crowded(limits, self.depth + 1 - tracker.depth)):
+                return reason
+        for tracker in trackers:
+            tracker.sub_agents += 1
+            tracker.sub_agents_now += 1
+        return None
+
+    def end_sub_agent(self) -> None:
+        """A sub-agent that was counted is no longer at work."""
+        for tracker in self._up():
+            tracker.sub_agents_now -= 1
+
+    def _up(self) -> Iterator[ExecutionTracker]:
+        tracker: ExecutionTracker | None = self
+        while tracker is not None:
+            yield tracker
+            tracker = tracker.parent
+
+    def _crowded(self, limits: ExecutionLimits, depth: int) -> str | None:
+        if limits.max_sub_agent_depth is not None and depth > limits.max_sub_agent_depth:
+            return f"Max sub-agent depth reached ({limits.max_sub_agent_depth}/{limits.max_sub_agent_depth})"
+        if limits.max_sub_agents is not None and self.sub_agents >= limits.max_sub_agents:
+            return f"Max sub-agents reached ({self.sub_agents}/{limits.max_sub_agents})"
+        most = limits.max_sub_agents_at_once
+        if most is not None and self.sub_agents_now >= most:
+            return f"Max sub-agents at once reached ({self.sub_agents_now}/{most})"
+        return None
 
     def check_limits(self) -> str | None:
         """Which limit is reached, as the reason of the stop: the run's own first, then those of its parents."""
@@ -151,3 +204,6 @@ def _check_number(name: str, value: object) -> None:
 def _check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise ValueError(f"{name} is True or False, got {value!r}.")
+
+
+_USUAL = ExecutionLimits()

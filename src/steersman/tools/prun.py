@@ -12,7 +12,7 @@ from steersman.types.tools import Prun, ToolOutput
 Tokens = Annotated[int, msgspec.Meta(ge=1, description="How many tokens to free, at least.")]
 
 
-@tool(name="prun")
+@tool(name="prun", access="read")
 async def prun(tokens: Tokens) -> ToolOutput:
     """Drop your own most recent work (your messages and their tool results) from the context, to free tokens.
 
@@ -23,7 +23,7 @@ async def prun(tokens: Tokens) -> ToolOutput:
     )
 
 
-@tool(name="prun_with_memo")
+@tool(name="prun_with_memo", access="read")
 async def prun_with_memo(
     tokens: Tokens,
     memo: Annotated[str, msgspec.Meta(min_length=1, description="What to remember of the dropped work.")],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 import msgspec
 
@@ -20,13 +20,15 @@ from steersman.types.tools import ToolOutput
 
 Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
 NeedsApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
+Access: TypeAlias = Literal["read", "edit", "full"]
 
 
 class Tool:
     """Something the model can do.
 
     `sequential` tools run alone; calls whose `keys` share an element run one after another; `uninterruptible` ones are
-    not cancelled by steering; `idempotent` says that doing it twice is the same as once.
+    not cancelled by steering; `idempotent` says that doing it twice is the same as once. `access` says what a call can
+    touch, for an approval policy: "read" changes nothing, "edit" files of the workspace only, "full" anything.
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class Tool:
         "_calling",
         "_check",
         "_parameters",
+        "access",
         "description",
         "execute",
         "idempotent",
@@ -60,6 +63,7 @@ class Tool:
         uninterruptible: bool = False,
         idempotent: bool = False,
         needs_approval: NeedsApproval = False,
+        access: Access = "full",
     ) -> None:
         _check_name(name)
         if not callable(execute):
@@ -78,6 +82,7 @@ class Tool:
         self.uninterruptible = uninterruptible
         self.idempotent = idempotent
         self.needs_approval = needs_approval
+        self.access: Access = _checked_access(name, access)
         self._parameters: Parameters | None = None
         self._settle(by_schema(execute, self.parameters, name))
 
@@ -180,6 +185,7 @@ def tool(
     uninterruptible: bool = False,
     idempotent: bool = False,
     needs_approval: NeedsApproval = False,
+    access: Access = "full",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -202,17 +208,43 @@ def tool(
     return _from_function(function, name, description, settings)
 
 
-def tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """The tools by name; plain functions become tools."""
+class Toolset(Protocol):
+    """Tools that come together and may change from run to run, such as those of MCP servers."""
+
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+
+def has_toolsets(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> bool:
+    """Whether the same list may give other tools at the next run."""
+    return any(_members(item) is not None for item in tools)
+
+
+def tool_table(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> dict[str, Tool]:
+    """The tools by name; plain functions become tools, and a toolset stands for those it has now."""
     table: dict[str, Tool] = {}
     if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
         raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
-    for item in tools:
+    for item in _expanded(tools):
         found = item if isinstance(item, Tool) else _from_function(item, None, None, {})
         if found.name in table:
             raise ValueError(f"Two tools are named {found.name!r}; give one another name with @tool(name=...).")
         table[found.name] = found
     return table
+
+
+def _expanded(tools: Iterable[Any]) -> Iterator[Any]:
+    for item in tools:
+        members = _members(item)
+        yield from (item,) if members is None else members
+
+
+def _members(item: Any) -> Sequence[Tool] | None:
+    """The tools of a toolset; `None` for anything else."""
+    if isinstance(item, Tool):
+        return None
+    found = getattr(item, "tools", None)
+    return cast(Sequence[Tool], found) if isinstance(found, list | tuple) else None
 
 
 def unknown_tool(name: str, names: Iterable[str]) -> str:
@@ -244,9 +276,12 @@ def _from_function(function: Any, name: str | None, description: str | None, set
     return made
 
 
-def _takes_dict(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Stands in until the real function is set, so that the signature is read once and not twice."""
-    return arguments
+def _takes_dict(_arguments_in_one_dict: dict[str, Any]) -> dict[str, Any]:
+    """Stands in until the real function is set, so that the signature is read once and not twice.
+
+    Its parameter is one that no tool has: a tool's own `arguments` would be taken for it.
+    """
+    return _arguments_in_one_dict
 
 
 def _check_name(name: Any) -> None:
@@ -280,6 +315,12 @@ def _seconds(name: str, timeout: Any) -> float | None:
     if math.isnan(timeout) or timeout <= 0:
         raise ValueError(f"The timeout of tool {name!r} is more than 0 seconds or None for no limit, got {timeout!r}.")
     return timeout
+
+
+def _checked_access(name: str, access: Any) -> Access:
+    if access not in get_args(Access):
+        raise ValueError(f"The access of tool {name!r} is 'read', 'edit' or 'full', got {access!r}.")
+    return access
 
 
 def _as_dict(name: str, arguments: Any) -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""Which tool calls go through, which have to be asked about, and which are refused.
+
+The judgement depends on the settings, on what was approved before, and on the call: never on what anybody said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from steersman.policy.rules import SHELL, Call, Rule, RulesLike, allow_rules, caution_rules, roots_of
+from steersman.tools.tool import Tool
+
+Mode: TypeAlias = Literal["ask", "accept-edits", "plan", "bypass"]
+Says: TypeAlias = Literal["allow", "ask", "deny"]
+
+_GO_ON = (
+    "Do not try to reach the same in another way. Go on without it, or tell the user what you wanted to do and why."
+)
+_PLAN = (
+    "This is plan mode: nothing may be changed yet. Look around with the tools that only read, "
+    "then answer with a plan of what you would do."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A yes to a call that was asked about; with `remember`, also to the same call with the same arguments later on."""
+
+    remember: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.remember, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"Approved(remember) is True or False, got {self.remember!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the policy says to a call, why, and the rule that says so where it is one."""
+
+    says: Says
+    why: str = ""
+    rule: str | None = None
+
+
+_ALLOWED = Judgement("allow")
+
+
+def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
+    """What an approval is bound to: a hash over the tool's name and its exact arguments, in whatever order."""
+    text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Approval:
+    """A policy over tool calls: `deny` wins over `ask`, `ask` over `allow`, and the mode decides about the rest.
+
+    `mode` is "ask" (what only reads goes through), "accept-edits" (what changes nothing but files of the workspace
+    too), "plan" (what does not only read is refused) or "bypass" (everything goes through but what `deny` names).
+    Paths in rules are seen from `workspace`.
+    """
+
+    __slots__ = ("_allow", "_ask", "_deny", "_remembered", "mode")
+
+    def __init__(
+        self,
+        mode: Mode = "ask",
+        *,
+        deny: RulesLike = (),
+        ask: RulesLike = (),
+        allow: RulesLike = (),
+        workspace: str | os.PathLike[str] = ".",
+        remembered: Iterable[str] = (),
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode is one of {', '.join(map(repr, get_args(Mode)))}, got {mode!r}.")
+        roots = roots_of(workspace)
+        self.mode: Mode = mode
+        self._deny = caution_rules(deny, "deny", roots)
+        self._ask = caution_rules(ask, "ask", roots)
+        self._allow = allow_rules(allow, roots)
+        self._remembered = _fingerprints(remembered)
+
+    @property
+    def remembered(self) -> frozenset[str]:
+        """The fingerprints of the calls that were approved once and for all, to be kept and given again."""
+        return frozenset(self._remembered)
+
+    def remember(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Let this very call through from now on, unless a rule denies it."""
+        self._remembered.add(fingerprint(tool, arguments))
+
+    def remembers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether this very call was approved once and for all."""
+        if not self._remembered:
+            return False
+        try:
+            return fingerprint(tool, arguments) in self._remembered
+        except (TypeError, ValueError, RecursionError):  # arguments that are no JSON were never approved
+            return False
+
+    def judge(self, tool: Tool, arguments: Mapping[str, Any]) -> Judgement:
+        """What happens to a call: the tool and the arguments it would be run with."""
+        call = Call(tool, arguments)
+        doubt = None
+        for rule in self._deny:
+            match = rule.catches(call)
+            if match == "yes":
+                return Judgement("deny", f"Denied by the rule {rule.text!r}. {_GO_ON}", rule.text)
+            if match == "maybe" and doubt is None:
+                doubt = rule
+        if self.mode == "plan" and tool.access != "read":
+            return Judgement("deny", f"Denied: {tool.name!r} can change things. {_PLAN}")
+        if self.mode == "bypass" and doubt is None:
+            return _ALLOWED
+        return self._weighed(call, doubt)
+
+    def _weighed(self, call: Call, doubt: Rule | None) -> Judgement:
+        """The judgement about a call that is not denied."""
+        if self.remembers(call.name, call.arguments):
+            return _ALLOWED
+        if doubt is not None:
+            return Judgement("ask", f"the rule {doubt.text!r} could be about it", doubt.text)
+        for rule in self._ask:
+            if rule.catches(call) != "no":
+                return Judgement("ask", f"the rule {rule.text!r} asks", rule.text)
+        access = call.tool.access
+        if access == "read" or (access == "edit" and self.mode == "accept-edits"):
+            return _ALLOWED
+        missing = self._allow.missing(call)
+        if missing is None:
+            return _ALLOWED
+        what = (
+            "runs commands"
+            if call.name.lower() == SHELL
+            else "changes files"
+            if access == "edit"
+            else "can change things"
+        )
+        return Judgement("ask", missing or f"{call.name!r} {what} and no rule allows it")
+
+    def __repr__(self) -> str:
+        rules = {"deny": [rule.text for rule in self._deny], "ask": [rule.text for rule in self._ask]}
+        rules["allow"] = list(self._allow.texts)
+        shown = "".join([f", {name}={texts!r}" for name, texts in rules.items() if texts])
+        return f"Approval({self.mode!r}{shown})"
+
+
+def _fingerprints(remembered: object) -> set[str]:
+    if isinstance(remembered, str | bytes) or not isinstance(remembered, Iterable):
+        raise TypeError(f"remembered is a list of fingerprints, got {remembered!r}.")
+    found: set[Any] = set(cast(Iterable[Any], remembered))
+    for mark in found:
+        if not isinstance(mark, str) or len(mark) != 64:
+            raise ValueError(f"remembered takes what fingerprint() or Approval.remembered gave, got {mark!r}.")
+    return found

@@ -1,0 +1,184 @@
+"""Rules about paths, addresses and plain arguments, compared as texts: nothing here looks at a file.
+
+Allowing is exact, and only for a path that can mean one place. Forbidding ignores case, and counts what might be meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from posixpath import normpath
+
+from steersman.policy.matching import LONGEST, Match, expression, folded
+
+# No user, no backslash, nothing invisible: what every reader of addresses takes for the same host.
+_URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?")
+_DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class PathPattern:
+    """A pattern such as `src/**`, seen from the folders that are the workspace."""
+
+    roots: tuple[str, ...]
+    exact: re.Pattern[str]
+    loose: re.Pattern[str]
+    start: str
+    absolute: bool
+
+    def allows(self, path: object) -> bool:
+        """Whether a path surely is one of those meant."""
+        if not isinstance(path, str) or not _plain(path):
+            return False
+        relative = self._relative(path)
+        return relative.startswith("/") == self.absolute and self.exact.fullmatch(relative) is not None
+
+    def forbids(self, path: object, *, below: bool) -> Match:
+        """Whether a path is one of those meant, or could be; `below` where all that is in a folder counts."""
+        if not isinstance(path, str) or len(path) > LONGEST:
+            return "maybe"
+        forms = {path, path.replace("\\", "/"), os.path.expanduser(path)}
+        seen = [folded(self._relative(form.strip())) for form in forms]
+        if any(self.loose.fullmatch(form) for form in seen):
+            return "yes"
+        if below and any(self._leads_below(form) for form in forms):
+            return "maybe"
+        return "maybe" if _turns_back(path) else "no"
+
+    def _leads_below(self, path: str) -> bool:
+        """Whether what is meant lies somewhere in that folder, or could."""
+        if not self.start:
+            return True
+        folder = folded(self._whole(path.strip())).rstrip("/")
+        starts = [self.start] if self.absolute else [f"{folded(root)}/{self.start}" for root in self.roots]
+        return any(f"{start}/".startswith(f"{folder}/") for start in starts)
+
+    def _whole(self, path: str) -> str:
+        whole = normpath(path if path.startswith("/") else f"{self.roots[0]}/{path}")
+        return f"/{whole.lstrip('/')}"  # POSIX keeps two slashes at the start
+
+    def _relative(self, path: str) -> str:
+        """The path seen from the workspace, or absolute where it leads out of it."""
+        whole = self._whole(path)
+        for root in self.roots:
+            if whole == root:
+                return "."
+            if whole.startswith(f"{root.rstrip('/')}/"):
+                return whole[len(root.rstrip("/")) + 1 :]
+        return whole
+
+
+def _plain(path: str) -> bool:
+    """Whether a path can mean only one place, as far as its text tells."""
+    if len(path) > LONGEST or not path.strip() or path != path.strip() or not path.isprintable():
+        return False
+    return "\\" not in path and not path.startswith("~") and ".." not in path.split("/")
+
+
+def _turns_back(path: str) -> bool:
+    """Whether `..` comes after a name: where that name is a link, nobody can tell from the text where it leads."""
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
+    return any(part == ".." and before != ".." for before, part in pairwise(parts))
+
+
+def path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
+    """What is in the parentheses of a rule about paths."""
+    text = pattern.strip()
+    if not text or not text.isprintable():
+        raise ValueError("it names no path")
+    parts = text.split("/")
+    if ".." in parts:
+        raise ValueError("a path with '..' could mean any place; write it from the workspace or from '/'")
+    if any("**" in part and part != "**" for part in parts):
+        raise ValueError("`**` stands for whole folders, as in src/** or **/*.py")
+    text = normpath(os.path.expanduser(text) if text.startswith("~/") else text)
+    for root in roots:
+        text = text.removeprefix(f"{root.rstrip('/')}/")
+    loose = folded(text)
+    # A forbidden folder is forbidden with what is in it, and a name without a folder is forbidden in all of them.
+    anywhere = "" if "/" in loose else "(?:.*/)?"
+    start = re.split(r"[*?]", loose, maxsplit=1)[0] if not anywhere else ""
+    return PathPattern(
+        roots,
+        re.compile(expression(text), re.DOTALL),
+        re.compile(f"{anywhere}{expression(loose.removesuffix('/**'))}(?:/.*)?", re.DOTALL),
+        start.rstrip("/") if start == loose else start.rpartition("/")[0],
+        text.startswith("/"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The host of an address: `example.com`, or `*.example.com` for what is below it."""
+
+    name: str
+
+    def allows(self, url: object) -> bool:
+        """Whether an address surely leads to this host."""
+        match = _URL.fullmatch(url) if isinstance(url, str) else None
+        if match is None:
+            return False
+        host = match[1].lower().rstrip(".")
+        return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
+
+    def forbids(self, url: object) -> Match:
+        """Whether an address leads to this host or one below it, or could."""
+        if not isinstance(url, str):
+            return "maybe"
+        name = self.name.removeprefix("*.")
+        match = _URL.fullmatch(url)
+        if match is None:
+            return "yes" if name in folded(url) else "maybe"
+        host = match[1].lower().rstrip(".")
+        return "yes" if host == name or host.endswith(f".{name}") else "no"
+
+
+def domain(pattern: str) -> Domain:
+    """What is in the parentheses of a rule about addresses."""
+    name = pattern.strip().removeprefix("domain:").lower().rstrip(".")
+    if not pattern.strip().startswith("domain:") or not _DOMAIN.fullmatch(name):
+        raise ValueError("an address is named by its host, as in fetch(domain:docs.example.com)")
+    return Domain(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a tool and the texts it may be."""
+
+    name: str
+    exact: re.Pattern[str]
+    loose: re.Pattern[str]
+
+    def allows(self, value: object) -> bool:
+        """Whether the argument surely is one of those meant."""
+        text = _text(value)
+        return (
+            text is not None and text.isprintable() and ".." not in text.split("/") and bool(self.exact.fullmatch(text))
+        )
+
+    def forbids(self, value: object) -> Match:
+        """Whether the argument is one of those meant, or could be."""
+        text = _text(value)
+        if text is None:
+            return "maybe"
+        forms = (folded(text), folded(normpath(text)))
+        return "yes" if any(self.loose.fullmatch(form) for form in forms) else "no"
+
+
+def argument(pattern: str) -> Argument:
+    """What is in the parentheses of a rule about another tool."""
+    name, equals, text = pattern.partition("=")
+    if not equals or not name.strip() or not text:
+        raise ValueError("say which argument is meant, as in deploy(target=staging)")
+    return Argument(
+        name.strip(), re.compile(expression(text), re.DOTALL), re.compile(expression(folded(text)), re.DOTALL)
+    )
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value) if isinstance(value, str | int | float) else None
+    return text if text is not None and len(text) <= LONGEST else None

@@ -1,0 +1,216 @@
+"""Rules such as `read`, `bash(git status:*)`, `write(src/**)` and `mcp:server:*`: read once, then asked about calls.
+
+A rule that allows has to fit surely. A rule that denies or asks also catches what only could be meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from steersman.policy.commands import (
+    AllowedCommand,
+    ForbiddenCommand,
+    allowed_command,
+    forbidden_command,
+    uncovered,
+)
+from steersman.policy.matching import Match, folded
+from steersman.policy.paths import Argument, Domain, PathPattern, argument, domain, path_pattern
+from steersman.policy.shell import Reading, read_command
+from steersman.tools.tool import Tool
+
+RulesLike: TypeAlias = str | Iterable[str]
+_Subject: TypeAlias = AllowedCommand | ForbiddenCommand | PathPattern | Domain | Argument
+
+SHELL = "bash"
+_PATHS = frozenset(("read", "write", "edit", "list", "glob", "search"))
+# These look at what is below the path too.
+_DEEP = frozenset(("glob", "search"))
+# Anything else could change what a command means, such as a folder to run it in.
+_SHELL_ARGUMENTS = frozenset(("command", "timeout"))
+_RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
+
+
+class Call:
+    """A tool call as the rules see it: the tool, its arguments, and its command read once."""
+
+    __slots__ = ("_reading", "arguments", "name", "tool")
+
+    def __init__(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        self.tool = tool
+        self.name = tool.name
+        self.arguments = arguments
+        self._reading: Reading | None = None
+
+    @property
+    def command(self) -> str | None:
+        """The command of a call to the shell."""
+        command = self.arguments.get("command")
+        return command if isinstance(command, str) else None
+
+    @property
+    def reading(self) -> Reading:
+        """What the strict reader makes of the command."""
+        if self._reading is None:
+            self._reading = read_command(self.command or "")
+        return self._reading
+
+    def argument(self, name: str) -> object:
+        """An argument, or its default where the schema has one."""
+        if name in self.arguments:
+            return self.arguments[name]
+        properties: object = self.tool.parameters.get("properties")
+        field: object = cast(Mapping[str, Any], properties).get(name) if isinstance(properties, Mapping) else None
+        return cast(Mapping[str, Any], field).get("default") if isinstance(field, Mapping) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: which tools it is about, and what about their arguments."""
+
+    text: str
+    name: str
+    subject: _Subject | None
+
+    def names(self, tool: str, *, strictly: bool) -> bool:
+        """Whether the rule is about a tool of that name."""
+        name = tool.lower() if tool.isascii() else tool if strictly else folded(tool)
+        if self.name == "*":
+            return True
+        return name.startswith(self.name[:-1]) and len(name) >= len(self.name) if self._open else name == self.name
+
+    @property
+    def _open(self) -> bool:
+        return self.name.endswith(":*")
+
+    def allows(self, call: Call) -> bool:
+        """Whether the rule surely allows a call that is no command."""
+        subject = self.subject
+        if not self.names(call.name, strictly=True):
+            return False
+        if subject is None:
+            return True
+        if isinstance(subject, PathPattern):
+            return subject.allows(call.argument("path"))
+        if isinstance(subject, Domain):
+            return subject.allows(call.argument("url"))
+        return isinstance(subject, Argument) and subject.allows(call.argument(subject.name))
+
+    def catches(self, call: Call) -> Match:
+        """Whether the rule is about a call, or could be."""
+        subject = self.subject
+        if not self.names(call.name, strictly=False):
+            return "no"
+        if subject is None:
+            return "yes"
+        if isinstance(subject, ForbiddenCommand):
+            return "maybe" if call.command is None else subject.match(call.command, call.reading)
+        if isinstance(subject, PathPattern):
+            return subject.forbids(call.argument("path"), below=call.name.lower() in _DEEP)
+        if isinstance(subject, Domain):
+            return subject.forbids(call.argument("url"))
+        return subject.forbids(call.argument(subject.name)) if isinstance(subject, Argument) else "maybe"
+
+
+class Allowance:
+    """The rules that allow, together: a compound command may have its parts from different ones."""
+
+    __slots__ = ("_commands", "_others", "texts")
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.texts = tuple([rule.text for rule in rules])
+        self._commands = tuple([rule.subject for rule in rules if isinstance(rule.subject, AllowedCommand)])
+        self._others = tuple([rule for rule in rules if not isinstance(rule.subject, AllowedCommand)])
+
+    def missing(self, call: Call) -> str | None:
+        """Why no rule allows a call; `None` where one does, the empty text where there is nothing to say."""
+        if any(rule.allows(call) for rule in self._others):
+            return None
+        if call.name.lower() != SHELL or not self._commands:
+            return ""
+        if call.command is None or not _SHELL_ARGUMENTS.issuperset(call.arguments):
+            return "it has arguments that no rule speaks of"
+        return uncovered(self._commands, call.command, call.reading)
+
+
+def allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> Allowance:
+    """The rules of `allow`, read."""
+    return Allowance([_rule(text, "allow", roots) for text in rule_texts(rules, "allow")])
+
+
+def caution_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
+    """The rules of `deny` or `ask`, read."""
+    return tuple([_rule(text, name, roots) for text in rule_texts(rules, name)])
+
+
+def roots_of(workspace: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The absolute paths of the workspace: as it was named, and where that leads."""
+    return tuple(dict.fromkeys((os.path.abspath(workspace), os.path.realpath(workspace))))
+
+
+def rule_texts(rules: object, name: str) -> Iterator[str]:
+    """The single rules of a list, or of one text with commas between them."""
+    if isinstance(rules, str):
+        yield from _split(rules, name)
+        return
+    if not isinstance(rules, Iterable) or isinstance(rules, Mapping | bytes):
+        raise TypeError(
+            f"{name} takes rules as a list or as one text, such as 'read,bash(git status:*)', got {rules!r}."
+        )
+    for text in cast(Iterable[object], rules):
+        if not isinstance(text, str):
+            raise TypeError(f"A rule is a text such as 'bash(git status:*)', got {text!r} in {name}.")
+        yield text
+
+
+def _split(text: str, name: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            break
+        if character == "," and not depth:
+            yield text[start:place]
+            start = place + 1
+    if depth:
+        raise ValueError(f"The parentheses in {name} do not match: {text!r}. A list takes each rule as it is.")
+    if text.strip():
+        yield text[start:]
+
+
+def _rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[str, ...]) -> Rule:
+    match = _RULE.fullmatch(text.strip())
+    try:
+        if match is None:
+            raise ValueError("a rule is the name of a tool, with what it is about in parentheses: bash(git status:*)")
+        name = _tool_name(match[1], use)
+        return Rule(text.strip(), name, None if match[2] is None else _subject(name, match[2], use, roots))
+    except ValueError as error:
+        raise ValueError(f"The rule {text!r} in {use} cannot be used: {error}.") from None
+
+
+def _tool_name(text: str, use: str) -> str:
+    name = folded(text)
+    if name == "*":
+        if use == "allow":
+            raise ValueError("it would allow everything; mode='bypass' says so by its name")
+        return name
+    if name.startswith("mcp:"):
+        server, _, tool = name[4:].partition(":")
+        if name != "mcp:*" and (not server or not tool or "*" in server or ("*" in tool and tool != "*")):
+            raise ValueError("MCP tools are named mcp:server:tool, and all tools of a server mcp:server:*")
+    elif "*" in name:
+        raise ValueError("`*` cannot stand for part of a tool's name")
+    return name
+
+
+def _subject(name: str, pattern: str, use: str, roots: tuple[str, ...]) -> _Subject:
+    if name == SHELL:
+        return allowed_command(pattern) if use == "allow" else forbidden_command(pattern)
+    if name in _PATHS:
+        return path_pattern(pattern, roots)
+    return domain(pattern) if name == "fetch" else argument(pattern)

@@ -1,0 +1,205 @@
+"""Reads a shell command in two ways: strictly, for what it surely says, and loosely, for all it could run.
+
+The strict reader knows plain words, quotes without expansion, the separators of commands and the simplest redirections.
+It gives up on everything else, and on what the shells themselves disagree about.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from steersman.policy.matching import LONGEST
+
+# Words that begin a construct where a command is expected; `time` and `coproc` run what follows them.
+_RESERVED = re.compile(
+    r"if|then|elif|else|fi|for|while|until|do|done|case|esac|in|select|function|time|coproc|\[\[|\]\]|[{}!]"
+)
+_NOWHERE = "/dev/null"
+_COMMAND = re.compile(r"[A-Za-z0-9_./+-]+")
+
+# Everything a command may be made of, in the order in which it is looked for. What no line covers is not understood:
+# `$`, backticks, backslashes, parentheses, braces, `!`, heredocs, comments, `~` and `#` and `=` at the start of a word.
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>    [ \t]+ )
+  | (?P<dup>      [0-9]*>&[0-9](?=[ \t\n;&|]|\Z) )
+  | (?P<redirect> [0-9]*(?:>>?|<)[ \t]* )
+  | (?P<line>     \n )
+  | (?P<both>     &&|\|\| )
+  | (?P<end>      [;&] )
+  | (?P<pipe>     \| )
+  | (?P<single>   '[^'\n]*' )
+  | (?P<double>   "(?:[^"\\$`!\n]|\\[^"\\$`!\n])*" )
+  | (?P<tilde>    (?<=[A-Za-z0-9_\-./^@+%,])[~\#] )
+  | (?P<bare>     [A-Za-z0-9_\-./:,+%@]+|[^\x00-\x7f]+ )
+  | (?P<inner>    [=^] )
+  | (?P<glob>     [*?\[\]] )
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word as the program gets it. `wild` is where its first unquoted wildcard stands, -1 where it has none."""
+
+    text: str
+    wild: int = -1
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One simple command of a compound one, and the files it is redirected to or from."""
+
+    words: tuple[Word, ...]
+    files: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The words with single blanks between them."""
+        return " ".join([word.text for word in self.words])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a command says: its parts, or why it could not be read."""
+
+    parts: tuple[Part, ...] = ()
+    problem: str | None = None
+
+
+class _Unread(Exception):
+    """Something the strict reader does not understand."""
+
+
+def read_command(command: str) -> Reading:
+    """The parts of a command, where all of it is understood."""
+    if len(command) > LONGEST:
+        return Reading(problem=f"it is longer than {LONGEST:,} characters")
+    if not command.isprintable():
+        for character in command:
+            if not character.isprintable() and character not in "\n\t":
+                return Reading(problem=f"it has the invisible character {character!a}")
+    try:
+        return Reading(tuple(_Reader(command).read()))
+    except _Unread as error:
+        return Reading(problem=str(error))
+
+
+class _Reader:
+    """One pass over a command."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.parts: list[Part] = []
+        self.words: list[Word] = []
+        self.files: list[str] = []
+        self.pieces: list[str] = []
+        self.size = 0
+        self.wild = -1
+        self.quoted = False
+        self.into = False  # whether the word being read is the target of a redirection
+        self.joined = False  # whether the last separator wants another command after it
+
+    def read(self) -> list[Part]:
+        position, command = 0, self.command
+        while position < len(command):
+            match = _TOKEN.match(command, position)
+            if match is None:
+                raise _Unread(_not_understood(command[position]))
+            kind = match.lastgroup or ""
+            if kind in ("single", "double", "tilde", "bare", "inner", "glob"):
+                self._grow(kind, match[0])
+            elif self.pieces and match[0][0].isdigit():
+                # Digits belong to the word before them, and only alone to a redirection.
+                raise _Unread(f"{match[0].strip()!r} inside a word is not understood")
+            else:
+                self._close_word()
+                self._separate(kind, match[0])
+            position = match.end()
+        self._close_word()
+        self._close_part(ends=True)
+        if self.joined or not self.parts:
+            raise _Unread("a command is missing")
+        return self.parts
+
+    def _grow(self, kind: str, text: str) -> None:
+        if kind in ("single", "double"):
+            self.quoted = True
+            text = text[1:-1]
+        elif kind == "inner" and not self.pieces:
+            raise _Unread(f"{text!r} at the start of a word is not understood")
+        elif kind == "glob" and self.wild < 0:
+            self.wild = self.size
+        self.pieces.append(text)
+        self.size += len(text)
+
+    def _separate(self, kind: str, text: str) -> None:
+        if kind == "blank":
+            return
+        if kind in ("dup", "redirect"):
+            if not self.words or self.into or text[1:2].isdigit():
+                raise _Unread(f"the redirection {text.strip()!r} is not understood here")
+            self.into = kind == "redirect"
+            return
+        if kind == "line":
+            # After `&&`, `||` and `|` the command goes on in the next line.
+            self._close_part(ends=True)
+            return
+        self._close_part(ends=False)
+        self.joined = kind != "end"
+
+    def _close_word(self) -> None:
+        if not self.pieces:
+            return
+        word = Word("".join(self.pieces), self.wild, self.quoted)
+        self.pieces, self.size, self.wild, self.quoted = [], 0, -1, False
+        if self.into:
+            self.into = False
+            if word.text != _NOWHERE:
+                self.files.append(word.text)
+            return
+        if not self.words:
+            _check_command(word)
+        self.words.append(word)
+
+    def _close_part(self, *, ends: bool) -> None:
+        if self.into:
+            raise _Unread("a redirection has no file")
+        if self.words:
+            self.parts.append(Part(tuple(self.words), tuple(self.files)))
+            self.words, self.files, self.joined = [], [], False
+        elif not ends:
+            raise _Unread("a command is missing")
+
+
+def _not_understood(character: str) -> str:
+    if character in "\"'":
+        return f"a text in {character} has no end, more than one line, or something that expands in it"
+    return f"{character!r} is not understood here"
+
+
+def _check_command(word: Word) -> None:
+    if word.quoted or word.wild >= 0 or not _COMMAND.fullmatch(word.text) or _RESERVED.fullmatch(word.text):
+        raise _Unread(f"{word.text!r} is not the plain name of a program")
+
+
+_BOUNDARY = re.compile(r"[;&|(){}<>`$\n\r]+")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+
+
+def could_run(command: str) -> list[list[str]]:
+    """The words of everything in a command that could be a command, whatever quotes and constructs are around it."""
+    bare = re.sub(r"\\\n", "", command)
+    found: dict[tuple[str, ...], list[str]] = {}
+    # Once with the quotes taken away, which joins words, and once with blanks in their place, which parts them.
+    for text in (re.sub(r"[\"'\\]", "", bare), re.sub(r"\$?['\"]|\\", " ", bare)):
+        for chunk in _BOUNDARY.split(text):
+            words = chunk.split()
+            while words and (_RESERVED.fullmatch(words[0]) or _ASSIGNMENT.match(words[0])):
+                words = words[1:]
+            if words:
+                found[tuple(words)] = words
+    return list(found.values())
