@@ -1,0 +1,314 @@
+"""One life of a server: a session of the SDK, opened, used and closed inside one task that does nothing else.
+
+The SDK's cancel scopes belong to the task that entered them; here nobody else ever enters or leaves one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import mcp_types
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+from steersman.tools.mcp.errors import McpError, ServerLost
+from steersman.tools.mcp.http import http_client
+from steersman.tools.mcp.process import ServerProcess
+from steersman.tools.mcp.screen import Refused, screened
+from steersman.tools.mcp.spec import ServerSpec, StdioServer
+from steersman.tools.mcp.stdio import stdio_transport
+from steersman.tools.mcp.words import plain
+from steersman.tools.threads import in_thread
+from steersman.types.errors import described
+from steersman.types.secrets import hidden
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.dispatcher import ProgressFnT
+
+T = TypeVar("T")
+
+_CLOSE_SECONDS = 6.0
+_LEAVE_SECONDS = 1.0
+_REFRESH_PAUSE = 0.2
+_LISTEN_PAUSE = 1.0
+_LONGEST_LISTEN_PAUSE = 60.0
+_MOST_PAGES = 100
+_LONGEST_REASON = 600
+# What the SDK says where an answer over HTTP broke off.
+_BROKEN = ("Connection closed", "SSE stream")
+_RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
+    mcp_types.CallToolResult | mcp_types.InputRequiredResult
+)
+# What the SDK logs about a server's mistakes, the callers of ours are told; it must not end up on the terminal as well.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+_US = mcp_types.Implementation(name="steersman", version="0.1.0")
+
+
+class Connection:
+    """A session with a server. `on_change` is awaited when its tools may be others, `on_end` called when it is over."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        max_bytes: int,
+        max_tools: int,
+        refused: Refused,
+        on_change: Callable[[Connection], Awaitable[None]],
+        on_end: Callable[[Connection], None],
+    ) -> None:
+        self._spec = spec
+        self._max_bytes = max_bytes
+        self._max_tools = max_tools
+        self._refused = refused
+        self._on_change = on_change
+        self._on_end = on_end
+        self._client: Client | None = None
+        self._process: ServerProcess | None = None
+        self._closing = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._scope = anyio.CancelScope()
+        self._task: asyncio.Task[None] | None = None
+        self._calls = 0
+        self._status: int | None = None
+        self._doubtful = False
+        self._retired = False
+        self.dismissed = False
+        self.over = False
+        self.reason = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a new call may be made over it."""
+        return self._client is not None and not (self.over or self._doubtful or self._closing.is_set())
+
+    # Its life
+
+    async def open(self) -> None:
+        """Start the server's session; `McpError` says why there is none."""
+        self._task = asyncio.get_running_loop().create_task(self._live())
+        await asyncio.wait([self._task, self._opened], return_when=asyncio.FIRST_COMPLETED)
+        if not self._opened.done():
+            raise McpError(self.reason)
+
+    async def close(self) -> None:
+        """End the session, and the process if it has one, within a few seconds."""
+        self.dismissed = True
+        self._closing.set()
+        if self._task is None:
+            return
+        if not self._opened.done():
+            self._scope.cancel()
+        await asyncio.wait([self._task], timeout=_LEAVE_SECONDS if self._process is None else _CLOSE_SECONDS)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
+
+    def retire(self) -> None:
+        """Take no more calls, and close once those under way are over."""
+        self._retired = self.dismissed = True
+        if self._calls == 0:
+            self._closing.set()
+
+    def kill(self) -> None:
+        """End the process at once; for when there is no time to close."""
+        self.dismissed = True
+        self._closing.set()
+        if self._process is not None:
+            self._process.fail("it was stopped")
+
+    async def _live(self) -> None:
+        try:
+            self._scope.deadline = anyio.current_time() + self._spec.start_timeout
+            with self._scope:
+                async with AsyncExitStack() as stack:
+                    client = await stack.enter_async_context(self._new_client(await self._transport(stack)))
+                    self._scope.deadline = math.inf
+                    await self._serve(client)
+            if self._scope.cancelled_caught:
+                self.reason = f"it did not start within {self._spec.start_timeout:g}s"
+        except asyncio.CancelledError:
+            self.reason = "it was stopped"
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever ends a session is told to those who wait for it
+            self.reason = _words_of(error)
+        finally:
+            self._conclude()
+
+    async def _serve(self, client: Client) -> None:
+        self._client = client
+        self._opened.set_result(None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._refresh)
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                tasks.start_soon(self._listen, client)
+            await self._closing.wait()
+            tasks.cancel_scope.cancel()
+
+    def _conclude(self) -> None:
+        self.over = True
+        reason = self.reason
+        if self._process is not None:
+            said = plain(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
+            reason = self._process.why or reason
+            reason = f"{reason}; its last words: {said}" if said and reason else reason
+        elif reason and self._status is not None:
+            reason = f"{reason} (HTTP status {self._status})"
+        self.reason = self._hidden(reason or "it was closed")
+        self._on_end(self)
+
+    async def _transport(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[TransportStreams]:
+        if isinstance(self._spec, StdioServer):
+            return stdio_transport(partial(self._start, self._spec))
+        # In a thread: the certificates of this machine are read for it.
+        client = await in_thread(http_client, self._spec, self._max_bytes, self._note_refusal)
+        await stack.enter_async_context(client)
+        return streamable_http_client(self._spec.url, http_client=client, max_sse_event_size=self._max_bytes)
+
+    async def _start(self, spec: StdioServer) -> ServerProcess:
+        self._process = await ServerProcess.start(spec, self._max_bytes, self._closing.set)
+        return self._process
+
+    def _new_client(self, transport: AbstractAsyncContextManager[TransportStreams]) -> Client:
+        return Client(
+            screened(transport, self._max_tools, self._refused),
+            message_handler=self._hear,
+            client_info=_US,
+            cache=None,
+        )
+
+    def _note_refusal(self, status: int, in_session: bool) -> None:
+        self._status = status
+        # It may have been started anew and know nothing of this session: the next call gets a new one.
+        self._doubtful = self._doubtful or (in_session and self._client is not None)
+
+    # Its tools
+
+    async def _hear(self, message: object) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def _listen(self, client: Client) -> None:
+        """Hear of changes the way the newer protocol tells them."""
+        pause = _LISTEN_PAUSE
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    async for _ in events:
+                        self._changed.set()
+            except SubscriptionLost:
+                pass
+            except MCPError:
+                # It cannot be listened to: the list is as good as its last reading.
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_LISTEN_PAUSE)
+            self._changed.set()  # what happened meanwhile nobody will tell
+
+    async def _refresh(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._on_change(self)
+            # However fast a server says that something changed, it is asked at a bearable rate.
+            await asyncio.sleep(_REFRESH_PAUSE)
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        """What the server offers, up to the most that are looked at."""
+        session = self._session().session
+        tools: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            params = None if cursor is None else mcp_types.PaginatedRequestParams(cursor=cursor)
+            page = await self._asked(session.list_tools(params=params), self._spec.start_timeout)
+            tools += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                return tools[: self._max_tools]
+            if len(tools) >= self._max_tools:
+                break
+        self._refused(None, f"its list of tools goes on after {len(tools):,}; the rest is left out")
+        return tools[: self._max_tools]
+
+    async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> mcp_types.CallToolResult:
+        """Call a tool. A cancelled call is cancelled at the server too; `ServerLost` where no answer can come."""
+        # Not `session.call_tool`: that one lets the server's own regular expressions loose on its own answers.
+        request = self._session().session.send_request(
+            mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments)),
+            _RESULT,
+            progress_callback=on_progress,
+        )
+        self._calls += 1
+        try:
+            result = await self._asked(request, self._spec.timeout)
+        finally:
+            self._calls -= 1
+            if self._retired and self._calls == 0:
+                self._closing.set()
+        if isinstance(result, mcp_types.InputRequiredResult) or result.result_type != "complete":
+            raise McpError("it asks for input in the midst of the call, which is not supported here")
+        return result
+
+    def _session(self) -> Client:
+        if self._client is None or self.over:
+            raise McpError(self.reason)
+        return self._client
+
+    async def _asked(self, request: Awaitable[T], seconds: float) -> T:
+        """What a request gives; what goes wrong with it in one form. One given up is cancelled at the server too."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await request
+        except TimeoutError:
+            raise McpError(f"it did not answer within {seconds:g}s and was told to stop") from None
+        except ValidationError as error:
+            raise McpError(f"its answer is not as MCP has it ({self._hidden(_words_of(error))})") from error
+        except MCPError as error:
+            raise await self._told(error) from error
+
+    async def _told(self, error: MCPError) -> McpError:
+        words = self._hidden(plain(error.message, _LONGEST_REASON, lines=False))
+        if not self._ends(error):
+            status = f", HTTP status {self._status}" if self._doubtful else ""
+            return McpError(f"it refused: {words} (code {error.code}{status})")
+        self._doubtful = True
+        # A moment later its end, and with it the reason, is likely known.
+        ending = cast(asyncio.Task[None], self._task)
+        await asyncio.wait([ending], timeout=0.1 if self._process is None else _LEAVE_SECONDS)
+        return ServerLost(self.reason or words)
+
+    def _ends(self, error: MCPError) -> bool:
+        """Whether no answer can come any more. Servers use the same code for errors of their own, and live on."""
+        if error.code != mcp_types.CONNECTION_CLOSED:
+            return False
+        if self._process is not None:
+            return self._process.reason is not None
+        return self.over or error.message.startswith(_BROKEN)
+
+    def _hidden(self, text: str) -> str:
+        for secret in self._spec.secrets:
+            text = hidden(text, secret)
+        return text
+
+
+def _words_of(error: BaseException) -> str:
+    """The first thing that went wrong, in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    text = str(error) if isinstance(error, McpError | MCPError) else described(error)
+    return plain(text, _LONGEST_REASON, lines=False)

@@ -1,0 +1,96 @@
+"""What a server's tool gave, as the loop takes it: texts and pictures for the model, structured data in the details."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator
+from typing import Any
+
+import mcp_types
+import msgspec
+
+from steersman.tools.mcp.words import plain
+from steersman.types.content import Content, ImageContent, TextContent
+from steersman.types.tools import ToolOutput
+
+_PICTURES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
+_MOST_PICTURES = 20
+_LONGEST_WORDS = 500
+_LARGEST_DETAILS = 256 * 1024
+
+
+def output_of(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
+    """The result of a call; what a model cannot be shown is described to it."""
+    content = _merged(_blocks(result))
+    details: dict[str, Any] = {"mcp_server": server}
+    if result.structured_content is not None:
+        structured = msgspec.json.encode(result.structured_content)
+        if not content:
+            content = [TextContent(structured.decode())]
+        if len(structured) <= _LARGEST_DETAILS:
+            details["structured_content"] = result.structured_content
+    return ToolOutput(content or "", details, is_error=result.is_error)
+
+
+def _blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageContent]:
+    pictures = 0
+    for block in result.content:
+        match block:
+            case mcp_types.TextContent():
+                yield block.text
+            case mcp_types.ImageContent():
+                pictures += 1
+                yield (
+                    _picture(block) if pictures <= _MOST_PICTURES else _described("image", block.mime_type, block.data)
+                )
+            case mcp_types.AudioContent():
+                yield _described("audio", block.mime_type, block.data)
+            case mcp_types.ResourceLink():
+                yield f"[resource: {_words(block.name)} at {_words(block.uri)}{_beside(block.description)}]"
+            case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents() as inner):
+                yield f"[resource: {_words(inner.uri)}]\n{inner.text}"
+            case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as inner):
+                yield _described(f"resource {_words(inner.uri)}", inner.mime_type, inner.blob)
+            case _:
+                yield "[something that cannot be shown]"
+
+
+def _merged(blocks: Iterator[str | ImageContent]) -> list[Content]:
+    """Neighbouring texts as one block."""
+    merged: list[Content] = []
+    texts: list[str] = []
+    for block in blocks:
+        if isinstance(block, str):
+            texts.append(block)
+            continue
+        if texts:
+            merged.append(TextContent("\n".join(texts)))
+            texts = []
+        merged.append(block)
+    if texts:
+        merged.append(TextContent("\n".join(texts)))
+    return merged
+
+
+def _picture(block: mcp_types.ImageContent) -> str | ImageContent:
+    """A picture that every provider takes; one that none would take spoils the whole request it stands in."""
+    kind = block.mime_type.lower()
+    if kind not in _PICTURES:
+        return _described("image", block.mime_type, block.data)
+    try:
+        size = len(binascii.a2b_base64(block.data, strict_mode=True))
+    except (binascii.Error, ValueError):
+        size = 0
+    return ImageContent(block.data, kind) if size else f"[image: {_words(kind)}, which could not be decoded]"
+
+
+def _described(what: str, kind: str | None, data: str) -> str:
+    return f"[{what}: {_words(kind or 'of unknown type')}, about {len(data) * 3 // 4:,} bytes, not shown]"
+
+
+def _beside(text: str | None) -> str:
+    return f", {_words(text)}" if text else ""
+
+
+def _words(text: str) -> str:
+    return plain(text, _LONGEST_WORDS, lines=False)

@@ -1,0 +1,180 @@
+"""`.mcp.json`: which servers a file names. It is read once, trusted or not as those very bytes, and starts nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from steersman.tools.mcp.errors import McpError, UntrustedFile
+from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name
+from steersman.tools.mcp.trust import Trust, digest
+
+_LARGEST = 1024 * 1024
+_MOST_SERVERS = 100
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_REFERRED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_STDIO_KEYS = ("command", "args", "env", "cwd")
+_HTTP_KEYS = ("url", "headers")
+_HTTP_TYPES = ("http", "streamable-http", "streamableHttp")
+
+
+def read_file(
+    path: str | Path, *, trust: Trust | None, expand: Collection[str], source: Mapping[str, str]
+) -> dict[str, ServerSpec]:
+    """The servers of a file. With `trust=None` the caller has chosen the file; else its content must be trusted."""
+    path = Path(os.path.abspath(Path(path).expanduser()))
+    content = _content(path)
+    entries = _entries(path, content)
+    if trust is not None and not trust.allows(path, content):
+        raise UntrustedFile(path, digest(content), tuple(_summary(name, entry) for name, entry in entries.items()))
+    return {name: _Entry(path, name, entry, expand, source).spec() for name, entry in entries.items()}
+
+
+def _content(path: Path) -> bytes:
+    try:
+        # Not blocking: a FIFO in its place must not hold us up.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            content = file.read(_LARGEST + 1) or b""
+    except OSError as error:
+        raise McpError(f"The MCP settings {str(path)!r} cannot be read: {error.strerror}.") from error
+    if len(content) > _LARGEST:
+        raise McpError(f"The MCP settings {str(path)!r} are larger than {_LARGEST:,} bytes.")
+    return content
+
+
+def _entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
+    example = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
+    try:
+        found: Any = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise McpError(f"The MCP settings {str(path)!r} are not JSON: {error}.") from error
+    servers: Any = cast(Any, found).get("mcpServers") if isinstance(found, dict) else None
+    if not isinstance(servers, dict):
+        raise McpError(f"The MCP settings {str(path)!r} have no 'mcpServers' object, as in {example}.")
+    listed = cast(dict[str, Any], servers)
+    if len(listed) > _MOST_SERVERS:
+        raise McpError(f"The MCP settings {str(path)!r} name {len(listed)} servers; at most {_MOST_SERVERS} can be.")
+    for name, entry in listed.items():
+        check_name(name)
+        if not isinstance(entry, dict):
+            raise McpError(f"The server {name!r} in {str(path)!r} is not an object, as in {example}.")
+    return {name: entry for name, entry in listed.items() if entry.get("disabled") is not True}
+
+
+def _summary(name: str, entry: dict[str, Any]) -> str:
+    """What an entry would start, as written: nothing is expanded for a file that nobody trusts."""
+    args: Any = entry.get("args", ())
+    shown = [entry.get("command") or entry.get("url"), *(cast(list[Any], args) if isinstance(args, list) else ())]
+    return f"{name}: {' '.join(_plain(item) for item in shown):.300}"
+
+
+def _plain(value: Any) -> str:
+    return "".join([letter if letter.isprintable() else "?" for letter in str(value)])
+
+
+class _Entry:
+    """One server of a file on its way to its spec."""
+
+    __slots__ = ("_entry", "_expand", "_path", "_source", "_where")
+
+    def __init__(
+        self, path: Path, name: str, entry: dict[str, Any], expand: Collection[str], source: Mapping[str, str]
+    ) -> None:
+        self._path = path
+        self._entry = entry
+        self._expand = expand
+        self._source = source
+        self._where = f"The server {name!r} in {str(path)!r}"
+
+    def spec(self) -> ServerSpec:
+        kind = self._kind()
+        self._check_keys(_STDIO_KEYS if kind == "stdio" else _HTTP_KEYS)
+        try:
+            return self._stdio() if kind == "stdio" else self._http()
+        except McpError as error:
+            raise McpError(f"{self._where} is wrong: {error}") from error
+
+    def _kind(self) -> str:
+        named: Any = self._entry.get("type")
+        if "command" in self._entry and "url" in self._entry:
+            raise McpError(f"{self._where} has a 'command' and a 'url'; it is either a program or an address.")
+        if named == "sse":
+            raise McpError(f"{self._where} is of type 'sse', which MCP replaced; use type 'http' and its address.")
+        if named in _HTTP_TYPES or (named is None and "url" in self._entry):
+            kind, wanted = "http", "url"
+        elif named in (None, "stdio"):
+            kind, wanted = "stdio", "command"
+        else:
+            raise McpError(f"{self._where} has the unknown type {named!r:.50}; there are 'stdio' and 'http'.")
+        if wanted not in self._entry:
+            raise McpError(f"{self._where} has no {wanted!r}.")
+        return kind
+
+    def _check_keys(self, known: tuple[str, ...]) -> None:
+        """Refuse what looks like a slip of the pen; other programs' keys are none of our business."""
+        for key in self._entry:
+            if key not in known and (near := get_close_matches(key, known, 1, 0.75)):
+                raise McpError(f"{self._where} has {key!r:.50}. Did you mean {near[0]!r}?")
+
+    def _stdio(self) -> StdioServer:
+        entry = self._entry
+        for key in ("command", "args", "cwd"):
+            self._refuse_references(key, entry.get(key))
+        cwd = entry.get("cwd", ".")
+        if not isinstance(cwd, str):
+            raise McpError(f"'cwd' is a folder, got {cwd!r:.100}.")
+        return StdioServer(
+            command=entry["command"],
+            args=entry.get("args", ()),
+            env=self._expanded("env"),
+            cwd=self._path.parent / Path(cwd).expanduser(),
+        )
+
+    def _http(self) -> HttpServer:
+        url = self._entry["url"]
+        return HttpServer(
+            url=self._text("url", url) if isinstance(url, str) else url, headers=self._expanded("headers")
+        )
+
+    def _expanded(self, key: str) -> Any:
+        values: Any = self._entry.get(key, {})
+        if not isinstance(values, dict):
+            return values
+        return {
+            name: self._text(f"{key}.{name}", value) if isinstance(value, str) else value
+            for name, value in cast(dict[str, Any], values).items()
+        }
+
+    def _text(self, where: str, text: str) -> str:
+        """The text with `${NAME}` and `${NAME:-default}` replaced, for the names that the user allowed alone."""
+        return _REFERENCE.sub(lambda match: self._value(where, match[1]), text)
+
+    def _value(self, where: str, reference: str) -> str:
+        match = _REFERRED.fullmatch(reference)
+        if match is None:
+            raise McpError(f"{where!r} refers to '${{{reference:.50}}}', which names no variable.")
+        name, default = match[1], match[2]
+        if name not in self._expand:
+            raise McpError(
+                f"{where!r} refers to the variable {name!r}, which this file may not read. "
+                f"To hand it over, allow it: expand=[{name!r}]."
+            )
+        value = self._source.get(name) or default
+        if value is None:
+            raise McpError(f"{where!r} refers to the variable {name!r}, which is not set.")
+        return value
+
+    def _refuse_references(self, key: str, value: Any) -> None:
+        for item in cast(list[Any], value) if isinstance(value, list) else [value]:
+            if isinstance(item, str) and _REFERENCE.search(item):
+                raise McpError(
+                    f"{key!r} refers to a variable, and command lines can be read by every user of the machine. "
+                    "Hand it over in 'env'."
+                )

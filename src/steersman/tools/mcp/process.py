@@ -1,0 +1,212 @@
+"""A server's process: its lines within bounds, its end noticed at once, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from steersman.tools.confine.environment import child_environment
+from steersman.tools.mcp.errors import McpError
+from steersman.tools.mcp.lines import Lines, LineTooLong
+from steersman.tools.mcp.spec import StdioServer
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
+_EXITED, _STOPPED = "it exited", "it was stopped"
+_STDERR_TAIL = 4_096
+# Lines that wait to be read; what it writes beyond them stays in the pipe. Each one costs more than its bytes.
+_MOST_WAITING = 1024 * 1024
+_LINE_COST = 64
+# What it said last may still be in the pipe when it is already gone; a grandchild may hold the pipe open for ever.
+_LAST_WORDS_SECONDS = 0.2
+# First its input is closed, then it is asked, each with so many seconds to take effect; then it is made to.
+_WAYS_TO_END = ((None, 1.0), (signal.SIGTERM, 0.5))
+_CLOSE_SECONDS = 2.0
+
+
+class ServerProcess(asyncio.SubprocessProtocol):
+    """One run of a server's program, in a process group of its own."""
+
+    def __init__(self, max_bytes: int, on_end: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._max_bytes = max_bytes
+        self._on_end = on_end
+        self._splitter = Lines(max_bytes)
+        self._lines: deque[bytes] = deque()
+        self._waiting = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._exited: asyncio.Future[None] = loop.create_future()
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._stopping = False
+        self._signalled = False
+        self.stderr = b""
+        self.status: int | None = None
+        self.reason: str | None = None
+
+    @classmethod
+    async def start(cls, spec: StdioServer, max_bytes: int, on_end: Callable[[], None]) -> ServerProcess:
+        """Start the program with a clean environment; `McpError` says why it cannot be started."""
+        loop = asyncio.get_running_loop()
+        try:
+            transport, process = await loop.subprocess_exec(
+                lambda: cls(max_bytes, on_end),
+                spec.command,
+                *spec.args,
+                env=child_environment(spec.env),
+                cwd=spec.cwd,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise McpError(f"The program {spec.command!r} cannot be started{_why(spec, error)}") from error
+        process._transport = transport
+        return process
+
+    @property
+    def why(self) -> str | None:
+        """Why it is over, if that was not our doing."""
+        if self.status is not None and self.reason in (_EXITED, _CLOSED_OUTPUT, _CLOSED_INPUT):
+            return f"it was ended by signal {-self.status}" if self.status < 0 else f"it exited with {self.status}"
+        return None if self.reason == _STOPPED else self.reason
+
+    @property
+    def pid(self) -> int:
+        """The process's id, which is its group's too."""
+        return cast(asyncio.SubprocessTransport, self._transport).get_pid()
+
+    # What the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The process runs."""
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        """Something was written."""
+        data = cast(bytes, data)
+        if fd == _STDERR:
+            self.stderr = (self.stderr + data)[-_STDERR_TAIL:]
+        elif self.reason is None and not self._stopping:
+            self._take(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """One of the pipes is closed."""
+        if fd == _STDOUT:
+            self._end(_CLOSED_OUTPUT)
+        elif fd == _STDIN and exc is not None:
+            self._end(_CLOSED_INPUT)
+
+    def process_exited(self) -> None:
+        """The process is over, and reaped."""
+        if not self._signalled:
+            self.status = cast(asyncio.SubprocessTransport, self._transport).get_returncode()
+        if not self._exited.done():
+            self._exited.set_result(None)
+        asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._end, _EXITED)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process is over and all of its pipes are closed."""
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _take(self, data: bytes) -> None:
+        try:
+            lines = self._splitter.feed(data)
+        except LineTooLong:
+            self.fail(f"it sent a message of more than {self._max_bytes:,} bytes")
+            return
+        lines = [line for line in lines if line]
+        self._lines.extend(lines)
+        self._waiting += sum(map(len, lines)) + len(lines) * _LINE_COST
+        if self._waiting > _MOST_WAITING:
+            self._pipe(_STDOUT, "pause_reading")
+        self._wake()
+
+    def _end(self, reason: str) -> None:
+        if self.reason is None:
+            self.reason = reason
+            self._wake()
+            self._on_end()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    # What the session asks for
+
+    async def line(self) -> bytes | None:
+        """The next line, or `None` when there will be no more."""
+        while not self._lines:
+            if self.reason is not None:
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        line = self._lines.popleft()
+        self._waiting -= len(line) + _LINE_COST
+        if self._waiting <= _MOST_WAITING // 2:
+            self._pipe(_STDOUT, "resume_reading")
+        return line
+
+    def write(self, data: bytes) -> None:
+        """Send a line. It never waits: a server that does not read is given up before its backlog grows too large."""
+        pipe = cast(asyncio.SubprocessTransport, self._transport).get_pipe_transport(_STDIN)
+        if self.reason is not None or pipe is None or pipe.is_closing():
+            return
+        stdin = cast(asyncio.WriteTransport, pipe)
+        if stdin.get_write_buffer_size() > self._max_bytes:
+            self._end("it does not read what it is sent")
+            return
+        stdin.write(data + b"\n")
+
+    async def stop(self) -> None:
+        """End the process and all of its group, within a few seconds whatever they do."""
+        self._stopping = True
+        self._end(_STOPPED)
+        self._lines.clear()
+        self._pipe(_STDOUT, "resume_reading")  # it may be stuck in writing what nobody will read
+        self._pipe(_STDIN, "close")
+        try:
+            for number, seconds in _WAYS_TO_END:
+                if number is not None:
+                    self._signal(number)
+                if await _within(self._exited, seconds):
+                    break
+        finally:
+            # Whatever it started stays in its group, and goes with it.
+            self._signal(signal.SIGKILL)
+            cast(asyncio.SubprocessTransport, self._transport).close()
+        await _within(self._gone, _CLOSE_SECONDS)
+
+    def fail(self, reason: str) -> None:
+        """Have no more to do with it."""
+        self._end(reason)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        self._signalled = True
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # Gone already, or no longer ours to end.
+            return
+
+    def _pipe(self, fd: int, action: str) -> None:
+        pipe = cast(asyncio.SubprocessTransport, self._transport).get_pipe_transport(fd)
+        if pipe is not None and not pipe.is_closing():
+            getattr(pipe, action)()
+
+
+def _why(spec: StdioServer, error: OSError | ValueError) -> str:
+    if not isinstance(error, OSError):
+        return f": {error}."
+    if spec.cwd is not None and error.filename == str(spec.cwd):
+        return f" in the folder {str(spec.cwd)!r}: {error.strerror}."
+    return f": {error.strerror}."
+
+
+async def _within(future: asyncio.Future[None], seconds: float) -> bool:
+    await asyncio.wait([future], timeout=seconds)
+    return future.done()

@@ -1,0 +1,117 @@
+"""A server's listing, looked at before anybody believes it: a bad tool costs itself alone, a million cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
+
+from steersman.tools.mcp.words import plain
+
+if TYPE_CHECKING:
+    from mcp.client._transport import ReadStream, TransportStreams
+
+Refused = Callable[[str | None, str], None]
+
+
+@asynccontextmanager
+async def screened(
+    transport: AbstractAsyncContextManager[TransportStreams], most: int, refused: Refused
+) -> AsyncGenerator[TransportStreams, None]:
+    """The transport, its listings without what is no tool or beyond `most`; `refused(tool, why)` hears of those."""
+    async with transport as (read, write):
+        yield _Screened(read, most, refused), write
+
+
+class _Screened:
+    """A read stream that looks at each message on its way."""
+
+    __slots__ = ("_most", "_read", "_refused")
+
+    def __init__(self, read: ReadStream[SessionMessage | Exception], most: int, refused: Refused) -> None:
+        self._read = read
+        self._most = most
+        self._refused = refused
+
+    @property
+    def last_context(self) -> Any:
+        """What the SDK keeps beside a message of its own streams."""
+        return getattr(self._read, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._looked_at(await self._read.receive())
+
+    async def aclose(self) -> None:
+        await self._read.aclose()
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._looked_at(await self._read.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._read.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._read.__aexit__(exc_type, exc_val, exc_tb)
+
+    def _looked_at(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("tools"), list):
+            message.result["tools"] = self._sound(cast(list[Any], message.result["tools"]))
+        return item
+
+    def _sound(self, tools: list[Any]) -> list[dict[str, Any]]:
+        if len(tools) > self._most:
+            self._refused(None, f"it lists {len(tools):,} tools; only the first {self._most:,} are looked at")
+        kept: list[dict[str, Any]] = []
+        for tool in tools[: self._most]:
+            problem = _problem(tool)
+            if problem is None:
+                # Titles, hints, icons and output schemas have no say here, so what is wrong with them does not matter.
+                kept.append({key: tool[key] for key in ("name", "description", "inputSchema") if key in tool})
+            else:
+                self._refused(_name(tool), problem)
+        return kept
+
+
+def _name(tool: Any) -> str | None:
+    name: Any = cast(dict[str, Any], tool).get("name") if isinstance(tool, dict) else None
+    return plain(name, 128, lines=False) if isinstance(name, str) else None
+
+
+def _problem(tool: Any) -> str | None:
+    """Why this cannot be a tool, as far as its shape goes."""
+    if not isinstance(tool, dict):
+        return "it is not an object"
+    found = cast(dict[str, Any], tool)
+    if not isinstance(found.get("name"), str):
+        return "it has no name"
+    if not isinstance(found.get("description") or "", str):
+        return "its description is not a text"
+    return _schema_problem(found.get("inputSchema"))
+
+
+def _schema_problem(schema: Any) -> str | None:
+    if not isinstance(schema, dict):
+        return "it has no schema for its arguments"
+    found = cast(dict[str, Any], schema)
+    properties: Any = found.get("properties", {})
+    required: Any = found.get("required", [])
+    if found.get("type") != "object":
+        return "its schema is not of type 'object'"
+    if not isinstance(properties, dict) or not all(
+        isinstance(item, dict | bool) for item in cast(dict[str, Any], properties).values()
+    ):
+        return "the properties in its schema are not schemas"
+    if not isinstance(required, list) or not all(isinstance(item, str) for item in cast(list[Any], required)):
+        return "'required' in its schema is not a list of names"
+    return None if isinstance(found.get("$schema", ""), str) else "'$schema' in its schema is not a text"

@@ -1,0 +1,302 @@
+"""A server through all of its lives: started when needed, listed anew each time, given a rest when it keeps failing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steersman.tools.context import ToolContext
+from steersman.tools.mcp.definitions import Definition, define, make_tool
+from steersman.tools.mcp.errors import McpError, ServerLost
+from steersman.tools.mcp.pins import ChangedTool, Pins
+from steersman.tools.mcp.spec import ServerSpec
+from steersman.tools.mcp.words import plain
+from steersman.tools.tool import Access, Tool
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from steersman.tools.mcp.connection import Connection
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+# A call waits this long for its server to be tried again; beyond it the model is told.
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for all servers of a set."""
+
+    max_bytes: int
+    max_tools: int
+    pins: Pins
+    report: Callable[[str, str | None, str], None]
+    accepted: Callable[[Sequence[ChangedTool]], Awaitable[set[str]]]
+    access: Callable[[str], Access]
+
+
+class Server:
+    """One server: its connection of the moment and the tools it offers."""
+
+    def __init__(self, name: str, spec: ServerSpec, terms: Terms) -> None:
+        self.name = name
+        self.spec = spec
+        self._terms = terms
+        self._pins_key = f"{name}#{spec.identity[:32]}"
+        self._connections: set[Connection] = set()
+        self._current: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._listing = asyncio.Lock()
+        self._offered: dict[str, tuple[Definition, Tool]] = {}
+        self._held: dict[str, tuple[Definition, ChangedTool]] = {}
+        self._failures = 0
+        self._not_before = -math.inf
+        self._last_reason = ""
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    @property
+    def tools(self) -> list[Tool]:
+        """What it offers now, in an order that does not depend on the server."""
+        return [self._offered[name][1] for name in sorted(self._offered)]
+
+    @property
+    def held(self) -> list[ChangedTool]:
+        """What it would offer if its changed definitions were accepted."""
+        return [self._held[name][1] for name in sorted(self._held)]
+
+    # Connecting
+
+    async def connect(self) -> Connection:
+        """The connection to use; a server that is not running is started first. `McpError` says why there is none."""
+        loop = asyncio.get_running_loop()
+        self._home = self._home or loop
+        if self._home is not loop:
+            raise McpError("it was started in another event loop, and can be used there alone")
+        if self._closed:
+            raise McpError("its connections were closed")
+        if self._current is not None and self._current.usable:
+            return self._current
+        if self._opening is None:
+            self._opening = loop.create_task(self._open())
+            self._opening.add_done_callback(self._forget_opening)
+        # Whoever waits may be cancelled; the others still want their server.
+        opening = self._opening
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise McpError("its connections were closed")
+        try:
+            return opening.result()
+        except ServerLost as error:
+            # Nothing was asked of it yet that could have taken effect.
+            raise McpError(str(error)) from error
+
+    def _forget_opening(self, opening: asyncio.Task[Connection]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # seen, even where everybody who waited for it has gone
+
+    async def _open(self) -> Connection:
+        from steersman.tools.mcp.connection import Connection
+
+        await self._rest()
+        if self._current is not None:
+            self._current.retire()
+        connection = Connection(
+            self.spec,
+            max_bytes=self._terms.max_bytes,
+            max_tools=self._terms.max_tools,
+            refused=self._report,
+            on_change=self._relist,
+            on_end=self._note_end,
+        )
+        self._connections.add(connection)
+        try:
+            await connection.open()
+            await self.list_tools(connection)
+        except BaseException as error:
+            if isinstance(error, McpError) and not connection.over:
+                self._count_failure(str(error))
+            await connection.close()
+            raise
+        self._current = connection
+        return connection
+
+    async def _rest(self) -> None:
+        pause = self._not_before - asyncio.get_running_loop().time()
+        if pause > _PATIENCE:
+            raise McpError(
+                f"it has failed {self._failures} times in a row, last because {self._last_reason}; "
+                f"it will be tried again in {pause:.0f}s"
+            )
+        if pause > 0:
+            await asyncio.sleep(pause)
+
+    def _note_end(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._current is connection:
+            self._current = None
+        if not connection.dismissed:
+            self._count_failure(connection.reason)
+
+    def _count_failure(self, reason: str) -> None:
+        self._failures += 1
+        self._last_reason = reason
+        # The first failure after something worked costs no time.
+        pause = 0.0 if self._failures == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 2, 30))
+        self._not_before = asyncio.get_running_loop().time() + pause
+
+    def forgive(self) -> None:
+        """Let it be tried again at once."""
+        self._failures = 0
+        self._not_before = -math.inf
+
+    async def close(self) -> None:
+        """End all of its connections."""
+        self._closed = True
+        closing = [asyncio.get_running_loop().create_task(connection.close()) for connection in self._connections]
+        if self._opening is not None:
+            self._opening.cancel()
+            closing.append(asyncio.ensure_future(_over(self._opening)))
+        if closing:
+            await asyncio.wait(closing)
+
+    def kill(self) -> None:
+        """End whatever process is left, at once."""
+        self._closed = True
+        for connection in [*self._connections]:
+            connection.kill()
+
+    # Listing
+
+    async def _relist(self, connection: Connection) -> None:
+        try:
+            await self.list_tools(connection)
+        except McpError as error:
+            self._report(None, f"its tools could not be listed anew: {error}")
+
+    async def list_tools(self, connection: Connection) -> None:
+        """Ask for its tools and offer those that are sound and as they were pinned."""
+        async with self._listing:
+            found = self._defined(await connection.list_tools())
+            changes = {change.tool: change for definition in found if (change := self._change(definition)) is not None}
+            accepted = await self._terms.accepted([*changes.values()]) if changes else set[str]()
+            offered: dict[str, tuple[Definition, Tool]] = {}
+            held: dict[str, tuple[Definition, ChangedTool]] = {}
+            for definition in found:
+                name = definition.tool
+                if name in changes and name not in accepted:
+                    held[name] = (definition, changes[name])
+                    self._report(name, f"its definition has changed (to {definition.digest[:12]}); it is not offered")
+                elif (tool := self._tool(definition)) is not None:
+                    offered[name] = (definition, tool)
+            fresh = {name: definition.digest for name, (definition, _) in offered.items()}
+            await self._terms.pins.keep(self._pins_key, fresh)
+            self._offered, self._held = offered, held
+
+    def _defined(self, tools: Iterable[Any]) -> list[Definition]:
+        found: dict[str, Definition] = {}
+        twice: set[str] = set()
+        for tool in tools:
+            try:
+                definition = define(tool.name, tool.description, tool.input_schema)
+            except McpError as error:
+                self._report(tool.name, str(error))
+                continue
+            if definition.tool in found:
+                twice.add(definition.tool)
+            found[definition.tool] = definition
+        for name in twice:
+            self._report(name, "it is listed more than once, and which one is meant cannot be told")
+        return [definition for name, definition in found.items() if name not in twice]
+
+    def _change(self, definition: Definition) -> ChangedTool | None:
+        pinned = self._terms.pins.pinned(self._pins_key, definition.tool)
+        if pinned is None or pinned == definition.digest:
+            return None
+        return ChangedTool(
+            self.name, definition.tool, pinned, definition.digest, definition.description, definition.parameters
+        )
+
+    def _tool(self, definition: Definition) -> Tool | None:
+        known = self._offered.get(definition.tool)
+        if known is not None and known[0].digest == definition.digest:
+            return known[1]
+        name = f"mcp:{self.name}:{definition.tool}"
+
+        async def execute(arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+            return await self._call(definition, arguments, ctx)
+
+        try:
+            return make_tool(name, definition, execute, self._terms.access(name))
+        except McpError as error:
+            self._report(definition.tool, str(error))
+            return None
+
+    async def accept(self, change: ChangedTool) -> bool:
+        """Offer a changed tool from now on, if it still is what was accepted."""
+        async with self._listing:
+            definition, held = self._held.get(change.tool, (None, None))
+            if definition is None or held != change or (tool := self._tool(definition)) is None:
+                return False
+            await self._terms.pins.keep(self._pins_key, {definition.tool: definition.digest})
+            del self._held[definition.tool]
+            self._offered = {**self._offered, definition.tool: (definition, tool)}
+            return True
+
+    def _report(self, tool: str | None, text: str) -> None:
+        self._terms.report(self.name, None if tool is None else plain(tool, 128, lines=False), text)
+
+    # Calling
+
+    async def _call(self, definition: Definition, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        from steersman.tools.mcp.content import output_of
+
+        async def show(progress: float, total: float | None, message: str | None) -> None:
+            ctx.update(_progress(progress, total, message))
+
+        try:
+            connection = await self.connect()
+            self._check_offered(definition)
+            result = await connection.call(definition.tool, arguments, show)
+        except ServerLost as error:
+            raise ToolError(
+                f"The MCP server {self.name!r} was lost during the call: {error}. Whether the call took effect is not "
+                "known; it was not repeated. The next call finds the server started or reached anew."
+            ) from error
+        except McpError as error:
+            raise ToolError(f"The MCP server {self.name!r} could not do it: {error}.") from error
+        self.forgive()
+        return output_of(self.name, result)
+
+    def _check_offered(self, definition: Definition) -> None:
+        """Refuse a call to a tool that is no longer what the model was told."""
+        offered = self._offered.get(definition.tool)
+        if offered is not None and offered[0].digest == definition.digest:
+            return
+        if definition.tool in self._held or offered is not None:
+            raise McpError(
+                f"the definition of its tool {definition.tool!r} has changed since it was offered; "
+                "it can be used again when the change is accepted and a new run begins"
+            )
+        raise McpError(f"it no longer has a tool {definition.tool!r}")
+
+
+def _progress(progress: float, total: float | None, message: str | None) -> dict[str, Any]:
+    """A progress notification as an update of the call."""
+    told: dict[str, Any] = {"type": "progress"}
+    amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+    told["text"] = plain(message, 1_000, lines=False) if message else amount
+    if math.isfinite(progress):
+        told["progress"] = progress
+    if total is not None and math.isfinite(total):
+        told["total"] = total
+    return told
+
+
+async def _over(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])

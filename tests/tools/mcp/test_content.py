@@ -1,0 +1,92 @@
+"""What a server's tool gave, as the model gets it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import mcp_types
+import pytest
+from tests.tools.mcp.kit import call, entered, small, text
+from tests.tools.mcp.small_server import PIXEL
+
+from steersman import ImageContent, TextContent
+from steersman.tools.mcp.content import output_of
+from steersman.types.tools import ToolOutput
+
+
+def given(*blocks: dict[str, Any], **rest: Any) -> ToolOutput:
+    return output_of("s", mcp_types.CallToolResult.model_validate({"content": blocks, **rest}))
+
+
+def test_texts_stand_together_and_pictures_between_them() -> None:
+    output = given(
+        {"type": "text", "text": "one"},
+        {"type": "text", "text": "two"},
+        {"type": "image", "data": PIXEL, "mimeType": "image/PNG"},
+        {"type": "text", "text": "three", "annotations": {"priority": 1}},
+    )
+    assert output == ToolOutput(
+        [TextContent("one\ntwo"), ImageContent(PIXEL, "image/png"), TextContent("three")], {"mcp_server": "s"}
+    )
+
+
+def test_what_a_model_cannot_be_shown_is_described() -> None:
+    sound = base64.b64encode(b"x" * 300).decode()
+    output = given(
+        {"type": "audio", "data": sound, "mimeType": "audio/wav"},
+        {"type": "image", "data": PIXEL, "mimeType": "image/svg+xml"},
+        {"type": "image", "data": "no base64!", "mimeType": "image/png"},
+        {"type": "image", "data": "", "mimeType": "image/png"},
+        {"type": "resource_link", "name": "a\x1b[2J", "uri": "file:///a", "description": "the first\nline"},
+        {"type": "resource", "resource": {"uri": "file:///b", "text": "its text"}},
+        {"type": "resource", "resource": {"uri": "file:///c", "blob": sound, "mimeType": "application/zip"}},
+    )
+    assert text(output).splitlines() == [
+        "[audio: audio/wav, about 300 bytes, not shown]",
+        "[image: image/svg+xml, about 72 bytes, not shown]",
+        "[image: image/png, which could not be decoded]",
+        "[image: image/png, which could not be decoded]",
+        "[resource: a[2J at file:///a, the first line]",
+        "[resource: file:///b]",
+        "its text",
+        "[resource file:///c: application/zip, about 300 bytes, not shown]",
+    ]
+
+
+def test_more_pictures_than_a_request_can_hold_are_described() -> None:
+    output = given(*[{"type": "image", "data": PIXEL, "mimeType": "image/png"}] * 25)
+    assert [type(block).__name__ for block in output.content] == [*["ImageContent"] * 20, "TextContent"]
+
+
+def test_structured_content_is_in_the_details_and_stands_in_where_there_is_no_text() -> None:
+    assert given(structuredContent={"a": [1]}) == ToolOutput(
+        [TextContent('{"a":[1]}')], {"mcp_server": "s", "structured_content": {"a": [1]}}
+    )
+    both = given({"type": "text", "text": "a is 1"}, structuredContent={"a": 1})
+    assert (text(both), both.details["structured_content"]) == ("a is 1", {"a": 1})
+    huge = given({"type": "text", "text": "much"}, structuredContent={"a": "x" * 300_000})
+    assert huge == ToolOutput([TextContent("much")], {"mcp_server": "s"})
+
+
+def test_an_error_is_an_error_and_nothing_is_nothing() -> None:
+    assert given({"type": "text", "text": "no"}, isError=True) == ToolOutput(
+        [TextContent("no")], {"mcp_server": "s"}, is_error=True
+    )
+    assert given() == ToolOutput("", {"mcp_server": "s"})
+
+
+@pytest.mark.real_time
+async def test_a_result_that_is_none_fails_the_call_alone() -> None:
+    async with entered(small=small()) as servers:
+        for blocks, rest in (
+            ([{"type": "hologram"}], {}),
+            ("text", {}),
+            ([{"type": "image"}], {}),
+            ([], {"isError": "perhaps"}),
+            ([], {"structuredContent": "no object"}),
+        ):
+            output = await call(servers, "mcp:small:blocks", blocks=blocks, rest=rest)
+            assert output.is_error
+            assert "its answer is not as MCP has it" in text(output)
+        assert text(await call(servers, "mcp:small:echo", text="next")) == "next"

@@ -1,0 +1,352 @@
+"""A server in a process of its own: what it does to its pipes, how it ends, and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.tools.mcp.kit import (
+    call,
+    entered,
+    lines,
+    marked,
+    names,
+    new_mark,
+    seen_by,
+    small,
+    text,
+    tool_of,
+    until,
+    use,
+    zombies,
+)
+
+from steersman import Agent
+from steersman.testing import ScriptedModel, answer
+from steersman.testing import call as asks
+from steersman.tools.mcp import McpError, McpServers, StdioServer
+from steersman.types.messages import ToolResultMessage
+
+pytestmark = pytest.mark.real_time
+
+
+async def test_a_call_goes_to_the_server_and_comes_back() -> None:
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:echo", text="good morning")
+    assert (text(output), output.details, output.is_error) == ("good morning", {"mcp_server": "small"}, False)
+
+
+async def test_a_server_that_dies_in_mid_call_fails_it_at_once_and_serves_the_next(tmp_path: Path) -> None:
+    """failures.md F14: EOF fails the call, the call is not repeated, the next one finds a fresh server."""
+    log, mark = tmp_path / "log", new_mark()
+    async with entered(small=small(env={"LOG": str(log), "MARK": mark})) as servers:
+        hanging = asyncio.create_task(call(servers, "mcp:small:hang"))
+        await until(lambda: "hanging" in lines(log))
+        began = time.monotonic()
+        os.kill(marked(mark)[0], signal.SIGKILL)
+        output = await hanging
+        assert time.monotonic() - began < 1.0
+        assert output.is_error
+        assert text(output) == (
+            "The MCP server 'small' was lost during the call: it was ended by signal 9. Whether the call took effect "
+            "is not known; it was not repeated. The next call finds the server started or reached anew."
+        )
+        again = await call(servers, "mcp:small:echo", text="again")
+        assert (text(again), again.is_error) == ("again", False)
+    assert lines(log).count("hanging") == 1
+    assert len([line for line in lines(log) if line.startswith("started")]) == 2
+
+
+async def test_a_run_goes_on_when_its_server_dies_and_ends_when_it_is_aborted(tmp_path: Path) -> None:
+    """failures.md F3, F14: a lost server is an error result and no cancel; a cancel does not cost the server."""
+    log, mark = tmp_path / "log", new_mark()
+    script = ScriptedModel(answer(asks("mcp:small:hang")), "It is gone.", answer(asks("mcp:small:hang")))
+    async with entered(small=small(env={"LOG": str(log), "MARK": mark})) as servers:
+        agent = Agent(script.model, tools=[servers])
+        running = asyncio.create_task(agent.run("Go."))
+        await until(lambda: lines(log).count("hanging") == 1)
+        os.kill(marked(mark)[0], signal.SIGKILL)
+        result = await running
+        assert (result.end_reason, result.text) == ("done", "It is gone.")
+        (told,) = [message for message in result.messages if isinstance(message, ToolResultMessage)]
+        assert (told.is_error, told.details["status"]) == (True, "completed")
+
+        running = asyncio.create_task(agent.run("Again."))
+        await until(lambda: lines(log).count("hanging") == 2)
+        before = marked(mark)
+        agent.abort()
+        assert (await running).end_reason == "aborted"
+        await until(lambda: any(line.startswith("notifications/cancelled") for line in lines(log)))
+        assert text(await call(servers, "mcp:small:echo", text="still here")) == "still here"
+        assert marked(mark) == before
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32602, 0])
+async def test_an_error_of_a_server_is_its_answer_whatever_its_code(code: int) -> None:
+    """-32000 and -32001 are what the SDK itself uses for a lost connection and a timeout; this is neither."""
+    mark = new_mark()
+    async with entered(small=small(env={"MARK": mark})) as servers:
+        before = marked(mark)
+        output = await call(servers, "mcp:small:refuse", code=code)
+        assert output.is_error
+        assert text(output) == f"The MCP server 'small' could not do it: it refused: not[2J today (code {code})."
+        assert text(await call(servers, "mcp:small:echo", text="next")) == "next"
+        assert marked(mark) == before
+
+
+async def test_its_last_words_are_told() -> None:
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:exit", status=4)
+    assert "it exited with 4; its last words: I have had enough." in text(output)
+
+
+async def test_a_server_whose_child_holds_its_output_open_is_gone_all_the_same() -> None:
+    """failures.md F7, F14: the end of the process counts, not the end of the pipe; the child goes with its group."""
+    mark = new_mark()
+    async with entered(small=small(env={"MARK": mark})) as servers:
+        began = time.monotonic()
+        output = await call(servers, "mcp:small:child")
+        assert time.monotonic() - began < 2.0
+        assert "it exited with 0" in text(output)
+        await until(lambda: not marked(mark), 3.0)
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server_which_lives_on(tmp_path: Path) -> None:
+    """failures.md F14: cancel sends notifications/cancelled and kills nobody."""
+    log, mark = tmp_path / "log", new_mark()
+    async with entered(small=small(env={"LOG": str(log), "MARK": mark})) as servers:
+        before = marked(mark)
+        hanging = asyncio.create_task(call(servers, "mcp:small:hang"))
+        await until(lambda: "hanging" in lines(log))
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        await until(lambda: any(line.startswith("notifications/cancelled") for line in lines(log)))
+        assert text(await call(servers, "mcp:small:echo", text="still here")) == "still here"
+        assert marked(mark) == before
+    cancelled = [
+        json.loads(line.partition(" ")[2]) for line in lines(log) if line.startswith("notifications/cancelled")
+    ]
+    assert [set(params) for params in cancelled] == [{"requestId", "reason"}]
+
+
+async def test_a_call_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with entered(small=small(env={"LOG": str(log)}, timeout=0.3)) as servers:
+        output = await call(servers, "mcp:small:hang")
+        assert output.is_error
+        assert text(output) == (
+            "The MCP server 'small' could not do it: it did not answer within 0.3s and was told to stop."
+        )
+        await until(lambda: any(line.startswith("notifications/cancelled") for line in lines(log)))
+        assert len([line for line in lines(log) if line.startswith("started")]) == 1
+
+
+async def test_progress_is_shown_while_the_call_goes_on() -> None:
+    updates: list[object] = []
+    async with entered(small=small()) as servers:
+        hanging = asyncio.create_task(use(tool_of(servers, "mcp:small:hang"), updates.append))
+        await until(lambda: updates)
+        assert not hanging.done()
+        hanging.cancel()
+        await asyncio.wait([hanging])
+    assert updates == [{"type": "progress", "text": "a[2Jquarter", "progress": 1.0, "total": 4.0}]
+
+
+async def test_what_is_no_message_is_passed_over() -> None:
+    """failures.md F15: log lines on the output."""
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:stray", lines=300)
+        assert (text(output), output.is_error) == ("done", False)
+
+
+async def test_a_server_that_prints_nothing_but_other_things_is_given_up() -> None:
+    """failures.md F15."""
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:stray", lines=5_000)
+        assert "it writes other things than MCP messages to its output" in text(output)
+        assert text(await call(servers, "mcp:small:echo", text="next")) == "next"
+
+
+async def test_a_result_of_a_megabyte_arrives_whole() -> None:
+    """failures.md F15."""
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:big", size=1024 * 1024)
+    assert (len(text(output)), output.is_error) == (1024 * 1024, False)
+
+
+async def test_a_line_without_an_end_is_cut_off_within_bounds() -> None:
+    """failures.md F15: 1 GB unterminated. The bound holds while it is read, so not all of it is ever written."""
+    import tracemalloc
+
+    async with entered(small=small()) as servers:
+        tracemalloc.start()
+        output = await call(servers, "mcp:small:endless", mib=1024)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert output.is_error
+        assert "it sent a message of more than 8,388,608 bytes" in text(output)
+        assert peak < 32 * 1024 * 1024
+        assert text(await call(servers, "mcp:small:echo", text="next")) == "next"
+
+
+async def test_no_key_of_ours_reaches_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """failures.md L14: a child gets an allow-list and what its entry names, and nothing in its arguments."""
+    canary = new_mark()
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "GITHUB_TOKEN",
+        "PYTHONPATH",
+        "NODE_OPTIONS",
+    ):
+        monkeypatch.setenv(name, canary)
+    async with entered(small=small(env={"NAMED": "by its entry"})) as servers:
+        seen = json.loads(text(await call(servers, "mcp:small:env")))
+        pids = [pid for pid in marked(str(Path(__file__).parent / "small_server.py")) if pid != os.getpid()]
+        assert pids
+        for pid in pids:
+            assert canary.encode() not in seen_by(pid)
+    assert canary not in json.dumps(seen)
+    assert seen["NAMED"] == "by its entry"
+
+
+async def test_leaving_ends_every_process_and_reaps_it() -> None:
+    mark = new_mark()
+    async with entered(one=small(env={"MARK": mark}), two=small(env={"MARK": mark})):
+        assert len(marked(mark)) == 2
+    assert (marked(mark), zombies()) == ([], [])
+
+
+async def test_a_server_that_will_not_go_is_made_to() -> None:
+    mark = new_mark()
+    async with entered(small=small("--stubborn", env={"MARK": mark})):
+        began = time.monotonic()
+    assert time.monotonic() - began < 3.0
+    assert (marked(mark), zombies()) == ([], [])
+
+
+async def test_a_stopped_server_does_not_hold_up_the_cancel_nor_the_end(tmp_path: Path) -> None:
+    """A process under SIGSTOP reads and writes nothing; only SIGKILL moves it."""
+    log, mark = tmp_path / "log", new_mark()
+    async with entered(small=small(env={"LOG": str(log), "MARK": mark})) as servers:
+        hanging = asyncio.create_task(call(servers, "mcp:small:hang"))
+        await until(lambda: "hanging" in lines(log))
+        os.kill(marked(mark)[0], signal.SIGSTOP)
+        hanging.cancel()
+        began = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        assert time.monotonic() - began < 1.0
+        began = time.monotonic()
+    assert time.monotonic() - began < 4.0
+    assert (marked(mark), zombies()) == ([], [])
+
+
+def test_a_program_that_ends_without_leaving_leaves_no_process_either() -> None:
+    """failures.md F6: what the event loop cancels at its end is closed all the same."""
+    mark = new_mark()
+
+    async def forget_to_leave() -> McpServers:
+        return await entered(small=small(env={"MARK": mark})).__aenter__()
+
+    servers = asyncio.run(forget_to_leave())
+    assert names(servers)
+    assert (marked(mark), zombies()) == ([], [])
+
+
+async def test_leaving_in_haste_leaves_no_process_either() -> None:
+    """A cancel in the midst of closing."""
+    mark = new_mark()
+    entering = asyncio.Event()
+
+    async def use_them() -> None:
+        async with entered(small=small("--stubborn", env={"MARK": mark})):
+            entering.set()
+
+    using = asyncio.create_task(use_them())
+    await entering.wait()
+    await asyncio.sleep(0)
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    await until(lambda: not marked(mark) and not zombies(), 2.5)
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        pytest.param(
+            StdioServer(command="no-such-program-here"),
+            "The program 'no-such-program-here' cannot be started: No such file or directory.",
+            id="missing",
+        ),
+        pytest.param(
+            StdioServer(command="cat", cwd="/no/such/folder"),
+            "The program 'cat' cannot be started in the folder '/no/such/folder': No such file or directory.",
+            id="no folder",
+        ),
+        pytest.param(small("--silent", start_timeout=0.5), "it did not start within 0.5s", id="silent"),
+        pytest.param(small("--deaf", start_timeout=0.5), "it did not start within 0.5s", id="deaf"),
+        pytest.param(
+            small("--exit", env={"TOKEN": "secret-token"}),
+            "it exited with 3; its last words: no licence for [redacted]",
+            id="exits",
+        ),
+        pytest.param(StdioServer(command="/bin/cat"), "Method not found", id="no MCP"),
+    ],
+)
+async def test_a_server_that_cannot_be_started_is_an_error_that_says_why(server: StdioServer, reason: str) -> None:
+    mark = new_mark()
+    began = time.monotonic()
+    with pytest.raises(McpError) as raised:
+        async with entered(bad=server, good=small(env={"MARK": mark})):
+            pass
+    assert time.monotonic() - began < 8.0
+    shown = str(raised.value)
+    assert shown.startswith("The MCP server 'bad' (")
+    assert f"cannot be used: {reason}" in shown
+    assert (marked(mark), zombies()) == ([], [])
+
+
+async def test_a_server_that_is_not_required_is_a_problem_and_the_others_work() -> None:
+    both = {"bad": small("--exit"), "good": small()}
+    async with McpServers(both, required=False, on_problem=lambda _: None) as servers:
+        assert text(await call(servers, "mcp:good:echo", text="hello")) == "hello"
+        assert [name for name in names(servers) if name.startswith("mcp:bad:")] == []
+        assert [str(problem) for problem in servers.problems] == [
+            "MCP server 'bad': it cannot be used: it exited with 3; its last words: no licence for anybody."
+        ]
+
+
+async def test_a_server_that_keeps_failing_is_given_a_rest(tmp_path: Path) -> None:
+    """Restarts are bounded: at once, then after 0.5 s, 1 s, 2 s, 4 s, and then the model is told instead."""
+    log = tmp_path / "log"
+    program = tmp_path / "server.py"
+    source = (Path(__file__).parent / "small_server.py").read_text(encoding="utf-8")
+    program.write_text(source, encoding="utf-8")
+    loop = asyncio.get_running_loop()
+    import sys
+
+    spec = StdioServer(command=sys.executable, args=["-E", "-S", str(program)], env={"LOG": str(log)})
+    async with entered(small=spec) as servers:
+        echo = tool_of(servers, "mcp:small:echo")
+        program.write_text("raise SystemExit(9)", encoding="utf-8")
+        assert "it exited with 4" in text(await call(servers, "mcp:small:exit", status=4))
+        pauses: list[float] = []
+        for _ in range(3):
+            began = loop.time()
+            assert "it exited with 9" in text(await use(echo))
+            pauses.append(loop.time() - began)
+        assert pauses[1] >= 0.5
+        assert pauses[2] >= 1.0
+        program.write_text(source, encoding="utf-8")
+        # Someone who knows better need not wait.
+        await servers.refresh()
+        assert text(await use(echo, text="well again")) == "well again"
