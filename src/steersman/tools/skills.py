@@ -1,0 +1,232 @@
+"""Skills: folders with a `SKILL.md` that says how something is done. A skill is text: it runs and permits nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from steersman.tools.builtin.walking import TooSlow, Walk, Watch, shown
+from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
+from steersman.tools.context import ToolContext
+from steersman.tools.frontmatter import BadFrontMatter, front_matter
+from steersman.tools.tool import Tool, tool
+from steersman.types.errors import ToolError
+
+PLACES = (".steersman/skills", ".agents/skills", ".claude/skills")
+"""Where skills are looked for, in the workspace, above it up to its repository, and in the user's home."""
+
+FILE = "SKILL.md"
+MAX_BYTES = 100_000
+MAX_SKILLS = 200
+MAX_NAME = 64
+MAX_DESCRIPTION = 1_024
+MAX_LISTED = 16_000
+MAX_FILES = 200
+
+_INTRODUCTION = (
+    "Skills are folders with instructions for particular tasks. When a task fits one of these, "
+    "call the skill tool with its name before you begin:"
+)
+
+Where = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill: its name, when to use it, and where its folder is."""
+
+    name: str
+    description: str
+    path: str
+    home: Workspace = field(repr=False)
+
+    def read(self, file: str = FILE) -> str:
+        """A text file of the skill's folder."""
+        data = self.home.read_bytes(file, limit=MAX_BYTES)
+        if b"\0" in data:
+            raise ToolError(f"{file!r} of skill {self.name!r} is not a text file.")
+        return data.decode("utf-8-sig", "replace")
+
+
+class Skills:
+    """The skills that were found, and what was wrong with others. May stand among the tools of an agent."""
+
+    def __init__(self, skills: Iterable[Skill], problems: Iterable[str] = ()) -> None:
+        self.skills = tuple(skills)
+        self.problems = tuple(problems)
+        self.text = _listed(self.skills)
+        """For the system prompt: the names and descriptions; empty when there is no skill."""
+        self.tools: list[Tool] = [_skill_tool({skill.name: skill for skill in self.skills})] if self.skills else []
+
+    def __repr__(self) -> str:
+        return f"Skills({[skill.name for skill in self.skills]!r}, problems={len(self.problems)})"
+
+
+def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Where | None = "~") -> Skills:
+    """The skills in the given folders, in the workspace and above it up to its repository, and in the user's home.
+
+    Of two with the same name the nearer one is taken. `home=None` leaves the user's own out.
+    """
+    finder = _Finder()
+    for root in roots:
+        finder.look_in_own(Path(os.path.expanduser(root)), must_exist=True)
+    for folder in folders_above(Path(workspace)):
+        finder.look_in_project(folder)
+    if home is not None and os.path.isabs(own := os.path.expanduser(home)):
+        for place in PLACES:
+            finder.look_in_own(Path(own, place), must_exist=False)
+    return Skills(finder.found.values(), finder.problems)
+
+
+def folders_above(workspace: Path) -> list[Path]:
+    """The workspace and the folders above it up to its repository, as far as they have the same owner."""
+    start = Path(os.path.realpath(workspace, strict=True))
+    owner = start.stat().st_uid
+    folders: list[Path] = []
+    for folder in (start, *start.parents):
+        if folder.stat().st_uid != owner:
+            break
+        folders.append(folder)
+        if os.path.lexists(folder / ".git"):
+            return folders
+    # No repository: nothing above was put there for this workspace.
+    return [start]
+
+
+class _Finder:
+    """Collects skills, the nearest first, and says what is wrong with the rest."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Skill] = {}
+        self.problems: list[str] = []
+        self.known: set[tuple[int, int]] = set()
+
+    def look_in_project(self, folder: Path) -> None:
+        """A project's skills stay inside the project: a link that leads out of it is not followed."""
+        project = Workspace(folder)
+        for place in PLACES:
+            for name in self._names(project, place, str(folder / place)):
+                self._take(folder / place / name, project, f"{place}/{name}")
+
+    def look_in_own(self, root: Path, *, must_exist: bool) -> None:
+        """The user's own skills may be anywhere: the user has put the link there."""
+        try:
+            own = Workspace(root)
+        except OSError as error:
+            if must_exist:
+                self.problems.append(f"No skills in {shown(str(root))}: {error.strerror}.")
+            return
+        for name in self._names(own, ".", str(root)):
+            self._take(root / name)
+
+    def _names(self, home: Workspace, place: str, where: str) -> Iterator[str]:
+        try:
+            entries = home.scan(place)
+        except MissingPath:
+            return
+        except WorkspaceError as error:
+            self.problems.append(f"No skills in {shown(where)}: {error}")
+            return
+        names = [name for name, kind in entries if kind in ("folder", "link") and not name.startswith((".", "_"))]
+        if len(names) > MAX_SKILLS:
+            self.problems.append(f"Only the first {MAX_SKILLS} of {len(names):,} folders in {shown(where)} were read.")
+        yield from names[:MAX_SKILLS]
+
+    def _take(self, path: Path, project: Workspace | None = None, within: str = "") -> None:
+        where = shown(str(path))
+        try:
+            folder = path if project is None else project.root / project.relative(within)
+            found = folder.stat()
+            if not stat.S_ISDIR(found.st_mode) or (found.st_dev, found.st_ino) in self.known:
+                return
+            self.known.add((found.st_dev, found.st_ino))
+            skill = _read(Workspace(folder), path)
+        except MissingPath:
+            self.problems.append(f"{where} is no skill: it has no {FILE}.")
+        except (OSError, BadFrontMatter, ToolError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error).removesuffix(".")
+            self.problems.append(f"{where} is no skill: {reason}.")
+        else:
+            if skill.name in self.found:
+                nearer = shown(self.found[skill.name].path)
+                self.problems.append(f"{where} is left out: there is a nearer skill {skill.name!r} in {nearer}.")
+            else:
+                self.found[skill.name] = skill
+
+
+def _read(home: Workspace, path: Path) -> Skill:
+    head, _ = front_matter(Skill(path.name, "", str(path), home).read())
+    name = one_line(head.get("name", ""), MAX_NAME) or one_line(path.name, MAX_NAME)
+    description = one_line(head.get("description", ""), MAX_DESCRIPTION)
+    if not description:
+        raise BadFrontMatter("it has no description, so nobody would know when to use it")
+    return Skill(name, description, str(path), home)
+
+
+def one_line(text: str, limit: int) -> str:
+    """A text on one line without characters nobody sees, cut where it is too long."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text[: limit * 4]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _listed(skills: tuple[Skill, ...]) -> str:
+    if not skills:
+        return ""
+    lines, size = [_INTRODUCTION], 0
+    for place, skill in enumerate(skills):
+        line = f"- {skill.name}: {skill.description}"
+        size += len(line) + 1
+        if size > MAX_LISTED:
+            rest = ", ".join(skill.name for skill in skills[place:])
+            lines.append(f"- and {len(skills) - place} more: {one_line(rest, MAX_DESCRIPTION)}")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _skill_tool(skills: dict[str, Skill]) -> Tool:
+    @tool(name="skill", access="read", idempotent=True)
+    def skill(
+        ctx: ToolContext,
+        name: Annotated[str, msgspec.Meta(description="The name of the skill.")],
+        file: Annotated[str | None, msgspec.Meta(description="A further file of the skill's folder to read.")] = None,
+    ) -> str:
+        """Read the instructions of a skill, and see which other files it has. With 'file', read one of these."""
+        found = skills.get(name)
+        if found is None:
+            raise ToolError(_unknown(name, list(skills)))
+        if file is not None:
+            return found.read(file)
+        _, body = front_matter(found.read())
+        return "\n".join([f"Skill {found.name!r}, from {shown(found.path)}:", "", body, "", *_files(found, ctx)])
+
+    return skill
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    # Only a mistake pays for this import.
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, 1)
+    text = f"No skill named {name!r:.100}. Skills: {one_line(', '.join(names), 2_000)}."
+    return f"{text} Did you mean {near[0]!r}?" if near else text
+
+
+def _files(skill: Skill, ctx: ToolContext) -> list[str]:
+    walk = Walk(skill.home, "", Watch(ctx), ignored=True)
+    others: list[str] = []
+    try:
+        for folder in walk:
+            others += [shown(folder.join(name)) for name in folder.files if folder.path or name != FILE]
+    except TooSlow:
+        others.append("[and others: there are too many to look at]")
+    if not others:
+        return ["It has no other files."]
+    more = [f"[{len(others) - MAX_FILES:,} more]"] if len(others) > MAX_FILES else []
+    return ["Its other files, which the skill tool reads with 'file':", *others[:MAX_FILES], *more]
