@@ -2,9 +2,10 @@
 
 The rooms of the house, from the front door down:
 
+    team        agents together: sub-agents for tasks, branches of one conversation
     agent       Agent, the stateful shell most people use
     loop        the loop itself: only here a run is changed and its events are emitted
-    policy      what a caller may decide: hooks, verdicts, filters, limits
+    policy      what a caller may decide: hooks, verdicts, filters, limits, approval
     context     what has been said and what the model is shown
     events      how events leave a run
     provider    talking to a model: everything is, or wraps, a StreamFn
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from steersman.events.stream import EventStream, create_agent_stream
     from steersman.loop.config import AgentLoopConfig, batched
     from steersman.loop.entry import agent_loop, agent_loop_continue, stream_assistant_response
+    from steersman.policy.approval import Approval, Approved, fingerprint
     from steersman.policy.hooks import Hooks
     from steersman.policy.limits import ExecutionLimits
     from steersman.policy.repetition import RepeatedCalls
     from steersman.policy.verdicts import Inject, Pass, Reject, Rewrite, Skip, Stop, Warn
     from steersman.provider.models import get_model, stream_simple
     from steersman.provider.retry import Retry
+    from steersman.team.branches import Branching, run_branches
+    from steersman.team.task import TaskKind, task_tool
     from steersman.tools.context import ToolContext
     from steersman.tools.prun import prun, prun_with_memo
     from steersman.tools.tool import Tool, tool
@@ -61,12 +65,15 @@ _HOMES = {
     "events.stream": "EventStream create_agent_stream",
     "loop.config": "AgentLoopConfig batched",
     "loop.entry": "agent_loop agent_loop_continue stream_assistant_response",
+    "policy.approval": "Approval Approved fingerprint",
     "policy.hooks": "Hooks",
     "policy.limits": "ExecutionLimits",
     "policy.repetition": "RepeatedCalls",
     "policy.verdicts": "Inject Pass Reject Rewrite Skip Stop Warn",
     "provider.models": "get_model stream_simple",
     "provider.retry": "Retry",
+    "team.branches": "Branching run_branches",
+    "team.task": "TaskKind task_tool",
     "tools.context": "ToolContext",
     "tools.prun": "prun prun_with_memo",
     "tools.tool": "Tool tool",
@@ -107,8 +114,11 @@ __all__ = [
     "AgentEvent",
     "AgentLoopConfig",
     "AgentMessage",
+    "Approval",
+    "Approved",
     "AssistantMessage",
     "Branch",
+    "Branching",
     "CancelToken",
     "Compaction",
     "ContextConfig",
@@ -139,6 +149,7 @@ __all__ = [
     "StreamFn",
     "StreamOptions",
     "SummaryCompaction",
+    "TaskKind",
     "TextContent",
     "ThinkingContent",
     "Tool",
@@ -155,10 +166,13 @@ __all__ = [
     "batched",
     "create_agent_stream",
     "default_convert_to_llm",
+    "fingerprint",
     "get_model",
     "prun",
     "prun_with_memo",
+    "run_branches",
     "stream_assistant_response",
     "stream_simple",
+    "task_tool",
     "tool",
 ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from steersman.context.compaction import ContextConfig
 from steersman.context.context import AgentContext
@@ -15,29 +14,32 @@ from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import Shell, check_answerable, launch
+from steersman.loop.delegate import admitted, reported, told
+from steersman.loop.entry import NOWHERE, Place, Shell, check_answerable, launch
 from steersman.loop.inbox import Inbox, Queues, Receipt
-from steersman.loop.output import OutputPolicy
-from steersman.loop.run import Run
+from steersman.loop.options import (
+    DEFAULT_LIMITS,
+    DEFAULT_RETRY,
+    changed,
+    check_options,
+    output_of,
+    with_output,
+    without_output,
+)
+from steersman.loop.output import OutputForm, OutputPolicy
 from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models import get_model
-from steersman.provider.retry import Retry, RetryStrategy
+from steersman.provider.retry import RetryStrategy
 from steersman.tools.context import ToolContext
-from steersman.tools.tool import Tool, tool_table
+from steersman.tools.tool import Tool, Toolset, has_toolsets, tool_table
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
-from steersman.types.events import AgentEvent
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, spoken, to_message, to_messages
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
 from steersman.types.tools import ToolOutput
-
-_DEFAULT_LIMITS = ExecutionLimits()
-_DEFAULT_RETRY = Retry()
-# Two options of AgentLoopConfig have a shorter name here.
-_OWN_NAMES = {"execution_limits": "limits", "retry_strategy": "retry"}
 
 
 class Agent:
@@ -47,14 +49,15 @@ class Agent:
     """
 
     __slots__ = (
-        "__weakref__", "_channel", "_idle", "_inbox", "_output", "_token", "config", "context", "dispatcher", "tools",
+        "__weakref__", "_channel", "_idle", "_inbox", "_output", "_sources", "_token", "config", "context",
+        "dispatcher", "tools",
     )  # fmt: skip
 
     def __init__(
         self,
         model: str | Model,
         *,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         system_prompt: str = "",
         output_type: Any = None,
         base_url: str | None = None,
@@ -77,17 +80,13 @@ class Agent:
         session: None = None,
         **options: Any,
     ) -> None:
-        _check_options(options)
+        check_options(options)
         if session is not None:
             raise NotImplementedError("Sessions on disk are not there yet; leave session=None.")
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
         table = tool_table(tools)
-        output = None if output_type is None else OutputPolicy(output_type)
-        if output is not None:
-            options["output_schema"] = output.schema
-            options["post_loop_policies"] = [*options.get("post_loop_policies", ()), output]
-            system_prompt = f"{system_prompt}\n\n{output.instruction}".strip()
+        output = None if output_type is None else OutputPolicy(OutputForm(output_type))
         config = AgentLoopConfig(
             model=get_model(model, base_url=base_url, api_key=api_key),
             stream_fn=stream_fn,
@@ -96,26 +95,63 @@ class Agent:
             temperature=temperature,
             hooks=hooks,
             input_filters=input_filters,
-            execution_limits=_DEFAULT_LIMITS if limits is None else limits,
+            execution_limits=DEFAULT_LIMITS if limits is None else limits,
             context_config=context_config,
             tool_execution=tool_execution,
             steering=steering,
-            retry_strategy=_DEFAULT_RETRY if retry is None else retry,
+            retry_strategy=DEFAULT_RETRY if retry is None else retry,
             fallbacks=fallbacks,
             **options,
         )
         inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
-        self._assemble(config, table, output, AgentContext(system_prompt, messages), inbox)
+        context = AgentContext(system_prompt, messages)
+        self._assemble(config, table, tuple(tools) if has_toolsets(tools) else None, output, context, inbox)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: AgentLoopConfig,
+        *,
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
+        system_prompt: str = "",
+        messages: Sequence[MessageLike] = (),
+    ) -> Agent:
+        """An agent around a configuration that is already there."""
+        agent = object.__new__(cls)
+        sources = tuple(tools) if has_toolsets(tools) else None
+        context = AgentContext(system_prompt, messages)
+        output = output_of(config)
+        agent._assemble(
+            config if output is None else without_output(config), tool_table(tools), sources, output, context, Inbox()
+        )
+        return agent
+
+    def variant(self, **changes: Any) -> Agent:
+        """An agent of the same make with an empty conversation; what is different is given as `Agent` takes it."""
+        tools = changes.pop("tools", None)
+        output = self._output
+        if "output_type" in changes:
+            wanted = changes.pop("output_type")
+            output = None if wanted is None else OutputPolicy(OutputForm(wanted))
+        system_prompt = changes.pop("system_prompt", self.context.system_prompt)
+        config = changed(self.config if self._output is None else without_output(self.config), changes)
+        agent = object.__new__(type(self))
+        table, sources = self.tools, self._sources
+        if tools is not None:
+            table, sources = tool_table(tools), tuple(tools) if has_toolsets(tools) else None
+        fresh = None if output is None else output.fresh()
+        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self._inbox.empty())
+        return agent
 
     # Speaking
 
     def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
         """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
-        return self._launch(_prompts(x), Initial())
+        return self.launch(_prompts(x), Initial())
 
     async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
-        return await self._launch(_prompts(x), Initial(), silent=True)
+        return await self.launch(_prompts(x), Initial(), silent=True)
 
     def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
         """The same without an event loop."""
@@ -158,11 +194,23 @@ class Agent:
 
     async def wait_for_idle(self) -> None:
         """Return once no run is going on."""
-        while self._channel is not None and self._channel.begun:
+        while self._token is not None:
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
-            with self._channel.awaited():
+            with nullcontext() if self._channel is None else self._channel.awaited():
                 await waiter
+
+    @contextmanager
+    def reserved(self) -> Generator[CancelToken]:
+        """Keep the agent for other work than a run of its own: it is busy, and `abort()` cancels the token."""
+        self._refuse_if_busy()
+        self._token = token = CancelToken()
+        self.context.running = True
+        try:
+            yield token
+        finally:
+            self.context.running = False
+            self._rest()
 
     # Going on
 
@@ -170,7 +218,7 @@ class Agent:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._refuse_if_busy()
         check_answerable(self.context.log.messages, queued=len(self._inbox) > 0)
-        return self._launch([], Default() if kind is None or type(kind) is Initial else kind)
+        return self.launch([], Default() if kind is None or type(kind) is Initial else kind)
 
     def rerun(self, tag: str | None = None) -> EventStream:
         """Ask for the last answer again, from the last thing a user said."""
@@ -179,7 +227,7 @@ class Agent:
         for index in range(len(messages) - 1, -1, -1):
             message = messages[index]
             if type(message) is UserMessage and not message.synthetic:
-                return self._launch([], Rerun(tag), log=self.context.log.fork(index))
+                return self.launch([], Rerun(tag), log=self.context.log.fork(index))
         raise ValueError("There is nothing to rerun: no user message in the conversation. Use prompt().")
 
     def branch(
@@ -194,7 +242,7 @@ class Agent:
         prompts = [] if prompt is None else _prompts(prompt)
         if not prompts:
             check_answerable(log.messages, queued=len(self._inbox) > 0)
-        return self._launch(prompts, Branch(tag), log=log)
+        return self.launch(prompts, Branch(tag), log=log)
 
     # Watching
 
@@ -213,18 +261,14 @@ class Agent:
 
     # Serving as a tool
 
-    def as_tool(self, name: str, description: str) -> Tool:
-        """This agent as a tool of another: a fresh conversation per call, the caller's limits and cancel."""
+    def as_tool(self, name: str, description: str, **settings: Any) -> Tool:
+        """This agent as a tool of another: a fresh conversation per call, the caller's limits, guards and cancel.
+
+        `settings` are those of a `Tool`: `timeout`, `access`, `needs_approval`, ...
+        """
 
         async def delegate(prompt: str, ctx: ToolContext) -> ToolOutput:
-            child = self._fresh()
-            parent = ctx.scope if isinstance(ctx.scope, Run) else None
-            if parent is None or parent.audible:
-                child.subscribe(lambda event: ctx.update(_told(name, event)))
-            result = await child._launch(
-                _prompts(prompt), Initial(), silent=True, parent=parent, parent_tool_call_id=ctx.tool_call_id
-            )
-            return _reported(name, result)
+            return reported(name, await self.run_for(ctx, prompt, name=name))
 
         parameters = {
             "type": "object",
@@ -232,29 +276,38 @@ class Agent:
             "required": ["prompt"],
             "additionalProperties": False,
         }
-        return Tool(name, description, parameters, delegate)
+        # It changes nothing by itself: every call of the sub-agent meets the gates of its parents.
+        settings.setdefault("access", "read")
+        return Tool(name, description, parameters, delegate, **settings)
 
-    def _fresh(self) -> Agent:
-        """An agent of the same make with an empty conversation."""
-        child = object.__new__(Agent)
-        output = None if self._output is None else self._output.fresh()
-        config = replace(self.config, first_turn_trigger="sub_agent")
-        if output is not None:
-            others = [policy for policy in config.post_loop_policies if policy is not self._output]
-            config = replace(config, post_loop_policies=[*others, output])
-        child._assemble(config, self.tools, output, AgentContext(self.context.system_prompt), Inbox())
-        return child
+    async def run_for(
+        self, ctx: ToolContext, x: MessageLike | Sequence[MessageLike], *, name: str | None = None
+    ) -> RunResult:
+        """Run a prompt in a fresh conversation, on behalf of a tool call and as a part of its run.
+
+        Limits, guards, cost and cancel are shared with that run, and its subscribers hear of it as updates of the call.
+        Raises `ToolError` where that run may have no more sub-agents.
+        """
+        prompts = _prompts(x)
+        with admitted(ctx) as place:
+            child = self.variant(first_turn_trigger="sub_agent")
+            if place.parent is None or place.parent.audible:
+                called = name or ctx.tool_name
+                child.subscribe(lambda event: ctx.update(told(called, event)))
+            return await child.launch(prompts, Initial(), silent=True, place=place)
 
     def _assemble(
         self,
         config: AgentLoopConfig,
         tools: dict[str, Tool],
+        sources: Sequence[Tool | Toolset | Callable[..., Any]] | None,
         output: OutputPolicy | None,
         context: AgentContext,
         inbox: Inbox,
     ) -> None:
-        self.config = config
+        self.config = config if output is None else with_output(config, output)
         self.tools = tools
+        self._sources = sources
         self.context = context
         self.context.tools = tuple(tools.values())
         self.dispatcher = Dispatcher()
@@ -270,38 +323,49 @@ class Agent:
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 
-    def _launch(
+    def launch(
         self,
         prompts: Sequence[AgentMessage],
         kind: ContinuationKind,
         *,
         log: Log | None = None,
         silent: bool = False,
-        parent: Run | None = None,
-        parent_tool_call_id: str | None = None,
+        place: Place = NOWHERE,
+        signal: CancelToken | None = None,
     ) -> EventStream:
+        """Start a run of any kind: what speaking, going on and serving are made of.
+
+        `silent` keeps no events for a reader; `place` is the run or the budget it belongs to; `signal` cancels it.
+        """
         self._refuse_if_busy()
         context = self.context
 
         def begin(token: CancelToken, channel: Channel) -> Shell:
+            if self._sources is not None:
+                self.tools = tool_table(self._sources)
+                context.tools = tuple(self.tools.values())
             context.continuation_kind = kind
-            context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
+            context.parent_loop_id = context.last_loop_id if place.parent is None else place.parent.loop_id
             context.log = log or context.log
             self._token, self._channel = token, channel
             if self._output is not None:
                 self._output.reset()
-            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, parent, parent_tool_call_id)
+            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, place)
 
-        return launch(prompts, context, self.config, begin, silent=silent)
+        return launch(prompts, context, self.config, begin, signal=signal, silent=silent)
 
-    def _conclude(self, result: RunResult) -> RunResult:
-        """The run is over: the agent is idle, and the output goes where it belongs."""
+    def _rest(self) -> None:
+        """Nothing goes on any more: whoever waited for that hears of it."""
         self._token = self._channel = None
         idle, self._idle = self._idle, []
         for waiter in idle:
             if not waiter.done():
                 waiter.set_result(None)
-        return result if self._output is None else replace(result, output=self._output.value)
+
+    def _conclude(self, result: RunResult) -> RunResult:
+        """The run is over: the agent is idle, and the output goes where it belongs."""
+        self._rest()
+        return result if self._output is None else replace(result, output=self._output.value(result.messages))
 
 
 def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
@@ -309,27 +373,3 @@ def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
     if not messages:
         raise ValueError("A prompt needs at least one message, got an empty list.")
     return [spoken(message) for message in messages]
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    known = {field.name for field in fields(AgentLoopConfig) if field.init}
-    for name in options:
-        if name in _OWN_NAMES:
-            raise TypeError(f"Agent() calls {name!r} {_OWN_NAMES[name]!r}: Agent(..., {_OWN_NAMES[name]}=...).")
-        if name not in known:
-            raise TypeError(f"Agent() has no option {name!r}. The options are those of Agent and AgentLoopConfig.")
-
-
-def _told(name: str, event: AgentEvent) -> dict[str, Any]:
-    """A sub-agent's event as an update of the parent's tool call."""
-    return {"type": "agent_event", "agent": name, "event": event}
-
-
-def _reported(name: str, result: RunResult) -> ToolOutput:
-    details = {"end_reason": result.end_reason, "usage": msgspec.to_builtins(result.usage)}
-    if result.end_reason not in ("done", "terminated"):
-        text = f"Sub-agent {name!r} ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
-        return ToolOutput(f"{text}\n{result.text}".strip(), details, is_error=True)
-    if result.output is not None:
-        return ToolOutput(msgspec.json.encode(result.output).decode(), details)
-    return ToolOutput(result.text or "(the sub-agent gave no text)", details)

@@ -137,3 +137,99 @@ async def test_an_aborted_run_has_no_output() -> None:
 def test_a_type_that_has_no_schema_is_refused_where_it_is_given() -> None:
     with pytest.raises((TypeError, ValueError)):
         Agent(ScriptedModel("x").model, output_type=object())
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (list[City], '{"value": [{"name": "Ulm"}]}', [City("Ulm")]),
+        (list[City], '[{"name": "Ulm"}]', [City("Ulm")]),
+        (int, '{"value": 3}', 3),
+        (int, "3", 3),
+        (str, '{"value": "Ulm"}', "Ulm"),
+        (bool, '{"value": false}', False),
+        (City | Village, '{"value": {"name": "Ulm", "people": 3}}', City("Ulm", 3)),
+        (City | list[int], '{"value": [1, 2]}', [1, 2]),
+        (dict[str, int] | None, '{"value": {"value": 1}}', {"value": 1}),
+        (dict[str, int] | None, '{"value": 1}', {"value": 1}),
+        (tuple[int, str], '{"value": [1, "a"]}', (1, "a")),
+    ],
+)
+async def test_a_type_that_is_no_object_stands_in_one_and_is_taken_bare_too(kind: Any, text: str, value: Any) -> None:
+    """Providers promise to keep to a schema only where it is of an object."""
+    script = ScriptedModel(text)
+    agent, _ = agent_of(script, output_type=kind)
+    result = await agent.run("Which?")
+    assert (result.output, result.end_reason) == (value, "done")
+    schema = script.requests[0][1].output_schema
+    assert schema is not None
+    assert (schema["type"], schema["required"]) == ("object", ["value"])
+
+
+async def test_definitions_stay_where_references_look_for_them() -> None:
+    @dataclass
+    class Node:
+        name: str
+        below: list[Node]
+
+    Node.__annotations__["below"] = list[Node]
+    agent, _ = agent_of(script := ScriptedModel('{"value": [{"name": "a", "below": []}]}'), output_type=list[Node])
+    assert (await agent.run("Which?")).output == [Node("a", [])]
+    schema = script.requests[0][1].output_schema
+    assert schema is not None
+    assert [*schema["$defs"]] == ["Node"]
+    assert "$defs" not in schema["properties"]["value"]
+
+
+@pytest.mark.parametrize("text", ['{"name": "Ulm"}', '{"name": "U'], ids=["whole by chance", "broken"])
+async def test_an_answer_that_was_cut_is_never_the_output(text: str) -> None:
+    """failures.md C9"""
+    script = ScriptedModel(answer(text, stop_reason="length"), '{"name": "Ulm", "people": 3}')
+    agent, _ = agent_of(script, output_type=City)
+    result = await agent.run("Which city?")
+    assert (result.output, script.asked) == (City("Ulm", 3), 2)
+    assert [text for role, text in texts(result.messages) if role == "user"][1] == (
+        "That answer does not fit: it was cut at the token limit; give a shorter one. "
+        "Answer again with one JSON value that fits the schema."
+    )
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, '{"name": "\\ud83d"}', '{"name": NaN}', "```", "", " "])
+async def test_hostile_json_is_asked_for_again(text: str) -> None:
+    """failures.md C12, C18, A7"""
+    script = ScriptedModel(answer(text), '{"name": "Ulm"}')
+    agent, _ = agent_of(script, output_type=City)
+    result = await agent.run("Which city?")
+    assert (result.end_reason, result.output) == ("done", City("Ulm"))
+
+
+async def test_the_value_may_be_the_last_thing_said() -> None:
+    script = ScriptedModel(answer("Here you are:", '{"name": "Ulm"}'))
+    agent, _ = agent_of(script, output_type=City)
+    assert (await agent.run("Which city?")).output == City("Ulm")
+
+
+async def test_a_follow_up_is_answered_in_the_form_too_and_its_answer_is_the_output() -> None:
+    script = ScriptedModel("no", '{"name": "Ulm"}', "no", "no", '{"name": "Bonn"}')
+    agent, _ = agent_of(script, output_type=City)
+    agent.follow_up("And another?")
+    result = await agent.run("Which city?")
+    # Each answer has its own attempts.
+    assert (result.output, result.end_reason, script.asked) == (City("Bonn"), "done", 5)
+
+
+async def test_the_output_of_an_earlier_answer_is_not_that_of_a_run_that_failed_later() -> None:
+    script = ScriptedModel('{"name": "Ulm"}', error("authentication"))
+    agent, _ = agent_of(script, output_type=City)
+    agent.follow_up("And another?")
+    result = await agent.run("Which city?")
+    assert (result.output, result.end_reason) == (None, "error")
+
+
+async def test_the_form_is_asked_for_whatever_becomes_of_the_system_prompt() -> None:
+    script = ScriptedModel('{"name": "Ulm"}', repeat_last=True)
+    agent, _ = agent_of(script, output_type=City, system_prompt="Be brief.")
+    assert agent.context.system_prompt == "Be brief."
+    agent.context.system_prompt = "Be long."
+    await agent.run("Which city?")
+    assert script.requests[0][0].system_prompt.startswith("Be long.\n\nAnswer with one JSON value that fits")

@@ -189,6 +189,9 @@ async def test_agent_start_tells_who_runs_with_which_configuration() -> None:
             "max_duration": 600,
             "max_cost": None,
             "wrap_up": False,
+            "max_sub_agents": 100,
+            "max_sub_agents_at_once": 16,
+            "max_sub_agent_depth": 3,
         },
         fallbacks=["scripted:other"],
     )

@@ -73,11 +73,7 @@ async def test_each_call_is_a_conversation_of_its_own() -> None:
 
 async def test_sub_agents_run_side_by_side() -> None:
     """loop.md D1"""
-    tool, _ = (
-        researcher(answer("slow", pace=10, deltas=1), repeat_last=True)
-        if False
-        else researcher(answer("slow", pace=10, deltas=1), answer("slow", pace=10, deltas=1))
-    )
+    tool, _ = researcher(answer("slow", pace=10, deltas=1), answer("slow", pace=10, deltas=1))
     agent, _ = agent_of(ScriptedModel(answer(call("research", prompt="a"), call("research", prompt="b")), "ok"), [tool])
     await agent.run("go")
     assert now() == 10.0
@@ -95,11 +91,7 @@ async def test_its_failure_is_an_error_result_and_not_the_end_of_the_parent() ->
 
 async def test_the_turns_of_the_parent_are_shared() -> None:
     """loop.md T3"""
-    tool, script = (
-        researcher(answer(call("echo", text="x")), repeat_last=True)
-        if False
-        else researcher(*(answer(call("echo", text=str(number))) for number in range(9)), tools=[echo])
-    )
+    tool, script = researcher(*(answer(call("echo", text=str(number))) for number in range(9)), tools=[echo])
     parent = ScriptedModel(answer(call("research", prompt="x")), "never said")
     agent, _ = agent_of(parent, [tool], limits=ExecutionLimits(max_turns=4))
     result = await agent.run("go")

@@ -23,6 +23,9 @@ from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStar
 from steersman.types.messages import AgentMessage
 from steersman.types.result import RunResult
 
+OVER = "over"
+"""The cancel reason of a run that has come to its end."""
+
 # Seconds a cancelled stream may take to clean up before it is cancelled again.
 _AGAIN = 1.0
 _ATTEMPTS = 5
@@ -68,6 +71,8 @@ def ensure_ended(run: Run, prompts: Sequence[AgentMessage], finish: Callable[[Ru
 def _release(run: Run, finish: Callable[[RunResult], None]) -> None:
     """Let the context go and the result be known: from here on the agent is idle."""
     run.context.running = False
+    # Whatever was started on its behalf and is still at work stops now, and what starts later starts cancelled.
+    run.token.cancel(OVER)
     finish(_result(run))
 
 

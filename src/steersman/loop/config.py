@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 from steersman.context.compaction import ContextConfig
 from steersman.context.convert import default_convert_to_llm
 from steersman.loop.checks import check_config
+from steersman.policy.approval import Approval, Approved
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
 from steersman.provider.models import get_model
 from steersman.provider.retry import Retry, RetryStrategy
-from steersman.types.content import ToolCall
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
 from steersman.types.messages import AgentMessage, Message, MessageLike
@@ -28,7 +28,7 @@ AsyncContextTransformer: TypeAlias = Callable[..., Awaitable[Sequence[AgentMessa
 ContextTransformer = TransformContextFn
 GetApiKeyFn: TypeAlias = Callable[..., Awaitable[str | None] | str | None]
 GetMessagesFn: TypeAlias = Callable[[], Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None]
-ApproveFn: TypeAlias = Callable[[ToolCall], bool | Awaitable[bool]]
+ApproveFn: TypeAlias = Callable[..., bool | Approved | Awaitable[bool | Approved]]
 SteeringPolicy: TypeAlias = Literal["skip", "cancel", "wait"]
 QueueMode: TypeAlias = Literal["one-at-a-time", "all"]
 
@@ -75,6 +75,7 @@ class AgentLoopConfig:
     max_tokens: int | None = None
     temperature: float | None = None
     output_schema: dict[str, Any] | None = None
+    output_instruction: str = ""
 
     convert_to_llm: ConvertToLlmFn = default_convert_to_llm
     transform_context: TransformContextFn | None = None
@@ -98,7 +99,9 @@ class AgentLoopConfig:
     gate_timeout: float | None = 60.0
     steering: SteeringPolicy = "skip"
     length_policy: Literal["run_complete", "fail_all"] = "run_complete"
+    approval: Approval | None = None
     approve: ApproveFn | None = None
+    approve_timeout: float | None = None
 
     input_filters: Sequence[InputFilter] = ()
     hooks: Sequence[object] = ()

@@ -17,6 +17,7 @@ from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.request import layered
 from steersman.loop.run import Run, Turn
 from steersman.loop.stream import answer, error_answer
+from steersman.policy.limits import ExecutionTracker
 from steersman.tools.tool import Tool, tool_table
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind, Default, Initial
@@ -31,6 +32,18 @@ _running: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run belongs: to another run and its tool call, to a budget shared with others, or to nobody."""
+
+    parent: Run | None = None
+    tool_call_id: str | None = None
+    budget: ExecutionTracker | None = None
+
+
+NOWHERE = Place()
+
+
+@dataclass(frozen=True, slots=True)
 class Shell:
     """What an `Agent` brings to its runs and a bare context does not have."""
 
@@ -38,8 +51,7 @@ class Shell:
     dispatcher: Dispatcher
     tools: dict[str, Tool]
     conclude: Callable[[RunResult], RunResult]
-    parent: Run | None = None
-    parent_tool_call_id: str | None = None
+    place: Place = NOWHERE
 
 
 def agent_loop(
@@ -134,6 +146,7 @@ def launch(
         context.running = True
         _mint(context)
         run = _run_of(context, config, layers, shell, token, channel, secrets)
+        run.own_stream_fn = stream_fn or config.stream_fn
 
         def done(result: RunResult) -> None:
             finish(shell.conclude(result))
@@ -185,8 +198,9 @@ def _run_of(
         token=token,
         channel=channel,
         secrets=secrets,
-        parent=shell.parent,
-        parent_tool_call_id=shell.parent_tool_call_id,
+        parent=shell.place.parent,
+        parent_tool_call_id=shell.place.tool_call_id,
+        budget=shell.place.budget,
         whole=whole,
     )
 

@@ -70,6 +70,12 @@ class Inbox:
         self._open = False
         self.on_arrival: Callable[[], None] | None = None
 
+    def empty(self) -> Inbox:
+        """Another one with the same modes and nothing in it."""
+        inbox = Inbox()
+        inbox._one_at_a_time = self._one_at_a_time
+        return inbox
+
     def add(
         self, kind: QueueKind, message: AgentMessage, *, mode: SteeringPolicy | None = None, key: str | None = None
     ) -> Receipt:

@@ -34,7 +34,10 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
             for message in decision.inject:
                 say(run, message)
             messages = await _shown(run, overflow=overflow)
-    request = Request(run.context.system_prompt, run.repairer.apply(messages), run.tool_specs)
+    prompt, instruction = run.context.system_prompt, run.config.output_instruction
+    if instruction:
+        prompt = f"{prompt}\n\n{instruction}".strip()
+    request = Request(prompt, run.repairer.apply(messages), run.tool_specs)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
     return request

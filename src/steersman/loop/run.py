@@ -57,7 +57,10 @@ class Run:
     __slots__ = (
         "_witness",
         "abandoned",
+        "after_tool_execution",
         "answering",
+        "asking",
+        "before_tool_execution",
         "begun",
         "channel",
         "closed",
@@ -68,6 +71,7 @@ class Run:
         "dispatcher",
         "end_reason",
         "external_cancel",
+        "gated",
         "given_up",
         "inbox",
         "interrupted",
@@ -77,9 +81,11 @@ class Run:
         "new_messages",
         "on_wake",
         "options",
+        "own_stream_fn",
         "parent",
         "parent_tool_call_id",
         "pending",
+        "pre_dispatch_policies",
         "repairer",
         "repeats",
         "secrets",
@@ -110,6 +116,7 @@ class Run:
         secrets: set[str],
         parent: Run | None = None,
         parent_tool_call_id: str | None = None,
+        budget: ExecutionTracker | None = None,
         whole: bool = True,
     ) -> None:
         self.context = context
@@ -117,6 +124,8 @@ class Run:
         if config.context_config is not None:
             context.log.estimator = config.context_config.estimator
         self.stream_fn = stream_fn
+        # The caller's, before retry and fallback were put around it: sub-agents get the same.
+        self.own_stream_fn: StreamFn | None = None
         self.tools = tools
         self.tool_specs = tuple(tools.values())
         self.options: dict[ToolChoice, StreamOptions] = {}
@@ -130,8 +139,21 @@ class Run:
         self.tracker = ExecutionTracker(
             config.execution_limits,
             clock=asyncio.get_running_loop().time,
-            parent=None if parent is None else parent.tracker,
+            parent=budget or (None if parent is None else parent.tracker),
+            depth=0 if parent is None else parent.tracker.depth + 1,
         )
+        # What guards the tools of a run guards those of its sub-agents: theirs are asked first, its own decide.
+        seams = config.seams
+        self.pre_dispatch_policies = seams.pre_dispatch_policies
+        self.before_tool_execution = seams.before_tool_execution
+        self.after_tool_execution = seams.after_tool_execution
+        if parent is not None:
+            self.pre_dispatch_policies = _joined(seams.pre_dispatch_policies, parent.pre_dispatch_policies)
+            self.before_tool_execution = _joined(seams.before_tool_execution, parent.before_tool_execution)
+            self.after_tool_execution = _joined(seams.after_tool_execution, parent.after_tool_execution)
+        # Whether a policy of its own, or of a run above it, has a say about its tool calls.
+        self.gated: bool = config.approval is not None or (parent is not None and parent.gated)
+        self.asking: asyncio.Lock | None = None
         self.repairer = context.repairer_for(config.model.provider, config.model.id)
         self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.loop_id = context.loop_id or ""
@@ -297,3 +319,10 @@ class Run:
             tool_results=() if turn is None else turn.results,
             call=call,
         )
+
+
+def _joined(
+    own: tuple[Callable[..., Any], ...], inherited: tuple[Callable[..., Any], ...]
+) -> tuple[Callable[..., Any], ...]:
+    """Both, each once: an agent may be its own sub-agent."""
+    return (*own, *[hook for hook in inherited if hook not in own])

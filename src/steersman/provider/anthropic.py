@@ -5,7 +5,7 @@ Settings of a model (`get_model(..., settings={...})`):
     betas               names for the `anthropic-beta` header
     cache               False for no cache marks; "5m" (the default) or "1h": how long the server keeps what is marked
     thinking            the API's own `thinking` object, instead of the one made from the thinking level
-    structured_output   whether `output_type` is sent as a schema; by default where the model is known to take it
+    structured_output   whether `output_type` is sent as a schema, else as a tool; by default where the model takes one
     extra_body          more fields of the request body; `tools` are added to those of the request
 """
 
@@ -19,10 +19,11 @@ from typing import Any, cast
 from steersman.provider.anthropic_decode import PAUSED, AnthropicDecoder
 from steersman.provider.anthropic_encode import encode, mark_last, marked, written
 from steersman.provider.anthropic_errors import response_error
-from steersman.provider.anthropic_options import asked, choice
+from steersman.provider.anthropic_options import asked, choice, output_mode
 from steersman.provider.anthropic_pause import with_pauses
 from steersman.provider.anthropic_schema import input_schema
 from steersman.provider.names import ToolNames
+from steersman.provider.output_tool import with_output_tool
 from steersman.provider.protocol import Decoder, HttpRequest
 from steersman.types.errors import ProviderError
 from steersman.types.messages import AssistantMessage
@@ -163,4 +164,4 @@ def stream_anthropic() -> StreamFn:
     """The `StreamFn` of the provider `anthropic`."""
     from steersman.provider.http import http_stream
 
-    return with_pauses(http_stream(WIRE))
+    return with_output_tool(with_pauses(http_stream(WIRE)), output_mode)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from steersman.provider.anthropic_schema import output_format
+from steersman.provider.output_tool import OutputMode
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message
 from steersman.types.model import Model, Request, StreamOptions
@@ -62,6 +63,20 @@ def asked(model: Model, request: Request, options: StreamOptions) -> dict[str, A
     if options.temperature is not None and not hot:
         fields["temperature"] = options.temperature
     return fields
+
+
+def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+    """How the form of an answer is told: as a schema where the model and the API take it, else as a tool.
+
+    A model that thinks may not be forced to call one.
+    """
+    del request
+    schema = options.output_schema
+    if schema is not None and _structured(model, version_of(model.id)) and output_format(schema) is not None:
+        return "schema"
+    own = model.settings.get("thinking")
+    thinks = cast(Mapping[str, Any], own).get("type") != "disabled" if isinstance(own, Mapping) else None
+    return "offered" if thinks or (thinks is None and options.thinking_level != "off") else "tool"
 
 
 def choice(options: StreamOptions) -> dict[str, Any] | None:

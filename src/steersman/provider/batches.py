@@ -34,3 +34,10 @@ async def each(batches: Batches) -> Events:
         async for batch in batches:
             for event in batch:
                 yield event
+
+
+async def singly(events: Events) -> Batches:
+    """The events as batches of one; the source is closed with this."""
+    async with aclosing(events):
+        async for event in events:
+            yield (event,)

@@ -16,6 +16,7 @@ import msgspec
 from steersman.provider.google_decode import OPAQUE
 from steersman.provider.google_schema import gemini_schema
 from steersman.provider.google_tools import Toolset, to_json, toolset
+from steersman.provider.output_tool import OutputMode
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
 from steersman.types.grown import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -97,6 +98,12 @@ def _generation(model: Model, request: Request, options: StreamOptions) -> dict[
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = gemini_schema(options.output_schema)
     return config
+
+
+def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+    """How the form of an answer is told: as a schema, unless there are tools and the model takes one or the other."""
+    both = (version(model.id) or (0, 0)) >= (3, 0) and options.tool_choice != "required"
+    return "schema" if both or not request.tools else "tool"
 
 
 def thinking_config(model_id: str, options: StreamOptions) -> dict[str, Any] | None:

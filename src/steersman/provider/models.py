@@ -114,22 +114,28 @@ def _anthropic() -> StreamFn:
 def _openai() -> StreamFn:
     from steersman.provider.http import http_stream
     from steersman.provider.openai_responses import OpenAIResponsesWire
+    from steersman.provider.openai_responses_schema import output_mode
+    from steersman.provider.output_tool import with_output_tool
 
-    return http_stream(OpenAIResponsesWire())
+    return with_output_tool(http_stream(OpenAIResponsesWire()), output_mode)
 
 
 def _openai_chat() -> StreamFn:
     from steersman.provider.http import http_stream
     from steersman.provider.openai_chat import WIRE
+    from steersman.provider.openai_chat_quirks import output_mode
+    from steersman.provider.output_tool import with_output_tool
 
-    return http_stream(WIRE)
+    return with_output_tool(http_stream(WIRE), output_mode)
 
 
 def _google() -> StreamFn:
     from steersman.provider.google import GoogleWire
+    from steersman.provider.google_encode import output_mode
     from steersman.provider.http import http_stream
+    from steersman.provider.output_tool import with_output_tool
 
-    return http_stream(GoogleWire())
+    return with_output_tool(http_stream(GoogleWire()), output_mode)
 
 
 _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {

@@ -135,7 +135,7 @@ def _thinking(level: str, quirks: Quirks) -> dict[str, Any]:
 
 def _output(schema: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
     match quirks.output_format:
-        case "none":
+        case "none" | "tool":
             return {}
         case "json_object":
             return {"response_format": {"type": "json_object"}}

@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from steersman.provider.output_tool import OutputMode
 from steersman.provider.remembered import remembered
 from steersman.types.messages import StopReason
-from steersman.types.model import Model
+from steersman.types.model import Model, Request, StreamOptions
 
 Replay: TypeAlias = Literal["tool_calls", "always", "never"]
 
@@ -35,7 +36,10 @@ class Quirks(msgspec.Struct, frozen=True):
     """A field that every answer with tool calls must have, if only as an empty text (DeepSeek, Kimi)."""
     thinking: Literal["effort", "openrouter", "switch", "template", "none"] = "effort"
     """How a thinking level is asked for: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
-    output_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    output_format: Literal["json_schema", "json_object", "tool", "none"] = "json_schema"
+    """How the form of an answer is told; `tool`: as a tool that must be called, `none`: by the system prompt alone."""
+    output_with_tools: bool = False
+    """Whether a server that is told the form of an answer still calls tools; most then only write that form."""
     stream_usage: bool = True
     """Whether stream_options.include_usage is known to the server."""
     parallel_tool_calls: bool | None = None
@@ -60,19 +64,19 @@ class Preset(msgspec.Struct, frozen=True):
 
 
 OPENAI_URL = "https://api.openai.com/v1"
-_OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True)
+_OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True, output_with_tools=True)
 
 PRESETS: dict[str, Preset] = {
     "openai-chat": Preset(OPENAI_URL, ("OPENAI_API_KEY",), _OPENAI),
     "openrouter": Preset(
         "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",),
-        Quirks(thinking="openrouter", replay_reasoning="always"),
+        Quirks(thinking="openrouter", replay_reasoning="always", output_with_tools=True),
     ),
     "deepseek": Preset(
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
-        Quirks(thinking="switch", output_format="json_object"),
+        Quirks(thinking="switch", output_format="json_object", output_with_tools=True),
     ),
     "groq": Preset("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), Quirks(replay_reasoning="never")),
     "mistral": Preset(
@@ -90,7 +94,7 @@ PRESETS: dict[str, Preset] = {
             finish_reasons={"model_length": "length"},
         ),
     ),
-    "xai": Preset("https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never")),
+    "xai": Preset("https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never", output_with_tools=True)),
     "together": Preset("https://api.together.xyz/v1", ("TOGETHER_API_KEY",), Quirks(finish_reasons={"eos": "stop"})),
     "fireworks": Preset("https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
     "moonshot": Preset("https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), Quirks(empty_content="omit")),
@@ -115,6 +119,16 @@ def quirks_of(model: Model) -> Quirks:
         return quirks
     given = {name: value for name, value in model.settings.items() if name in _FLAGS}
     return _checked(quirks, given) if given else quirks
+
+
+def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+    """How the form of an answer is told to this server."""
+    del options
+    quirks = quirks_of(model)
+    if quirks.output_format == "none":
+        return "words"
+    apart = bool(request.tools) and not quirks.output_with_tools
+    return "tool" if quirks.output_format == "tool" or apart else "schema"
 
 
 def _is_openai(base_url: str | None) -> bool:

@@ -7,6 +7,9 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.output_tool import OutputMode
+from steersman.types.model import Model, Request, StreamOptions
+
 # Not allowed beside the outermost `type: object` of a function's parameters.
 _COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum")
 
@@ -66,6 +69,13 @@ def _properties(branches: object) -> dict[str, Any]:
 def is_object(schema: Mapping[str, Any]) -> bool:
     """Whether the schema is of an object, the only kind of answer that can be asked for."""
     return schema.get("type") == "object" and not any(word in schema for word in _COMBINED)
+
+
+def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+    """How the form of an answer is told: as a schema, which must be one of named properties, else as a tool."""
+    del model, request
+    schema = options.output_schema or {}
+    return "schema" if is_object(schema) and "properties" in schema else "tool"
 
 
 def is_strict(schema: object) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from steersman.types.errors import ErrorKind
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason
 from steersman.types.usage import Usage
 
@@ -31,6 +32,14 @@ class RunResult:
             if type(message) is AssistantMessage:
                 return message.text
         return ""
+
+    @property
+    def error_kind(self) -> ErrorKind | None:
+        """What kind of failure ended the run, where a model's answer failed: `authentication`, `rate_limit`, ..."""
+        for message in reversed(self.messages):
+            if type(message) is AssistantMessage:
+                return message.error_kind if self.end_reason == "error" else None
+        return None
 
     @property
     def cost(self) -> float | None:

@@ -226,6 +226,9 @@ def _format_fault(config: Json, request: Json, model: str) -> str | None:
         return "response_schema can only be set when response_mime_type is application/json."
     if mime == "application/json" and request.get("tools") and version(model) < (3, 0):
         return "Function calling with a response mime type: 'application/json' is unsupported"
+    calling = cast(Json, cast(Json, request.get("toolConfig") or {}).get("functionCallingConfig") or {})
+    if mime == "application/json" and calling.get("mode") == "ANY":
+        return "Forced function calling (ANY mode) with a response mime type: 'application/json' is unsupported"
     return None
 
 

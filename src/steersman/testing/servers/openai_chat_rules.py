@@ -53,7 +53,7 @@ def request_fault(received: Received, flavour: Flavour, thought: Mapping[str, Se
 def _faults(body: Json, flavour: Flavour, thought: Mapping[str, Set[str]]) -> Iterator[Fault]:
     yield from _settings(body, flavour)
     yield from _tools(body, flavour)
-    yield from _format(body)
+    yield from _format(body, flavour)
     messages: object = body.get("messages")
     if not isinstance(messages, list):
         yield Fault("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
@@ -143,7 +143,7 @@ def _tools(body: Json, flavour: Flavour) -> Iterator[Fault]:
         yield bad_value("tool_choice", choice, ", ".join(map(repr, choices)))
 
 
-def _format(body: Json) -> Iterator[Fault]:
+def _format(body: Json, flavour: Flavour) -> Iterator[Fault]:
     form = body.get("response_format")
     if not isinstance(form, dict):
         return
@@ -155,6 +155,13 @@ def _format(body: Json) -> Iterator[Fault]:
     schema: Json = cast(Json, form).get("json_schema") or {}
     name = schema.get("name")
     yield from name_faults("response_format.json_schema.name", name)
+    root = cast(Json, schema.get("schema") or {}).get("type")
+    if flavour == "openai" and root != "object":
+        yield Fault(
+            f"Invalid schema for response_format '{name}': schema must be a JSON Schema of 'type: \"object\"', got "
+            f"'type: \"{root}\"'.",
+            "response_format",
+        )
     if schema.get("strict"):
         where = _open_object(schema.get("schema"))
         if where is not None:

@@ -1,0 +1,222 @@
+"""Several ways on from one conversation, taken side by side, of which one is chosen; the others stay readable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from steersman.agent import Agent
+from steersman.context.log import Log
+from steersman.loop.delegate import admitted, told
+from steersman.loop.entry import Place, check_answerable
+from steersman.loop.run import Run
+from steersman.policy.limits import ExecutionTracker
+from steersman.provider.models import stream_fn_for
+from steersman.team.choosing import BranchOutcome, ChooseFn, Chosen, decided, first_good
+from steersman.tools.context import ToolContext
+from steersman.types.cancel import CancelToken
+from steersman.types.continuation import Branch
+from steersman.types.errors import ToolError
+from steersman.types.ids import new_id
+from steersman.types.messages import AgentMessage, MessageLike, spoken, to_messages
+from steersman.types.result import RunResult
+from steersman.types.usage import Usage
+
+# An agent hears its own messages in its own runs; a branch must not take them away.
+_UNHEARD: dict[str, None] = {"get_follow_up_messages": None, "get_steering_messages": None, "message_provider": None}
+
+
+class Branching:
+    """One way on: a prompt, unless the conversation has something to answer already, and what is different on it.
+
+    Other options are those of `Agent`: `model`, `system_prompt`, `temperature`, `tools`, `output_type`, `limits`, ...
+    """
+
+    __slots__ = ("options", "prompt", "tag")
+
+    def __init__(
+        self, prompt: MessageLike | Sequence[MessageLike] | None = None, *, tag: str | None = None, **options: Any
+    ) -> None:
+        self.prompt = prompt
+        self.tag = tag
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"Branching({self.prompt!r:.80}{''.join(f', {name}=...' for name in self.options)})"
+
+
+BranchLike: TypeAlias = MessageLike | Sequence[MessageLike] | Branching
+
+
+@dataclass(frozen=True, slots=True)
+class BranchesResult:
+    """All branches in their order, the one that was chosen, and what they cost together, the judge included.
+
+    `detail` is the judge's reason, or why nothing was chosen.
+    """
+
+    branches: Sequence[BranchOutcome]
+    chosen: BranchOutcome | None
+    usage: Usage
+    detail: str = ""
+    judgement: RunResult | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the chosen branch."""
+        return "" if self.chosen is None else self.chosen.text
+
+    @property
+    def output(self) -> Any:
+        """The validated value of the chosen branch."""
+        return None if self.chosen is None else self.chosen.output
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars, `None` when no price is known."""
+        return self.usage.cost
+
+
+async def run_branches(
+    agent: Agent,
+    branches: Sequence[BranchLike],
+    *,
+    choose: ChooseFn | Agent = first_good,
+    at: str | int | None = None,
+    max_at_once: int = 4,
+    ctx: ToolContext | None = None,
+) -> BranchesResult:
+    """Go several ways from the agent's conversation, or from an earlier point of it, and stay on the one chosen.
+
+    A function, sync or async, or another agent chooses. The branches and the judge share the agent's limits, and those
+    of the run of `ctx` where they work for a tool call. A branch that fails is a result among the others. Where nothing
+    could be chosen, `chosen` is `None`, `detail` says why, and the agent stays where it was: that raises nothing.
+    """
+    _check(choose, max_at_once)
+    with agent.reserved() as token:
+        ways = _ways(agent, branches, at, ctx)
+        budget = _budget(agent, ctx)
+        room = asyncio.Semaphore(max_at_once)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_taken(way, room, token, budget, ctx)) for way in ways]
+        outcomes = [task.result() for task in tasks]
+        chosen = await decided(outcomes, choose, token, _place(ctx, budget))
+        if chosen.branch is not None:
+            _stay_on(agent, ways[chosen.branch.index])
+    return BranchesResult(outcomes, chosen.branch, _usage(outcomes, chosen), chosen.detail, chosen.judgement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A branch that can be taken."""
+
+    index: int
+    tag: str
+    prompts: list[AgentMessage]
+    agent: Agent
+
+
+def _ways(agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None) -> list[_Way]:
+    """The branches, ready to go; what is wrong with one of them is raised before any is taken."""
+    if isinstance(branches, str | Mapping) or not isinstance(branches, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"Branches come as a list of prompts or Branching(...), got {branches!r}.")
+    if not branches:
+        raise ValueError("run_branches() needs at least one branch, got an empty list.")
+    context = agent.context
+    context.agent_id = context.agent_id or new_id("agent")
+    context.session_id = context.session_id or new_id("session")
+    ways = [_way(agent, index, branch, at) for index, branch in enumerate(branches)]
+    for way in ways:
+        _let_hear(way, agent, ctx)
+    return ways
+
+
+def _way(agent: Agent, index: int, branch: BranchLike, at: str | int | None) -> _Way:
+    given = branch if isinstance(branch, Branching) else Branching(branch)
+    prompts = [] if given.prompt is None else [spoken(message) for message in to_messages(given.prompt)]
+    log = _fork(agent.context.log, at)
+    if not prompts:
+        check_answerable(log.messages, queued=False)
+    own, context = agent.variant(**{**_UNHEARD, **given.options}), agent.context
+    if own.config.stream_fn is None:
+        stream_fn_for(own.config.model)  # raises now for a provider nobody knows
+    own.context.log = log
+    own.context.agent_id, own.context.session_id = context.agent_id, context.session_id
+    own.context.last_loop_id = context.last_loop_id
+    return _Way(index, given.tag or str(index), prompts, own)
+
+
+def _let_hear(way: _Way, agent: Agent, ctx: ToolContext | None) -> None:
+    """The agent's subscribers hear its branches, told apart by their loop ids; so do those of a run they work for."""
+    if ctx is None:
+        way.agent.dispatcher = agent.dispatcher
+    else:
+        way.agent.subscribe(lambda event: agent.dispatcher.dispatch(event) and None)
+        way.agent.subscribe(lambda event: ctx.update(told(way.tag, event)))
+
+
+def _fork(log: Log, at: str | int | None) -> Log:
+    if at is not None:
+        return log.fork(at)
+    return log.fork(log.entries[-1].id) if len(log.entries) else Log(estimator=log.estimator)
+
+
+def _budget(agent: Agent, ctx: ToolContext | None) -> ExecutionTracker:
+    """What the branches may use together: the agent's limits, counted once for all of them."""
+    parent = _scope(ctx)
+    return ExecutionTracker(
+        agent.config.execution_limits,
+        clock=asyncio.get_running_loop().time,
+        parent=None if parent is None else parent.tracker,
+        depth=0 if parent is None else parent.tracker.depth + 1,
+    )
+
+
+async def _taken(
+    way: _Way, room: asyncio.Semaphore, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
+) -> BranchOutcome:
+    async with room:
+        result = await _run(way, token, budget, ctx)
+    return BranchOutcome(way.index, way.tag, way.prompts, result, way.agent.context.log)
+
+
+async def _run(way: _Way, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None) -> RunResult:
+    kind = Branch(way.tag)
+    if ctx is None:
+        return await way.agent.launch(way.prompts, kind, silent=True, place=Place(budget=budget), signal=token)
+    try:
+        with admitted(ctx) as place:
+            place = replace(place, budget=budget)
+            return await way.agent.launch(way.prompts, kind, silent=True, place=place, signal=token)
+    except ToolError as error:
+        return RunResult([], Usage(), "error", str(error))
+
+
+def _place(ctx: ToolContext | None, budget: ExecutionTracker) -> Place:
+    return Place(_scope(ctx), None if ctx is None else ctx.tool_call_id, budget)
+
+
+def _scope(ctx: ToolContext | None) -> Run | None:
+    return ctx.scope if ctx is not None and isinstance(ctx.scope, Run) else None
+
+
+def _stay_on(agent: Agent, way: _Way) -> None:
+    """The agent goes on from the end of the branch; where it came from is its log's parent."""
+    taken, context = way.agent.context, agent.context
+    context.log = taken.log
+    context.last_loop_id = taken.last_loop_id
+    context.continuation_kind = taken.continuation_kind
+
+
+def _usage(outcomes: Sequence[BranchOutcome], chosen: Chosen) -> Usage:
+    usage = sum((outcome.result.usage for outcome in outcomes), Usage())
+    return usage if chosen.judgement is None else usage + chosen.judgement.usage
+
+
+def _check(choose: object, max_at_once: object) -> None:
+    if not callable(choose) and not isinstance(choose, Agent):
+        raise TypeError(f"choose is a function of the branches or an Agent that judges them, got {choose!r}.")
+    if not isinstance(max_at_once, int) or isinstance(max_at_once, bool) or max_at_once < 1:
+        raise ValueError(f"max_at_once is a whole number from 1 on, got {max_at_once!r}.")
