@@ -5,15 +5,16 @@ The judgement depends on the settings, on what was approved before, and on the c
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from steersman.policy.rules import SHELL, Call, Rule, RulesLike, allow_rules, caution_rules, roots_of
 from steersman.tools.tool import Tool
+
+if TYPE_CHECKING:
+    import os
+
+    from steersman.policy.rules import Call, Rule, RulesLike
 
 Mode: TypeAlias = Literal["ask", "accept-edits", "plan", "bypass"]
 Says: TypeAlias = Literal["allow", "ask", "deny"]
@@ -52,6 +53,9 @@ _ALLOWED = Judgement("allow")
 
 def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
     """What an approval is bound to: a hash over the tool's name and its exact arguments, in whatever order."""
+    import hashlib
+    import json
+
     text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -78,6 +82,9 @@ class Approval:
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode is one of {', '.join(map(repr, get_args(Mode)))}, got {mode!r}.")
+        # Only who has a policy pays for loading what reads its rules.
+        from steersman.policy.rules import allow_rules, caution_rules, roots_of
+
         roots = roots_of(workspace)
         self.mode: Mode = mode
         self._deny = caution_rules(deny, "deny", roots)
@@ -105,6 +112,8 @@ class Approval:
 
     def judge(self, tool: Tool, arguments: Mapping[str, Any]) -> Judgement:
         """What happens to a call: the tool and the arguments it would be run with."""
+        from steersman.policy.rules import Call
+
         call = Call(tool, arguments)
         doubt = None
         for rule in self._deny:
@@ -134,6 +143,8 @@ class Approval:
         missing = self._allow.missing(call)
         if missing is None:
             return _ALLOWED
+        from steersman.policy.rules import SHELL
+
         what = (
             "runs commands"
             if call.name.lower() == SHELL

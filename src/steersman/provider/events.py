@@ -72,7 +72,7 @@ def batches_of(stream_fn: StreamFn, model: Model, request: Request, options: Str
     return answers(Ask(stream_fn, model, request, options))
 
 
-async def answers(ask: Ask, again: Again | None = None) -> Batches:
+async def answers(ask: Ask, again: Again | None = None) -> Batches:  # noqa: C901  # in parts, every delta would pay for them
     """Ask until there is an answer or `again` gives up; what came before a reset is void."""
     attempt = 0
     started = False
@@ -86,7 +86,13 @@ async def answers(ask: Ask, again: Again | None = None) -> Batches:
             if source is None:
                 source = await open_stream(ask)
             async for item in source:
-                batch: Batch = (item if type(item) in DELTAS else event_of(item),) if batches is None else item
+                if batches is None:
+                    if type(item) in DELTAS:
+                        seen.append(item)
+                        yield (item,)
+                        continue
+                    item = (event_of(item),)
+                batch: Batch = item
                 if isinstance(batch[-1], _TERMINAL):
                     outcome, batch = batch[-1], batch[:-1]
                 if batch and type(batch[0]) is StreamStart:
