@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -237,6 +238,58 @@ async def test_a_tool_that_needs_approval_is_under_the_same_clock(name: str) -> 
 
     agent, _ = agent_of(ScriptedModel(answer(call("act")), "ok"), [act], approve=NO_ANSWERS[name][0], approve_timeout=5)
     assert told((await agent.run("go")).messages) == [("act", "Denied: nobody answered within 5s.", True, "denied")]
+
+
+@pytest.mark.real_time
+async def test_a_plain_function_that_waits_holds_up_nobody_and_its_late_yes_is_a_no() -> None:
+    """failures.md J4: a person who is asked at a terminal, by `input()` for instance."""
+    shop, released = Shop(), threading.Event()
+
+    def wait(_: ToolCall) -> bool:
+        released.wait(10)
+        return True
+
+    try:
+        results = await asyncio.wait_for(
+            outcome(shop, call("deploy", targets=[]), approval=Approval(), approve=wait, approve_timeout=0.05), 5
+        )
+    finally:
+        released.set()
+    why = "'deploy' can change things and no rule allows it"
+    assert results == [
+        ("deploy", f"Denied: nobody answered within 0.05s. {ASKED.format(why)}", True, "denied"),
+    ]
+    assert shop.log == []
+
+
+async def test_a_plain_function_may_give_something_to_await() -> None:
+    shop = Shop()
+
+    async def later() -> bool:
+        await asyncio.sleep(1)
+        return True
+
+    def approve(_: ToolCall) -> Coroutine[Any, Any, bool]:
+        return later()
+
+    results = await outcome(shop, call("deploy", targets=[]), approval=Approval(), approve=approve, approve_timeout=5)
+    assert results == [("deploy", "done", False, "completed")]
+
+
+@pytest.mark.real_time
+async def test_an_answer_that_blocked_the_loop_beyond_its_time_comes_too_late() -> None:
+    """failures.md J4: who blocks the event loop blocks the clock that would have cut them off."""
+    shop = Shop()
+
+    async def block(_: ToolCall) -> bool:
+        threading.Event().wait(0.05)
+        return True
+
+    ((_, text, _, status),) = await outcome(
+        shop, call("deploy", targets=[]), approval=Approval(), approve=block, approve_timeout=0.01
+    )
+    assert (status, shop.log) == ("denied", [])
+    assert text.startswith("Denied: nobody answered within 0.01s.")
 
 
 async def test_without_a_timeout_a_person_may_take_as_long_as_it_takes() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -263,6 +264,22 @@ async def test_a_gate_that_breaks_hangs_or_makes_no_sense_denies(seam: str, gate
     assert (name, is_error, status) == ("echo", True, "denied")
     assert text.startswith(f"Denied: {seam} ")
     assert text.endswith(GATES[gate])
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("seam", ["pre_dispatch_policies", "before_tool_execution"])
+async def test_a_plain_gate_that_took_too_long_denies_although_it_said_yes(seam: str) -> None:
+    """failures.md J4: nothing can cut it off, so the clock is looked at when it has answered."""
+
+    def block(_: Any) -> bool:
+        threading.Event().wait(0.05)
+        return True
+
+    gates = {seam: [block] if seam.endswith("policies") else block}
+    ((_, text, _, status),), _ = await outcome(call("echo", text="x"), gate_timeout=0.01, **gates)
+    assert status == "denied"
+    assert text.startswith(f"Denied: {seam} gate ")
+    assert text.endswith("gave no answer within 0.01s.")
 
 
 @tool(needs_approval=True)

@@ -70,6 +70,13 @@ RUNNERS = (
     "git rebase:*", "git clone:*", "git submodule:*", "git bisect:*", "git log --output:*", "npm:*", "npm run:*",
     "npm exec:*", "npm install:*", "npm test -- :*", "cargo run:*", "go run:*", "go generate:*", "docker run:*",
     "find . -exec:*", "find . -delete:*", "sort -o:*", "rg --pre:*", "curl -o:*", "mytool --exec:*", "kubectl exec:*",
+    "python3-dbg:*", "python3.11-config:*", "perl5.36-x86_64-linux-gnu:*", "bash-static:*", "php8.2:*", "bpython:*",
+    "jython:*", "pdb:*", "coverage:*", "coverage run:*", "jupyter:*", "ocaml:*", "raku:*", "dart:*", "zig:*",
+    "crystal:*", "nim:*", "ghci:*", "tcc:*", "nodemon:*", "hyperfine:*", "watchexec:*", "pkexec:*", "setarch:*",
+    "linux64:*", "run-parts:*", "gosu:*", "eatmydata:*", "faketime:*", "unbuffer:*", "sshpass:*", "invoke:*", "fab:*",
+    "git-shell:*", "emacsclient:*", "ld-linux-x86-64.so.2:*", "/lib64/ld-linux-x86-64.so.2:*", "ld.so:*",
+    "ld-musl-x86_64.so.1:*", "ldd:*", "apt-get:*", "git merge-index:*", "git lfs:*", "ip netns:*", "tsc --outDir:*",
+    "pytest --tx:*", "curl -d:*", "kubectl get -s:*", "hg:*", "hg log --config:*",
 )  # fmt: skip
 
 
@@ -421,6 +428,34 @@ def test_a_forbidden_command_is_found_wherever_it_hides(command: str) -> None:
 )
 def test_how_a_forbidden_command_is_matched(rule: str, command: str, outcome: str) -> None:
     assert says(Approval("bypass", deny=[f"bash({rule})"]), "bash", command=command) == outcome
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf 'rm x' | bash", "echo rm x | sh", "vim -c '!rm x'", "vim -c ':!RM x'", "git -c alias.x='!rm x' x",
+        "git config alias.x '!rm x'", "git -c core.pager='rm x' log", "git rebase -x 'rm x' main", "sed 1erm x",
+        "sed 's/a/rm x/e' f", "docker run img rm x", "kubectl exec pod -- rm x", "npm exec rm x", "less '+!rm x' f",
+        "hg --config alias.x='!rm x' x",
+    ],
+)  # fmt: skip
+def test_a_forbidden_word_in_a_text_that_could_be_run_is_asked_about(command: str) -> None:
+    """failures.md L4"""
+    policy = Approval("bypass", deny=["bash(rm:*)", "bash(git push --force:*)"])
+    assert says(policy, "bash", command=command) in ("ask", "deny")
+    assert says(Approval("bypass", deny=["bash(nothing:*)"]), "bash", command=command) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo rm", "git rm x", "git log --grep rm", "cat rm.txt", "ls alarm | sh", "sed -n 1,5p rm.txt", "make warm",
+        "cd x && git rm y", "vim farm.txt", "docker ps", "git commit -m 'rm it'", "rg rm src | head",
+        "docker run img form",
+    ],
+)  # fmt: skip
+def test_a_forbidden_word_that_nothing_could_run_is_no_reason_to_ask(command: str) -> None:
+    assert says(Approval("bypass", deny=["bash(rm:*)"]), "bash", command=command) == "allow"
 
 
 def test_a_call_without_a_command_is_asked_about_where_one_is_forbidden() -> None:

@@ -173,6 +173,40 @@ async def test_cookies_of_the_user_and_of_the_model_are_sent_together_and_none_i
         assert [seen.headers["cookie"] for seen in api.seen] == [f"s={CANARY}; page=1", f"s={CANARY}"]
 
 
+@pytest.mark.parametrize("as_function", [False, True])
+async def test_the_model_cannot_send_a_key_of_its_own_beside_the_users(as_function: bool) -> None:
+    """failures.md L13: an object without a form of its own is spread over the request, whatever its names are."""
+    free = {"type": "object", "additionalProperties": True}
+    spec = described(
+        "/x", parameters=[parameter("filter", schema=free), parameter("jar", "cookie", schema=free), parameter("Key")]
+    )
+    query, headers = {"key": CANARY}, {"Cookie": f"session={CANARY}; lang=de"}
+    given: dict[str, Any] = {"query": query, "headers": headers}
+    if as_function:
+        given = {"query": lambda: query, "headers": lambda: headers}
+    names = {
+        "key": "mine",
+        "KEY": "mine",
+        "key[]": "mine",
+        " key": "mine",
+        "key.x": "mine",
+        "%6bey": "mine",
+        "page": "2",
+    }
+    with Api() as api:
+        tool = one(spec, api.url, **given)
+        beside = {"Key": "mine"} if as_function else {}
+        await called(tool, filter=names, jar={"session": "mine", "Session": "mine", "theme": "dark"}, **beside)
+        assert api.last.query == [("key.x", "mine"), ("page", "2"), ("key", CANARY)]
+        assert api.last.headers["cookie"] == f"session={CANARY}; lang=de; theme=dark"
+
+
+def test_the_model_is_not_asked_for_a_cookie_that_the_user_gives() -> None:
+    spec = described("/x", parameters=[parameter("session", "cookie"), parameter("theme", "cookie")])
+    tool = one(spec, "https://api.example.org", headers={"cookie": f"Session={CANARY}"})
+    assert list(tool.parameters["properties"]) == ["theme"]
+
+
 async def test_what_the_user_says_of_a_body_does_not_change_what_it_is() -> None:
     spec = described("/x", "post", requestBody={"content": {"multipart/form-data": {"schema": {}}}})
     with Api() as api:

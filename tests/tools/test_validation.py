@@ -276,6 +276,51 @@ def test_a_schema_may_contain_itself() -> None:
     assert problem(schema, {"value": 1, "next": 3}) == "arguments.next: expected an object or null, got 3"
 
 
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"anyOf": [{"type": "object", "properties": {"a": schema}, "required": ["a"]}, {"type": "null"}]}
+    return schema
+
+
+def test_alternatives_inside_each_other_are_compiled_once() -> None:
+    """failures.md F15, L20: with every level the work would double."""
+    check = compile_schema(nested(40))
+    value: Any = "7"
+    expected: Any = 7
+    for _ in range(40):
+        value, expected = {"a": value}, {"a": expected}
+    assert check(value) == expected
+    shared: dict[str, Any] = {"type": ["integer", "null"]}
+    for _ in range(60):
+        shared = {"anyOf": [shared, shared]}
+    with pytest.raises(InvalidArguments, match="there are too many ways to read it"):
+        compile_schema(shared)("x")
+
+
+def test_a_value_that_could_be_read_in_too_many_ways_is_refused() -> None:
+    """failures.md L20"""
+    steps = {f"s{number}": {"anyOf": [{"$ref": f"#/$defs/s{number + 1}"}] * 2} for number in range(60)}
+    check = compile_schema({"$ref": "#/$defs/s0", "$defs": {**steps, "s60": {"type": "integer"}}})
+    assert check(5) == 5
+    with pytest.raises(InvalidArguments, match="arguments: there are too many ways to read it; send a smaller value"):
+        check("x")
+    # What was refused is forgotten.
+    assert check(5) == 5
+
+
+def test_a_long_list_of_alternatives_is_no_trouble() -> None:
+    check = compile_schema({"type": "array", "items": {"type": ["integer", "null"]}})
+    assert check([1, None] * 10_000) == [1, None] * 10_000
+
+
+def test_a_schema_without_end_is_the_programmers_mistake() -> None:
+    endless: dict[str, Any] = {"type": "object"}
+    endless["properties"] = {"a": endless}
+    with pytest.raises(ValueError, match="nested too deeply, or holds itself without a reference"):
+        compile_schema(endless)
+
+
 def test_a_schema_that_is_only_itself_refuses_and_does_not_hang() -> None:
     assert problem({"$ref": "#"}, 1) == "arguments: nested too deeply; send a flatter value"
 

@@ -16,7 +16,8 @@ import msgspec
 from steersman.loop.run import Run
 from steersman.loop.slot import Slot
 from steersman.policy.approval import Approval, Approved, Judgement, Says
-from steersman.policy.hooks import HookError, call
+from steersman.policy.hooks import HookError, call_within
+from steersman.tools.calling import is_async
 from steersman.tools.tool import Tool
 from steersman.types.errors import described
 from steersman.types.frozen import freeze, thaw
@@ -135,10 +136,9 @@ async def _asked(owner: Run, slot: Slot, question: _Question) -> Denial | None:
     shown = msgspec.structs.replace(slot.call, arguments=thaw(slot.args))
     arguments = (shown, question.why) if _hears_why(approve) else (shown,)
     try:
-        async with asyncio.timeout(seconds) as limit:
-            answer = await call(approve, arguments, seam="approve")
-        if limit.expired():
-            raise TimeoutError  # it took no notice of being cut, and its answer comes too late
+        # In a thread where it is a plain function: a person who is asked takes long, and the run goes on meanwhile.
+        threaded = not is_async(approve)
+        answer = await call_within(approve, arguments, seam="approve", seconds=seconds, threaded=threaded)
     except TimeoutError:
         return Denial(f"Denied: nobody answered within {seconds:g}s.{question.advice}")
     except HookError as error:

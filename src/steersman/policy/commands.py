@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steersman.policy.matching import LONGEST, Match, folded
-from steersman.policy.programs import RUNNERS, no_prefix, suspicious
+from steersman.policy.programs import KNOWN
+from steersman.policy.runners import runs_others, takes_commands
 from steersman.policy.shell import Part, Reading, Word, could_run, read_command
+from steersman.policy.suspicion import no_prefix, suspicious
 
 _BLANKS = " \t\n"  # to a shell, other blanks are letters
 _MANY = 50
@@ -102,7 +104,22 @@ class ForbiddenCommand:
             found = any(_in_order(self.pieces, _spaced(text)) for text in texts)
         else:
             found = not self.words or any(self._among(words) for words in _candidates(command, reading))
-        return "yes" if found else "no" if reading.problem is None else "maybe"
+        if found:
+            return "yes"
+        return "maybe" if reading.problem is not None or self._hinted(command, reading) else "no"
+
+    def _hinted(self, command: str, reading: Reading) -> bool:
+        """Whether the words stand in a text that a program of the command could take for a command."""
+        commands = [[word.text for word in part.words] for part in reading.parts]
+        scripted = any(_runs_script(words) for words in commands)
+        if not self.words or not (scripted or any(takes_commands(words) for words in commands)):
+            return False
+        before = "" if scripted else r"(?<![a-z0-9_-])"  # in a script of sed, a letter stands right before a command
+        after = ["(?![a-z0-9_-])"] * (len(self.words) - 1) + ["" if self.open else "(?![a-z0-9_-])"]
+        text = folded(command)
+        return all(
+            re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
+        )
 
     def _among(self, words: Sequence[str]) -> bool:
         """Whether the words are the command; behind a program that runs others, whether any of them begins it."""
@@ -189,8 +206,13 @@ def _in_order(pieces: Sequence[str], text: str) -> bool:
 
 
 def _runs_others(program: str) -> bool:
-    name = program.rpartition("/")[2]
-    return name == "find" or name in RUNNERS or re.sub(r"[-0-9.]+$", "", name) in RUNNERS
+    return program.rpartition("/")[2] == "find" or runs_others(program) is not None
+
+
+def _runs_script(words: Sequence[str]) -> bool:
+    """Whether it is a sed that may do more than print lines."""
+    check = KNOWN["sed"].check
+    return words[0].rpartition("/")[2] in ("sed", "gsed") and check is not None and check(words[1:]) is not None
 
 
 def _has_options(options: Sequence[str], words: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 import msgspec
 
 from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
+from steersman.tools.threads import in_thread
 from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError, described
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
@@ -168,10 +169,23 @@ async def observe(callables: Sequence[Callable[..., Any]], arguments: tuple[Any,
         await call(hook, arguments, seam=seam)
 
 
-async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str) -> object:
-    """One hook's answer, awaited where it is async."""
+async def call_within(
+    hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str, seconds: float | None, threaded: bool = False
+) -> object:
+    """One hook's answer; `TimeoutError` where there is none within so many seconds, or where it came later."""
+    async with asyncio.timeout(seconds) as limit:
+        answer = await call(hook, arguments, seam=seam, threaded=threaded)
+        # One that blocks the event loop blocks the timeout along with it.
+        late = seconds is not None and asyncio.get_running_loop().time() > cast(float, limit.when())
+    if late or limit.expired():
+        raise TimeoutError  # or it took no notice of being cut: in any case its answer comes too late
+    return answer
+
+
+async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str, threaded: bool = False) -> object:
+    """One hook's answer, awaited where it is async; `threaded` calls it where it may block."""
     try:
-        answer: object = hook(*arguments)
+        answer: object = await in_thread(hook, *arguments) if threaded else hook(*arguments)
         if isinstance(answer, Awaitable):
             answer = await cast(Awaitable[object], answer)
     except asyncio.CancelledError:
@@ -207,10 +221,7 @@ async def admit(
     for seam, gate in gates:
         argument = view(tool_call) if seam == "pre_dispatch_policies" else tool_call
         try:
-            async with asyncio.timeout(timeout) as limit:
-                said = await call(gate, (argument,), seam=seam)
-            if limit.expired():
-                raise TimeoutError  # it took no notice of being cut, and its answer comes too late
+            said = await call_within(gate, (argument,), seam=seam, seconds=timeout)
             answer = Skip(f"Denied: {_name(gate)} did not allow it.") if said is False else _verdict(said, gate, seam)
         except TimeoutError:
             return Admission(tool_call, f"Denied: {seam} gate {_name(gate)} gave no answer within {timeout}s.")

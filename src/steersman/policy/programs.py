@@ -1,6 +1,6 @@
-"""What is known of programs: which run others by their nature, and which options make an ordinary one run or write.
+"""What is known of the options of programs: which make an ordinary one run another, write, or look elsewhere.
 
-It is used to be careful, never to be generous: a program that is not known here is looked at with a general suspicion.
+It is used to be careful, never to be generous: what is not known here is looked at with a general suspicion.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from steersman.policy.shell import Word
+from steersman.policy.runners import words_of
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """The options of a program that run another one, write a file, or change where it looks.
 
-    `letters` are short options, `names` long ones, `words` the beginnings of whole words, `marks` what no operand may
-    hold. With `only`, no other option passes. From `operands` operands on, one is written to; `inside` keeps them in
-    the folder.
+    `letters` are short options, `names` long ones without regard to case, `words` the beginnings of whole words,
+    `marks` what no operand may hold; `valued` are short options whose value may follow in the same word. With `only`,
+    no other option passes (`-k:` is one with a value). From `operands` operands on, one is written to; `inside` keeps
+    them in the folder, and `bare` lets no option name a file.
     """
 
     letters: str = ""
+    valued: str = ""
     names: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     only: frozenset[str] | None = None
     operands: int | None = None
     inside: bool = False
+    bare: bool = False
     check: Callable[[Sequence[str]], str | None] | None = None
 
     @property
@@ -39,69 +42,6 @@ class Program:
 _PLAIN = Program()
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-RUNNERS: dict[str, str] = {
-    name: why
-    for why, names in {
-        "runs code it is given": """
-            python python2 python3 pypy pypy3 ipython node nodejs deno bun bunx ts-node tsx npx perl ruby irb php
-            lua luajit tclsh wish expect Rscript R julia swift ghc runghc runhaskell stack elixir iex erl groovy
-            scala kotlin java jshell sbcl clisp guile racket osascript gawk mawk nawk awk bc dc sqlite3 psql mysql
-            mariadb mongo mongosh redis-cli duckdb octave gnuplot m4 gdb lldb""",
-        "is a shell": "sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox pwsh powershell nu xonsh",
-        "runs other commands": """
-            env xargs parallel sudo doas su runuser nohup timeout nice ionice chrt taskset stdbuf setsid setpriv
-            unshare nsenter chroot fakeroot strace ltrace valgrind perf script watch time entr flock at batch
-            crontab systemd-run start-stop-daemon runcon sg newgrp proot bwrap firejail capsh prlimit numactl
-            catchsegv rlwrap ssh scp sftp rsync mosh telnet nc ncat netcat socat screen tmux dbus-run-session
-            xvfb-run make gmake ninja cmake ant gradle gradlew mvn mvnw sbt bazel meson scons rake just task tox nox
-            pre-commit hatch poetry pipenv pipx pdm uv uvx rye conda mamba pip pip3 nvm fnm volta asdf mise direnv
-            pyenv rbenv corepack pnpx gem bundle bundler composer docker-compose vagrant ansible ansible-playbook
-            terraform helm tar zip unzip cpio 7z dd install logrotate split csplit gcc g++ cc c++ clang clang++ ld
-            as rustc javac""",
-        "can run other commands from inside": """
-            vi vim nvim ex ed view vimdiff emacs nano pico joe micro less more most man info pager ftp lftp gpg gpg2
-            openssl mail mutt lynx links w3m elinks""",
-        "changes what later commands mean": """
-            . source eval exec command builtin alias unalias set unset shopt export declare typeset local readonly
-            trap enable hash read mapfile readarray let getopts wait bind complete compgen compopt fc history test [
-            umask ulimit caller coproc return shift""",
-        "changes the folder in which later commands run": "cd pushd popd chdir",
-        "writes what it loads to files": "wget aria2c",
-    }.items()
-    for name in names.split()
-}  # fmt: skip
-"""Programs that no prefix may stand for, and why."""
-
-_GIT = """
-    config bisect rebase submodule filter-branch difftool mergetool hook daemon instaweb web--browse send-email p4
-    svn cvsserver clone archive format-patch bundle fast-import fast-export am maintenance credential shell gui
-    citool help init worktree for-each-repo upload-pack receive-pack remote-ext replay var"""
-_NPM = """
-    exec x dlx init create explore config set edit install i add ci update up upgrade link rebuild start stop
-    restart publish pack unpack import global plugin node"""
-_CONTAINER = "run exec build buildx compose create cp commit load import plugin swarm stack context start attach"
-SUBCOMMANDS: dict[str, frozenset[str]] = {
-    "git": _words(_GIT),
-    "npm": _words(_NPM),
-    "pnpm": _words(_NPM),
-    "yarn": _words(_NPM),
-    "cargo": _words("run install bench fix publish package new init add"),
-    "go": _words("run generate tool install get env fix mod work"),
-    "dotnet": _words("run exec tool script new add"),
-    "docker": _words(_CONTAINER),
-    "podman": _words(_CONTAINER),
-    "kubectl": _words("exec run cp debug edit attach apply create patch plugin port-forward proxy config kustomize"),
-    "gh": _words("api alias extension codespace config auth browse"),
-    "systemctl": _words("edit link enable"),
-}
-"""Programs for which a rule has to name the subcommand too, with the ones that no prefix may stand for."""
-
-_SCRIPTS = frozenset(("run", "run-script", "rum", "urn"))
-_SECRETS = re.compile(r"(?:^|/)proc(?:/|$)")
 _SED_PRINT = re.compile(r"[0-9]+(,([0-9]+|\$))?p|\$p")
 
 
@@ -120,10 +60,46 @@ def _ps(words: Sequence[str]) -> str | None:
     return f"{shown[0]!r} may show the environment of other processes" if shown else None
 
 
-_TESTS = _words("-s --silent --verbose -v --no-color --color")
+def short_options(word: str, valued: str) -> str:
+    """The short options of a word, up to one that takes the rest of it for its value."""
+    if not word.startswith("-") or word.startswith("--"):
+        return ""
+    for place, letter in enumerate(word):
+        if letter in valued:
+            return word[1 : place + 1]
+    return word[1:]
+
+
+def _git(words: Sequence[str]) -> str | None:
+    """`git merge -s evil` runs the program `git-merge-evil`; elsewhere `-s` means something else."""
+    if words[:1] in (["merge"], ["pull"]) and any("s" in short_options(word, "mXF") for word in words[1:]):
+        return "a merge strategy can be another program"
+    return None
+
+
+def _kubectl(words: Sequence[str]) -> str | None:
+    """`-f` names a file or an address, but for logs, which it follows."""
+    if words[:1] != ["logs"] and any("f" in short_options(word, "onlcL") for word in words):
+        return "the option '-f' names a file or an address"
+    return None
+
+
+def _curl(words: Sequence[str]) -> str | None:
+    """`@` stands before the name of a file that is sent, wherever it is."""
+    found = [word for word in words if "@" in word or word.strip().lower().startswith("file:")]
+    return f"{found[0]!r} can send a file, or names one" if found else None
+
+
+def _cargo(words: Sequence[str]) -> str | None:
+    """A target in a file names its linker."""
+    found = [word for word in words if word.endswith(".json")]
+    return f"{found[0]!r} can name a program to run" if found else None
+
+
+_TESTS = words_of("-s --silent --verbose -v --no-color --color")
 _NODE = Program(only=_TESTS, inside=True)
 KNOWN: dict[str, Program] = {
-    **dict.fromkeys(_words("""
+    **dict.fromkeys(words_of("""
         ls cat head tail wc grep egrep fgrep echo pwd cut tr nl tac rev paste comm cmp column expand fold fmt
         basename dirname realpath readlink stat du df free uptime uname whoami id groups true false seq sleep
         md5sum sha1sum sha256sum sha512sum cksum strings od hexdump which type whereis printenv jq
@@ -147,13 +123,14 @@ KNOWN: dict[str, Program] = {
     "bat": Program(names=("pager", "paging")),
     "yq": Program(letters="is", names=("inplace", "in-place", "split-exp")),
     "curl": Program(
-        letters="oOKcDTdFEJwQ",
-        names=(
-            "output", "output-dir", "remote-name", "remote-name-all", "remote-header-name", "config", "cookie-jar",
-            "dump-header", "trace", "trace-ascii", "libcurl", "stderr", "etag-save", "hsts", "alt-svc", "upload-file",
-            "data", "data-ascii", "data-binary", "data-raw", "data-urlencode", "json", "form", "form-string", "engine",
-            "write-out", "quote", "unix-socket", "abstract-unix-socket", "netrc-file", "create-file-mode",
-        ),
+        only=words_of("""
+            -f -s -S -L -i -I -v -4 -6 -g -G -N -0 -X: -H: -A: -e: -m: -r: -z: --fail --fail-with-body --silent
+            --show-error --location --include --head --verbose --ipv4 --ipv6 --globoff --get --no-buffer --request
+            --header --user-agent --referer --max-time --range --time-cond --connect-timeout --compressed --retry
+            --retry-delay --retry-max-time --max-redirs --max-filesize --http1.0 --http1.1 --http2 --http3
+            --no-progress-meter --version -V
+        """),
+        check=_curl,
     ),
     "git": Program(
         letters="O",
@@ -161,11 +138,12 @@ KNOWN: dict[str, Program] = {
             "output", "ext-diff", "textconv", "filters", "upload-pack", "receive-pack", "exec", "exec-path", "config",
             "config-env", "open-files-in-pager", "ext-grep", "git-dir", "work-tree", "template", "edit",
             "edit-description", "extcmd", "tool", "gpg-sign", "show-signature", "help", "interactive",
-            "output-directory", "index-output", "editor",
+            "output-directory", "index-output", "editor", "strategy", "unsafe-paths",
         ),
-        marks=("::",),  # transports of its own, such as `ext::sh -c ...`
+        marks=("::", "://-"),  # transports of its own, such as `ext::sh -c ...`, and hosts that are options
+        check=_git,
     ),
-    **dict.fromkeys(_words("npm pnpm yarn jest mocha vitest ava tap playwright"), _NODE),
+    **dict.fromkeys(words_of("npm pnpm yarn jest mocha vitest ava tap playwright"), _NODE),
     "eslint": Program(
         letters="cfo",
         names=(
@@ -185,34 +163,63 @@ KNOWN: dict[str, Program] = {
         marks=("@",),
     ),
     "cargo": Program(
-        letters="Z",
+        letters="ZC",
         names=("config", "manifest-path", "target-dir", "artifact-dir", "lockfile-path", "out-dir"),
         inside=True,
+        check=_cargo,
     ),
     "go": Program(
-        words=tuple(f"{dash}{name}" for dash in ("-", "--") for name in _words("""
+        words=tuple(f"{dash}{name}" for dash in ("-", "--") for name in words_of("""
             o C exec toolexec vettool overlay modfile pkgdir coverprofile cpuprofile memprofile blockprofile
             mutexprofile trace ldflags gcflags asmflags fuzz test.
         """)),
         inside=True,
     ),
-    "pytest": Program(
-        letters="pcoW",
-        names=(
-            "rootdir", "confcutdir", "config-file", "override-ini", "basetemp", "junitxml", "junit-xml", "log-file",
-            "resultlog", "debug", "pdbcls", "pdb", "trace", "import-mode", "pyargs", "pastebin", "cov-report",
-            "cov-config", "pythonwarnings", "report-log", "html", "plugins",
-        ),
+    **dict.fromkeys(("pytest", "py.test"), Program(
+        only=words_of("""
+            -q -v -x -s -l -k: -m: -r: -n: -V -h --quiet --verbose --exitfirst --showlocals --no-showlocals --capture
+            --maxfail --tb --co --collect-only --lf --last-failed --ff --failed-first --nf --new-first --sw --stepwise
+            --sw-skip --stepwise-skip --last-failed-no-failures --lfnf --cache-show --no-header --no-summary --color
+            --code-highlight --durations --durations-min --full-trace --show-capture --disable-warnings
+            --disable-pytest-warnings --strict --strict-config --strict-markers --ignore --ignore-glob --deselect
+            --runxfail --markers --fixtures --fixtures-per-test --funcargs --setup-show --setup-only --setup-plan
+            --keep-duplicates --noconftest --doctest-modules --doctest-continue-on-failure --doctest-glob
+            --log-level --log-cli-level --log-format --log-cli-format --log-date-format --numprocesses --maxprocesses
+            --dist --timeout --timeout-method --session-timeout --cov --no-cov --cov-branch --cov-fail-under
+            --no-cov-on-fail --reruns --reruns-delay --count --randomly-seed --asyncio-mode --anyio-mode
+            --hypothesis-seed --hypothesis-profile --hypothesis-show-statistics --benchmark-skip --benchmark-disable
+            --benchmark-only --version --help
+        """),
         marks=("@",),  # a file with more arguments
         inside=True,
+    )),
+    "tsc": Program(
+        only=words_of("""
+            --noEmit --pretty --strict --skipLibCheck --watch -w --version -v --listFiles --listFilesOnly --showConfig
+            --explainFiles --diagnostics --extendedDiagnostics --noErrorTruncation --help -h --all
+        """),
+        inside=True,
     ),
-    "kubectl": Program(names=("kubeconfig", "cache-dir", "profile", "profile-output", "filename", "raw", "server")),
-    "docker": Program(names=("config", "host", "output")),
+    "kubectl": Program(
+        letters="sk",
+        valued="onlcL",
+        names=(
+            "kubeconfig", "cache-dir", "profile", "profile-output", "filename", "kustomize", "raw", "server", "context",
+            "cluster", "user", "as", "as-group", "as-uid", "token", "username", "password", "certificate-authority",
+            "client-certificate", "client-key", "insecure-skip-tls-verify", "tls-server-name",
+        ),
+        check=_kubectl,
+    ),
+    "gh": Program(letters="w", names=("web", "hostname", "editor")),
+    "hg": Program(names=("config", "config-file", "pager", "ssh", "remotecmd", "cwd", "tool", "output", "edit")),
+    "jj": Program(letters="R", names=("config", "config-file", "config-toml", "repository", "tool", "editor")),
+    "svn": Program(names=("config-option", "config-dir", "editor-cmd", "diff-cmd", "diff3-cmd", "merge-cmd")),
+    "docker": Program(letters="H", names=("config", "host", "context", "output")),
     "podman": Program(names=("config", "url", "connection", "identity", "output")),
 }  # fmt: skip
-"""Programs whose options are known; the rest is looked at with `_UNKNOWN`."""
+"""Programs whose options are known; the rest is looked at with `UNKNOWN`."""
 
-_UNKNOWN = Program(
+UNKNOWN = Program(
     letters="ceoxX",
     names=(
         "exec", "execute", "eval", "command", "cmd", "shell", "script", "run", "pre", "preprocessor", "hook", "plugin",
@@ -220,78 +227,12 @@ _UNKNOWN = Program(
         "output-file", "out", "outfile", "out-file", "log-file", "logfile", "write", "in-place", "inplace",
         "rsh", "rsh-command", "use-compress-program", "to-command", "editor", "pager", "init-file",
         "script-shell", "node-options", "prefix", "formatter", "format-file", "rulesdir",
-        "resolve-plugins-relative-to", "save", "dump", "trace", "fix",
+        "resolve-plugins-relative-to", "save", "dump", "trace", "fix", "outdir", "out-dir", "output-dir",
+        "output-directory", "chdir", "cwd", "directory", "working-directory", "module", "preload", "library",
+        "extension", "interpreter", "wrapper", "launcher", "runner", "command-file", "startup-file", "ssh",
+        "ssh-command", "browser", "viewer", "diff-cmd", "dest", "destination", "target-dir", "report-file", "log-dir",
+        "cache-dir", "tee", "append", "backup",
     ),
+    bare=True,
 )  # fmt: skip
-
-
-def no_prefix(words: Sequence[str]) -> str | None:
-    """Why a prefix of these words can never stand for what comes after it; `None` where it can."""
-    program = words[0]
-    name = program.rpartition("/")[2]
-    base = re.sub(r"[-0-9.]+$", "", name)
-    why = RUNNERS.get(name) or RUNNERS.get(base)
-    if why is not None:
-        return f"{program!r} {why}"
-    if name in SUBCOMMANDS:
-        if len(words) < 2 or words[1].startswith("-"):
-            return f"{program!r} does quite different things: name the subcommand as well, such as `{name} status:*`"
-        if words[1] in SUBCOMMANDS[name]:
-            return f"'{program} {words[1]}' can run other commands or change what later ones do"
-        if words[1] in _SCRIPTS and len(words) < 3:
-            return f"'{program} {words[1]}' runs any script: name the script as well"
-    return _telling(KNOWN.get(program, _UNKNOWN), [Word(word) for word in words[1:]])
-
-
-def suspicious(program: str, words: Sequence[Word]) -> str | None:
-    """Why these arguments may make a program run another, write a file or tell secrets; `None` where they do not."""
-    for word in words:
-        if _SECRETS.search(word.text):
-            return f"{word.text!r} may hold what other processes know"
-    known = KNOWN.get(program, _UNKNOWN)
-    if known.harmless:
-        return None
-    if (why := _telling(known, words)) is not None:
-        return why
-    texts = [word.text for word in words]
-    if known.operands is not None:
-        operands = [word for word in words if not word.text.startswith("-")]
-        if len(operands) >= known.operands or any(word.wild >= 0 for word in operands):
-            return f"{program!r} writes to its last operand"
-    return None if known.check is None else known.check(texts)
-
-
-def _telling(known: Program, words: Sequence[Word]) -> str | None:
-    for word in words:
-        option = word.text.startswith("-") and word.text != "-"
-        if (why := _option(known, word) if option else _operand(known, word)) is not None:
-            return why
-    return None
-
-
-def _option(known: Program, word: Word) -> str | None:
-    text = word.text
-    name, equals, _ = text.partition("=")
-    if word.wild >= 0 and (not equals or word.wild <= len(name)):
-        return f"{text!r} could become any option"
-    if known.only is not None:
-        return None if text in known.only else f"what the option {text!r} does is not known"
-    if text.startswith(known.words) and known.words:
-        return f"{text!r} runs another program or writes"
-    if text.startswith("--"):
-        # Long options may be cut short: `--outp` is `--output` where no other begins so.
-        wrong = text != "--" and any(option.startswith(name[2:]) for option in known.names)
-    else:
-        wrong = any(letter in text[1:] for letter in known.letters)
-    return f"the option {text!r} can run another program or write a file" if wrong else None
-
-
-def _operand(known: Program, word: Word) -> str | None:
-    text = word.text
-    if word.wild == 0:
-        return f"{text!r} could become an option"
-    if known.inside and (text.startswith("/") or ".." in text.split("/") or "://" in text):
-        return f"{text!r} is outside the folder"
-    if any(mark in text for mark in known.marks):
-        return f"{text!r} can run another program"
-    return None
+"""What is suspicious of a program that nobody knows."""

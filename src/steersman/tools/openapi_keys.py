@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from steersman.tools.openapi_parameters import quoted
-from steersman.tools.openapi_request import Prepared
+from steersman.tools.openapi_request import Prepared, not_among
 from steersman.types.errors import ToolError
 from steersman.types.secrets import HIDDEN, hidden
 
@@ -21,6 +21,7 @@ Given: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitabl
 _HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
 # As for all keys: what is shorter is a word, and hiding it would spoil the text.
 _SHORTEST = 6
+_COOKIES = ("header", "cookie")
 _SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -44,9 +45,9 @@ class Held:
         for name, value in [*prepared.headers.items(), *self.headers.items()]:
             if not (name.lower() == "content-type" and "content-type" in merged):
                 merged[name.lower()] = (name, value)
-        if prepared.cookies:
-            own = merged.get("cookie", ("", ""))[1]
-            merged["cookie"] = ("Cookie", f"{own}; {prepared.cookies}" if own else prepared.cookies)
+        own = _cookies(merged.get("cookie", ("", ""))[1])
+        if cookies := not_among(prepared.cookies, own):
+            merged["cookie"] = ("Cookie", "; ".join([*own, *cookies]))
         return dict(merged.values())
 
     def hidden(self, text: str) -> str:
@@ -97,7 +98,19 @@ def _parts(value: str) -> list[str]:
 
 
 def _names(location: str, given: Given) -> list[tuple[str, str]]:
-    return [] if given is None or callable(given) else [(location, name.lower()) for name in given]
+    if given is None or callable(given):
+        return []
+    cookies = [
+        cookie for name, value in given.items() if (location, name.lower()) == _COOKIES for cookie in _cookies(value)
+    ]
+    return [
+        *[(location, name.lower()) for name in given],
+        *[("cookie", cookie.partition("=")[0].lower()) for cookie in cookies],
+    ]
+
+
+def _cookies(header: str) -> list[str]:
+    return [cookie.strip() for cookie in header.split(";") if cookie.strip()]
 
 
 def _checked(given: Given, setting: str) -> Given:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -28,7 +28,7 @@ class Prepared:
     method: str
     target: str
     headers: Mapping[str, str]
-    cookies: str
+    cookies: tuple[str, ...]
     data: bytes | None
 
 
@@ -44,9 +44,22 @@ def prepare(
     if form.payload is not None and form.payload.argument in arguments:
         data, headers["Content-Type"] = _body(form.payload, arguments[form.payload.argument])
     target = _path(operation, form.parameters, arguments)
-    if query := [*query, *extra_query]:
+    # Where the user and the model both name one, it is the user's: a server may take the first or the last.
+    if query := [*not_among(query, extra_query), *extra_query]:
         target = f"{target}?{'&'.join(query)}"
-    return Prepared(operation.method, target, headers, "; ".join(cookies), data)
+    return Prepared(operation.method, target, headers, tuple(cookies), data)
+
+
+def not_among(parts: Sequence[str], others: Iterable[str]) -> list[str]:
+    """The parts such as `name=value` whose name is not the name of another, as servers read names."""
+    taken = {_known_as(part) for part in others}
+    return [part for part in parts if _known_as(part) not in taken]
+
+
+def _known_as(part: str) -> str:
+    # Some take `key[]` and ` key` for `key`, `a.b` for `a_b`, or are blind to case.
+    name = unquote(unquote(part.partition("=")[0])).lower()
+    return re.sub(r"[\s.+_-]", "_", name.strip(" +\0").partition("[")[0])
 
 
 def _path(operation: Operation, parameters: Sequence[Parameter], arguments: Mapping[str, Any]) -> str:

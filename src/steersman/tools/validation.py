@@ -28,6 +28,7 @@ _LABELS = {
 _OBJECT_WORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties"))
 _ARRAY_WORDS = frozenset(("items", "prefixItems"))
 _MOST_PROBLEMS = 10
+_MOST_TRIED = 100_000
 
 
 class InvalidArguments(ToolError, ValueError):
@@ -41,12 +42,19 @@ def compile_schema(
 
     Raises `ValueError` when the schema itself is wrong. `name` is what error texts call the value.
     """
-    node = Compiler(schema).node(schema, coerce=coerce)
+    compiler = Compiler(schema)
+    try:
+        node = compiler.node(schema, coerce=coerce)
+    except RecursionError:
+        raise ValueError("The JSON Schema is nested too deeply, or holds itself without a reference.") from None
 
     def check(value: Any) -> Any:
         problems: Problems = []
+        compiler.tried = 0
         try:
             result = node(value, None, problems)
+        except TooManyWays:
+            raise InvalidArguments(f"{name}: there are too many ways to read it; send a smaller value") from None
         except RecursionError:
             raise InvalidArguments(f"{name}: nested too deeply; send a flatter value") from None
         if problems:
@@ -56,17 +64,34 @@ def compile_schema(
     return check
 
 
-class Compiler:
-    """Turns the parts of one schema into functions; a part that refers to itself is compiled once."""
+class TooManyWays(Exception):
+    """A value was held against so many alternatives of its schema that nobody can wait for the end."""
 
-    __slots__ = ("_references", "_root")
+
+class Compiler:
+    """Turns the parts of one schema into functions, each part once; one that refers to itself, too.
+
+    `tried` counts the alternatives that a value was held against: inside each other, they multiply.
+    """
+
+    __slots__ = ("_known", "_labels", "_references", "_root", "tried")
 
     def __init__(self, root: Mapping[str, Any] | bool) -> None:
         self._root = root
         self._references: dict[tuple[str, bool], list[Node]] = {}
+        # By identity, with the part itself beside it: what is gone must not lend its identity to another.
+        self._known: dict[tuple[int, bool], tuple[Any, Node]] = {}
+        self._labels: dict[int, tuple[Any, str]] = {}
+        self.tried = 0
 
     def node(self, schema: Any, *, coerce: bool) -> Node:
         """The function for one schema."""
+        key = (id(schema), coerce)
+        if key not in self._known:
+            self._known[key] = (schema, self._compiled(schema, coerce))
+        return self._known[key][1]
+
+    def _compiled(self, schema: Any, coerce: bool) -> Node:
         if schema is True or schema == {}:
             return anything
         if schema is False:
@@ -80,6 +105,11 @@ class Compiler:
 
     def expects(self, schema: Any) -> str:
         """What a schema asks for, in words."""
+        if id(schema) not in self._labels:
+            self._labels[id(schema)] = (schema, self._expected(schema))
+        return self._labels[id(schema)][1]
+
+    def _expected(self, schema: Any) -> str:
         if not isinstance(schema, Mapping):
             return "a value"
         schema = cast(Mapping[str, Any], schema)
@@ -105,6 +135,9 @@ class Compiler:
         def check(value: Any, at: Place, problems: Problems) -> Any:
             failures: list[Problems] = []
             for branches in passes:
+                self.tried += 1
+                if self.tried > _MOST_TRIED:
+                    raise TooManyWays
                 failures.clear()
                 taken: list[Any] = []
                 for branch in branches:

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.builtin.shells import until
 from tests.tools.builtin.sites import Site, page, reply
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin.fetching import fetch_tool
 from steersman.tools.context import ToolContext
+from steersman.tools.threads import running_threads
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ImageContent, TextContent
@@ -288,6 +290,15 @@ async def test_packed_nothing_for_ever_is_left_at_the_limit_too() -> None:
     async with Site(other=_sending(head, forever=part)) as site:
         output = await fetched(fetch_tool(allow=[site.opening], max_bytes=10_000, timeout=20), f"{site.url}/")
         assert output.content == f"{site.url}/\n\n{CUT}"
+
+
+async def test_a_page_that_takes_too_long_to_read_keeps_no_thread_busy() -> None:
+    """failures.md F16: what was read for nobody would go on for seconds."""
+    before = running_threads()
+    async with Site({"/": page("<a href=x>" * 500_000, "text/html")}) as site:
+        with pytest.raises(ToolError, match=r"did not answer in full within 1s\.$"):
+            await fetched(fetch_tool(allow=[site.opening], timeout=1), f"{site.url}/")
+    await until(lambda: running_threads() <= before, 1.0)
 
 
 async def test_a_cancelled_fetch_closes_its_connection() -> None:

@@ -78,6 +78,8 @@ def test_a_page_reads_as_it_looks(html: str, words: str) -> None:
         ("<a href=/x>one<a href=/y>two", "[one](https://example.org/x)[two](https://example.org/y)"),
         ("<base href='https://other.example/'><a href=x>x</a>", "[x](https://other.example/x)"),
         ("<base href='javascript:x'><a href=x>x</a>", "[x](https://example.org/dir/x)"),
+        ("<base><base href=/a/><base href=b/><a href=x>x</a>", "[x](https://example.org/a/x)"),
+        (f"<base href='{'(' * 1_500}/'><a href=x>x</a>", "[x](https://example.org/dir/x)"),
         ("<li><a href=/x>x</a>", "- [x](https://example.org/x)"),
         ("<a href=/x\x00y>x</a>", "[x](https://example.org/xy)"),
         (f"<a href=/{'x' * 3000}>long</a>", "long"),
@@ -91,6 +93,22 @@ def test_links_are_kept_as_they_can_be_fetched(html: str, words: str) -> None:
 def test_the_title_stands_apart() -> None:
     html = "<head><title> A &amp;\n B </title></head><body>text<title>second</title>"
     assert readable(html, URL, limit=1_000) == Page("A & B", "textsecond", True)
+
+
+@pytest.mark.parametrize("digits", [99, 101, 5_000, 400_000])
+@pytest.mark.parametrize("end", [";", ""])
+def test_the_number_of_a_character_may_have_any_length(digits: int, end: str) -> None:
+    """Python itself does not read one of more than 4,300 digits."""
+    assert text(f"a&#{'1' * digits}{end} b") == "a\ufffd b"
+    assert text(f"<a href='&#{'1' * 1_500}{end}'><img alt='&#{'1' * digits}{end}'>") == (
+        "[[image: \ufffd]](https://example.org/dir/\ufffd)"
+    )
+
+
+def test_reading_stops_when_it_is_told_to() -> None:
+    looks = iter([False, False, True])
+    page = readable("<p>one<p>two<p>three", URL, limit=1_000, stopped=lambda: next(looks))
+    assert page == Page("", "one", False)
 
 
 def test_what_is_too_long_is_cut() -> None:
@@ -130,7 +148,8 @@ OPEN = ["<", "<a ", '<a b="', "<a b='", "<svg>", "<svg></sv", "<!--", "<!", "<a<
 
 
 @pytest.mark.parametrize(
-    "unit", [*OPEN, "<h1>", "<ul><li>", "<pre>", "&", "&#1", "<title>", "<p>x", "<td>", "<a href=x>", " "]
+    "unit",
+    [*OPEN, "<h1>", "<ul><li>", "<pre>", "&", "&#1", "<title>", "<p>x", "<td>", "<a href=x>", "<base href=x/>", " "],
 )
 def test_a_hostile_page_takes_time_in_proportion(unit: str) -> None:
     """failures.md F16: sixteen times the page takes nowhere near two hundred and fifty-six times as long."""

@@ -141,8 +141,11 @@ def test_the_model_is_told_what_it_may_do(tmp_path: Path) -> None:
         "It is ended after 5 seconds, or after `timeout` seconds (at most 10). "
         "Standard input is empty. When the command returns, whatever it left running in the background is ended. "
         "Each call is a new shell: folder and variables are not kept. "
-        "Only this folder and $TMPDIR can be written and there is no network."
+        "Only this folder and $TMPDIR can be written and there is no network. "
+        "Git repositories can be read and not written, so there are no commits."
     )
+    assert "commits" not in bash_tool(tmp_path, git="read-write").description
+    assert "commits" not in bash_tool(tmp_path, sandbox="off").description
     assert (bash.name, bash.access, bash.sequential, list(bash.parameters["properties"])) == (
         "bash",
         "full",
@@ -215,6 +218,24 @@ def test_a_single_tool_is_for_the_current_folder() -> None:
     assert f"in {Path.cwd()}." in bash.description
     with pytest.raises(AttributeError, match="has no attribute 'sudo'"):
         _ = builtin.sudo
+
+
+def test_a_star_brings_the_tools_and_leaves_pythons_own_list() -> None:
+    found: dict[str, Any] = {}
+    exec("from steersman.tools.builtin import *", found)
+    assert sorted(set(found) - {"__builtins__"}) == [
+        "bash", "builtin_tools", "edit", "fetch", "glob", "read", "search", "write",
+    ]  # fmt: skip
+    from steersman.tools import builtin
+    from steersman.tools.builtin import list as list_tool
+
+    assert list_tool.name == "list"
+    assert "list" in dir(builtin)
+
+
+def test_all_tools_together_may_commit_if_that_is_wanted(tmp_path: Path) -> None:
+    told = [builtin_tools(tmp_path, git=git)[6].description for git in ("read-only", "read-write")]
+    assert ["commits" in words for words in told] == [True, False]
 
 
 async def test_the_sandbox_is_on_unless_it_is_waived(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import socket
@@ -12,76 +11,15 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.tools.confine.rooms import Room, python, walls_of
 
 import steersman
-from steersman.tools.builtin.captured import Captured
-from steersman.tools.builtin.process import Command
 from steersman.tools.confine import landlock, seccomp
-from steersman.tools.confine.environment import child_environment
 from steersman.tools.confine.places import Places, places
 from steersman.tools.confine.sandbox import Confinement, confinement
 from steersman.types.errors import ToolError
-
-WHOLE = ["bubblewrap", "landlock"]
-KINDS = [*WHOLE, "landlock alone"]
-
-
-def walls_of(kind: str) -> Confinement:
-    """The confinement of a kind, or a skip that says why this machine has none."""
-    found = confinement("bubblewrap" if kind == "bubblewrap" else "landlock")
-    if found.kind == "none":
-        pytest.skip(found.reason)
-    if kind == "landlock" and not found.namespaces:
-        pytest.skip(found.reason)
-    # As it is on a machine that has no namespaces for ordinary users.
-    return dataclasses.replace(found, namespaces=False) if kind == "landlock alone" else found
-
-
-@pytest.fixture(params=KINDS)
-def walls(request: pytest.FixtureRequest) -> Confinement:
-    return walls_of(request.param)
-
-
-@pytest.fixture(params=WHOLE)
-def whole(request: pytest.FixtureRequest) -> Confinement:
-    """Those that also change what a command sees of the file system."""
-    return walls_of(request.param)
-
-
-class Room:
-    """A workspace, and a folder beside it that nobody inside has a right to."""
-
-    def __init__(self, base: Path) -> None:
-        self.root, self.outside, self.tmp = base / "root", base / "outside", base / "tmp"
-        for folder in (self.root, self.outside, self.tmp):
-            folder.mkdir()
-        self.secret = self.outside / "secret"
-        self.secret.write_text("canary")
-
-    def run(self, walls: Confinement, command: str, **settings: Any) -> tuple[str, int]:
-        """Run a command behind the walls: its output and its exit code."""
-        allow_network = settings.pop("allow_network", False)
-        environment = child_environment({"TMPDIR": str(self.tmp), "HOME": str(self.tmp)})
-        where = places(str(self.root), [str(self.tmp)], environment, **settings)
-        argv = ["/bin/bash", "-c", command]
-        return self.follow(walls.plan(argv, environment, str(self.root), where, allow_network=allow_network))
-
-    def follow(self, plan: dict[str, Any]) -> tuple[str, int]:
-        captured = Captured(lambda: str(self.tmp), max_bytes=100_000, max_lines=10_000, max_file_bytes=0)
-        ended = Command(plan, captured, 30, lambda _: None).run()
-        return captured.text()[0], os.waitstatus_to_exitcode(ended.status)
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Room:
-    return Room(Path(os.path.realpath(tmp_path)))
-
-
-def python(code: str) -> str:
-    return f"{sys.executable} -c '{code}'"
 
 
 def test_the_workspace_and_a_temporary_folder_can_be_written(room: Room, walls: Confinement) -> None:
@@ -267,66 +205,6 @@ def test_calls_into_the_kernel_are_denied(room: Room, walls: Confinement, call: 
     assert room.run(walls, python(code)) == ("-1 1\n", 0)
 
 
-GIT = "git -c init.defaultBranch=main -c user.name=A -c user.email=a@b.c"
-
-
-@pytest.fixture
-def repository(room: Room) -> Room:
-    subprocess.run(f"{GIT} init -q . && echo a > a && git add a", shell=True, cwd=room.root, check=True, timeout=60)
-    (room.root / ".mcp.json").write_text("{}")
-    (room.root / ".steersman").mkdir()
-    (room.root / ".steersman" / "settings").write_text("{}")
-    return room
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "echo x > .git/hooks/pre-commit",
-        "echo x >> .git/config",
-        "git config core.fsmonitor ./evil",
-        "rm -rf .git/hooks",
-        "mv .git/hooks .git/old",
-        "mv .git .old",
-        "mv .git .old; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit",
-        "chmod 777 .git/config",
-        "echo x > .mcp.json",
-        "rm .mcp.json",
-        "mv other .mcp.json",
-        "echo x > .steersman/settings",
-        "touch .steersman/new",
-        "mv .steersman .old",
-    ],
-)
-def test_what_is_protected_in_the_workspace_is_not_written(repository: Room, whole: Confinement, command: str) -> None:
-    """failures.md L25: hooks and settings decide what other programs will run."""
-    (repository.root / "other").write_text("x")
-    before = snapshot(repository.root)
-    _, code = repository.run(whole, command)
-    assert code != 0
-    assert snapshot(repository.root) == before
-
-
-def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
-    names = [".git/config", ".mcp.json", *[f".git/hooks/{path.name}" for path in (root / ".git/hooks").iterdir()]]
-    names += [f".steersman/{path.name}" for path in (root / ".steersman").iterdir()]
-    return {name: ((root / name).stat().st_mode, (root / name).read_bytes()) for name in names}
-
-
-def test_git_works_all_the_same(repository: Room, walls: Confinement) -> None:
-    text, code = repository.run(
-        walls, f"{GIT} commit -qm first && echo b > a && git status -s -uno && git log --oneline | wc -l"
-    )
-    assert (text, code) == (" M a\n1\n", 0)
-
-
-def test_a_name_in_the_way_of_git_is_protected_too(room: Room, whole: Confinement) -> None:
-    """In a work tree `.git` is a file that says where the repository is."""
-    (room.root / ".git").write_text("gitdir: /somewhere/else")
-    assert room.run(whole, "echo 'gitdir: ./evil' > .git; mv .git x")[1] != 0
-    assert (room.root / ".git").read_text() == "gitdir: /somewhere/else"
-
-
 def test_the_python_we_run_from_is_protected_in_the_workspace(room: Room, whole: Confinement) -> None:
     """What is written there would run outside the sandbox, in our own process. Who wants it all the same can say so."""
     environment = room.root / ".venv"
@@ -353,7 +231,7 @@ def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
 
         async def main():
             bash = bash_tool(".", sandbox="off")
-            for name in ("supervisor.py", "walls.py"):
+            for name in ("supervisor.py", "walls.py", "guards.py"):
                 pathlib.Path(launch.__file__).with_name(name).write_text("import os; os.system('touch evil')")
             output = await bash.call({"command": "echo fine"}, ToolContext("1", "bash", CancelToken()))
             print(output.content, end="")

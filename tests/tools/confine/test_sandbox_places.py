@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from steersman.tools.confine import bubblewrap, landlock
+from steersman.tools.confine.keeping import Kept
 from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.repositories import repositories
+from steersman.types.errors import ToolError
 
 
-def given(root: Path, path: str = "/usr/bin", **settings: list[str]) -> Places:
-    return places(str(root), [], {"PATH": path}, own=(), **settings)
+def given(root: Path, path: str = "/usr/bin", **settings: Any) -> Places:
+    settings.setdefault("own", ())
+    return places(str(root), [], {"PATH": path}, **settings)
 
 
 @pytest.mark.parametrize("folder", ["/", "/home", "/root", "~", "~/..", "//", "/usr/.."])
@@ -53,28 +58,122 @@ def test_what_is_not_there_is_not_given(tmp_path: Path) -> None:
     assert found.writable == (str(tmp_path),)
 
 
-def test_what_is_protected_is_pinned_with_what_lies_above_it(tmp_path: Path) -> None:
-    for name in (".git/hooks", ".git/modules/sub/hooks", ".steersman"):
+def pins(root: Path, **settings: Any) -> dict[str, bool]:
+    return {os.path.relpath(path, root): writable for path, writable in given(root, **settings).kept.pinned}
+
+
+def test_what_is_protected_is_pinned_after_what_lies_above_it(tmp_path: Path) -> None:
+    for name in (".git/modules/sub", ".steersman", "deep/er/.git", "store", "own/venv"):
         (tmp_path / name).mkdir(parents=True)
-    for name in (".git/config", ".git/modules/sub/config", ".mcp.json"):
-        (tmp_path / name).touch()
-    pinned = {os.path.relpath(path, tmp_path): writable for path, writable in given(tmp_path).pinned}
-    assert pinned == {
-        ".git": True,
-        ".git/hooks": False,
-        ".git/config": False,
-        ".steersman": False,
-        ".mcp.json": False,
-        ".git/modules/sub/config": False,
-        ".git/modules/sub/hooks": False,
-    }
-    assert next(iter(pinned)) == ".git"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/.git").write_text("gitdir: ../.git/modules/sub\n")
+    (tmp_path / "store/settings").touch()
+    (tmp_path / ".mcp.json").symlink_to("store/settings")
+    found = pins(tmp_path, own=[str(tmp_path / "own/venv")])
+    assert list(found.items()) == [
+        (".git", False),
+        (".steersman", False),
+        ("deep", True),
+        ("deep/er", True),
+        ("deep/er/.git", False),
+        ("own", True),
+        ("own/venv", False),
+        ("store", True),
+        ("store/settings", False),
+        ("sub", True),
+        ("sub/.git", False),
+    ]
+
+
+def test_a_repository_that_can_be_written_keeps_its_settings(tmp_path: Path) -> None:
+    for name in (".git/hooks", "sub/.git"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / ".git/config").touch()
+    assert pins(tmp_path, git="read-write") == {".git": True, ".git/config": False, ".git/hooks": False}
+    guarded = [os.path.relpath(path, tmp_path) for path, *_ in given(tmp_path, git="read-write").kept.guarded]
+    assert guarded == [".steersman", ".mcp.json", ".git/commondir", ".git/config.worktree", ".git/info"]
 
 
 def test_what_was_allowed_by_name_is_not_pinned(tmp_path: Path) -> None:
     (tmp_path / ".steersman").mkdir()
-    assert given(tmp_path).pinned == ((str(tmp_path / ".steersman"), False),)
-    assert given(tmp_path, writable=[str(tmp_path / ".steersman")]).pinned == ()
+    (tmp_path / ".git/modules/sub").mkdir(parents=True)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/.git").write_text("gitdir: ../.git/modules/sub\n")
+    everything = {".git": False, ".steersman": False, "sub": True, "sub/.git": False}
+    assert pins(tmp_path) == everything
+    assert pins(tmp_path, writable=[str(tmp_path)]) == everything
+    assert pins(tmp_path, writable=[str(tmp_path / ".git"), str(tmp_path / ".steersman")]) == {
+        "sub": True,
+        "sub/.git": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        (".steersman", "a" * 300),
+        (".steersman", ".steersman"),
+        (".mcp.json", "/etc/hosts"),
+        (".mcp.json", "missing/too"),
+        (".git", "."),
+        (".git", ".."),
+    ],
+    ids=["too long", "itself", "outside", "nowhere", "the workspace", "above it"],
+)
+def test_a_protected_name_may_be_any_link(tmp_path: Path, name: str, target: str) -> None:
+    (tmp_path / name).symlink_to(target)
+    found = given(tmp_path).kept
+    assert found.pinned == ()
+    assert sorted(os.path.basename(path) for path, *_ in found.guarded) == [".git", ".mcp.json", ".steersman"]
+    assert [text for _, text, _, _ in found.guarded if text is not None] == [target]
+
+
+@pytest.mark.parametrize("pointer", [b"gitdir: \0", b"gitdir:", b"", b"\xff", b"gitdir: " + b"x/" * 5_000])
+def test_a_pointer_that_leads_nowhere_is_no_trouble(tmp_path: Path, pointer: bytes) -> None:
+    (tmp_path / ".git").write_bytes(pointer)
+    assert pins(tmp_path) == {".git": False}
+
+
+def test_repositories_are_found_wherever_they_are_and_not_in_links(tmp_path: Path) -> None:
+    for name in (".git/modules/x/.git", "a/.git", "a/b/c/.git", "d/node_modules/e/.git"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f/.git").symlink_to("../a/.git")
+    (tmp_path / "link").symlink_to("a")
+    found = sorted(os.path.relpath(path, tmp_path) for path in repositories(str(tmp_path)))
+    assert found == ["a/.git", "a/b/c/.git", "d/node_modules/e/.git", "f/.git"]
+    assert repositories(str(tmp_path), folders=1) == ()
+    with pytest.raises(ToolError, match=r"^There are more than 4 repositories in the workspace .*git='read-write'"):
+        repositories(str(tmp_path), most=4)
+
+
+SECRETS = """
+    .asdf/.git/config .cargo/credentials.toml .cargo/config.toml .local/share/uv/credentials/credentials.toml
+    .local/share/pipx/logs/log .nvm/.git/config .pyenv/.git/config .rustup/tmp/x .volta/hooks.json .npmrc
+    .npm/_logs/log .sdkman/etc/config .local/share/fnm/state .netrc .pypirc .gem/credentials
+"""
+PROGRAMS = """
+    .asdf/shims/x .cargo/bin/cargo .local/share/uv/python/x/bin/python .local/share/uv/tools/x/bin/x .nvm/nvm.sh
+    .nvm/versions/node/x/bin/node .pyenv/versions/x/bin/python .rustup/toolchains/x/bin/rustc .volta/bin/node
+    .local/share/pipx/venvs/x/bin/x .sdkman/candidates/java/x/bin/java go/bin/x
+"""
+
+
+def test_of_the_toolchains_at_home_only_programs_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its programs, a toolchain may keep passwords."""
+    home = tmp_path / "home"
+    for name in (SECRETS + PROGRAMS).split():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    monkeypatch.setenv("HOME", str(home))
+    (tmp_path / "root").mkdir()
+    readable = given(tmp_path / "root", f"{home}/.cargo/bin").readable
+
+    def covered(names: str) -> list[str]:
+        return [name for name in names.split() if any(Path(home, name).is_relative_to(path) for path in readable)]
+
+    assert covered(SECRETS) == []
+    assert covered(PROGRAMS) == PROGRAMS.split()
 
 
 def test_the_rules_of_landlock_give_no_more_than_asked() -> None:
@@ -94,7 +193,7 @@ def test_the_rules_of_landlock_give_no_more_than_asked() -> None:
 
 def test_the_command_line_of_bubblewrap() -> None:
     """Also where it is not installed: what is protected comes after what contains it; the network only on demand."""
-    where = Places(("/proc", "/usr"), ("/work",), pinned=(("/work/.git", True), ("/work/.git/hooks", False)))
+    where = Places(("/proc", "/usr"), ("/work",), kept=Kept((("/work/.git", True), ("/work/.git/hooks", False))))
     line = bubblewrap.arguments(
         "/usr/bin/bwrap", where, "/work", ["bash", "-c", "ls"], allow_network=False, root=False, seccomp=True
     )

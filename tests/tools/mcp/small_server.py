@@ -32,6 +32,9 @@ NAMES = [
     "child",
     "nag",
     "blocks",
+    "many",
+    "hurry",
+    "raw",
     "refuse",
 ]
 tools: list[Any] = [{"name": name, "description": f"The tool {name}.", "inputSchema": SCHEMA} for name in NAMES]
@@ -95,6 +98,12 @@ def call(name: str, arguments: dict[str, Any], token: Any) -> dict[str, Any] | N
             for _ in range(arguments["times"]):
                 changed()
             return said("done")
+        case "many":
+            return {"content": [{"type": "text", "text": str(number)} for number in range(arguments["blocks"])]}
+        case "hurry":
+            for number in range(arguments["steps"]):
+                send({"method": "notifications/progress", "params": {"progressToken": token, "progress": number + 1}})
+            return said("done")
         case "refuse":
             raise Refusal(arguments["code"])
         case "blocks":
@@ -130,6 +139,11 @@ def answer(message: dict[str, Any]) -> None:
         result = {"tools": tools}
         if "--pages" in sys.argv:
             result = {"tools": [{"name": f"t{page}", "inputSchema": SCHEMA}], "nextCursor": str(page + 1)}
+    elif method == "tools/call" and params["name"] == "raw":
+        line: str = params["arguments"]["line"].replace("ID", str(message["id"]))
+        sys.stdout.buffer.write(line.replace("DEEP", "[" * 5_000 + "]" * 5_000).encode("latin-1") + b"\n")
+        sys.stdout.buffer.flush()
+        return
     elif method == "tools/call":
         try:
             result = call(params["name"], params.get("arguments") or {}, params.get("_meta", {}).get("progressToken"))

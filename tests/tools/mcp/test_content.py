@@ -35,7 +35,7 @@ def test_what_a_model_cannot_be_shown_is_described() -> None:
     sound = base64.b64encode(b"x" * 300).decode()
     output = given(
         {"type": "audio", "data": sound, "mimeType": "audio/wav"},
-        {"type": "image", "data": PIXEL, "mimeType": "image/svg+xml"},
+        {"type": "image", "data": sound, "mimeType": "image/svg+xml"},
         {"type": "image", "data": "no base64!", "mimeType": "image/png"},
         {"type": "image", "data": "", "mimeType": "image/png"},
         {"type": "resource_link", "name": "a\x1b[2J", "uri": "file:///a", "description": "the first\nline"},
@@ -44,13 +44,39 @@ def test_what_a_model_cannot_be_shown_is_described() -> None:
     )
     assert text(output).splitlines() == [
         "[audio: audio/wav, about 300 bytes, not shown]",
-        "[image: image/svg+xml, about 72 bytes, not shown]",
+        "[image: image/svg+xml, about 300 bytes, not shown]",
         "[image: image/png, which could not be decoded]",
         "[image: image/png, which could not be decoded]",
         "[resource: a[2J at file:///a, the first line]",
         "[resource: file:///b]",
         "its text",
         "[resource file:///c: application/zip, about 300 bytes, not shown]",
+    ]
+
+
+def picture(data: bytes, kind: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": kind}
+
+
+def test_a_picture_is_what_its_bytes_say_and_a_bad_one_is_described() -> None:
+    """A provider that cannot read a picture refuses the whole conversation from then on."""
+    pixel = base64.b64decode(PIXEL)
+    wide = pixel[:16] + (9_000).to_bytes(4, "big") + pixel[20:]
+    shown = given(picture(pixel, "image/jpeg"), picture(pixel, "text/plain"))
+    assert shown.content == [ImageContent(PIXEL, "image/png")] * 2
+    described = given(
+        picture(b"\x89PNG no picture"),
+        picture(pixel[:40]),
+        picture(wide),
+        picture(pixel + b"\0" * 3_600_000),
+        picture(b"<svg/>", "image/svg+xml"),
+    )
+    assert text(described).splitlines() == [
+        "[image: image/png, about 15 bytes, not shown]",
+        "[image: image/png, not shown: it is broken or cut off]",
+        "[image: image/png, not shown: it has 9,000 x 1 pixels, and at most 8,000 each way can be shown]",
+        f"[image: image/png, about {len(pixel) + 3_600_000 + 2:,} bytes, not shown]",
+        "[image: image/svg+xml, about 6 bytes, not shown]",
     ]
 
 

@@ -268,11 +268,94 @@ def test_a_file_that_the_user_named_needs_no_trust(tmp_path: Path) -> None:
     assert McpServers.from_file(path, trusted=True).problems == []
 
 
-def test_what_an_untrusted_file_would_start_is_shown_without_control_characters(tmp_path: Path) -> None:
-    """failures.md L15, L23."""
+def shown(folder: Path, **fields: Any) -> str:
+    """What the user is shown of a file with this one server."""
+    project = folder / "project"
+    project.mkdir()
+    with pytest.raises(UntrustedFile) as raised:
+        McpServers.from_file(write(project, entry(**fields)), trust=Trust(folder / "user" / "trust.json"))
+    (line,) = raised.value.starts
+    return line
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            {"command": "sh", "args": ["-c", "evil\x1b[2J\n  b: harmless"]},
+            "a: sh -c 'evil?[2J?  b: harmless'",
+        ),
+        ({"command": "x", "args": ["a b", "", ";", "c"]}, "a: x 'a b' '' ';' c"),
+        ({"command": "x", "args": "y z"}, "a: x 'y z'"),
+        ({"command": "x", "cwd": "/tmp/e vil"}, "a: x (in the folder '/tmp/e vil')"),
+        (
+            {"command": "node", "env": {"API_TOKEN": "s3cret", "NODE_OPTIONS": "--require ./evil.js", "LEVEL": "3"}},
+            "a: node (env: API_TOKEN, NODE_OPTIONS='--require ./evil.js', LEVEL)",
+        ),
+        (
+            {"command": "x", "cwd": "sub", "env": {"PYTHONPATH": ".", "GIT_SSH_COMMAND": "sh evil", "NPM_TOKEN": "t"}},
+            "a: x (in the folder sub; env: PYTHONPATH=., GIT_SSH_COMMAND='sh evil', NPM_TOKEN)",
+        ),
+        (
+            {"command": "x", "env": {"PIP_INDEX_URL": "https://u:pw@pip.example/simple"}},
+            "a: x (env: PIP_INDEX_URL=https://...@pip.example/simple)",
+        ),
+        ({"command": "x", "args": ["https://u:pw@h.example/"]}, "a: x https://...@h.example/"),
+        (
+            {"url": "https://u:pw@h.example:8443/mcp/s/Zm9vYmFyMTIz?key=k1", "headers": {"X-Key": "s3cret"}},
+            "a: https://h.example:8443/mcp/s/... (headers: X-Key)",
+        ),
+        ({"url": "http://[::1/"}, "a: an address that cannot be read"),
+        ({"url": 5}, "a: an address that cannot be read"),
+        (
+            {"command": "x", "args": ["y" * 1_300, "--evil"]},
+            f"a: x {'y' * 300} [AND 1,000 MORE CHARACTERS, not shown] --evil",
+        ),
+        ({"command": "x", "args": ["y"] * 149}, f"a: x{' y' * 49} [AND 100 MORE, not shown]"),
+    ],
+)
+def test_whoever_is_to_trust_a_file_sees_all_that_matters_and_no_key(
+    tmp_path: Path, fields: dict[str, Any], line: str
+) -> None:
+    """failures.md L12, L15, L23: a folder and a variable decide what a harmless name starts."""
+    assert shown(tmp_path, **fields) == line
+
+
+LOADERS = ("PATH", "Path", "LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "GCONV_PATH")
+
+
+@pytest.mark.parametrize("variable", LOADERS)
+def test_a_file_that_was_found_cannot_say_what_programs_are_found_or_load(tmp_path: Path, variable: str) -> None:
+    """failures.md L12"""
     project = tmp_path / "project"
     project.mkdir()
-    path = write(project, entry(command="sh", args=["-c", "evil\x1b[2J\n  b: harmless"]))
-    with pytest.raises(UntrustedFile) as raised:
+    path = write(project, entry(command="x", env={variable: "evil"}))
+    with pytest.raises(McpError, match=rf"The server 'a' in .* sets '{variable}', which decides .* trusted=True"):
         McpServers.from_file(path, trust=Trust(tmp_path / "user" / "trust.json"))
-    assert raised.value.starts == ("a: sh -c evil?[2J?  b: harmless",)
+    assert McpServers.from_file(path, trusted=True).problems == []
+
+
+@pytest.mark.real_time
+async def test_a_program_is_looked_for_where_the_user_has_programs(tmp_path: Path) -> None:
+    """A server's own PATH is for what it starts itself."""
+    fake = tmp_path / "true"
+    fake.write_text(f"#!/bin/sh\n: > {tmp_path / 'started'}\n", encoding="utf-8")
+    fake.chmod(0o755)
+    server = StdioServer(command="true", env={"PATH": str(tmp_path)}, start_timeout=5)
+    with pytest.raises(McpError, match=r"\(true\) cannot be used"):
+        async with McpServers({"a": server}):
+            raise AssertionError
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("url", ["http://h:99999/", "http://h:x/", "http://[::1/", "http://:80/", "https://h:0/"])
+def test_an_address_that_none_can_be_is_refused_where_it_is_written(url: str) -> None:
+    with pytest.raises(McpError, match="'url' has no host, or a port or characters that an address cannot have"):
+        HttpServer(url=url)
+
+
+def test_a_path_that_may_be_a_key_is_not_shown() -> None:
+    """failures.md L13"""
+    server = HttpServer(url="https://tok3nuser@[::1]:8443/api/v2/mcp/sk-abc123def456/streamable_http?q=s3cr3t-in-query")
+    assert server.target == "https://[::1]:8443/api/v2/mcp/.../streamable_http"
+    assert server.secrets == ("sk-abc123def456", "q=s3cr3t-in-query", "s3cr3t-in-query", "tok3nuser")

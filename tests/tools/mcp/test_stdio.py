@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.tools.mcp.kit import (
@@ -163,6 +164,67 @@ async def test_what_is_no_message_is_passed_over() -> None:
     async with entered(small=small()) as servers:
         output = await call(servers, "mcp:small:stray", lines=300)
         assert (text(output), output.is_error) == ("done", False)
+
+
+BROKEN = {
+    "half a character": r'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\ud800"}]}}',
+    "no UTF-8": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"caf\xe9"}]}}',
+    "a list": '{"jsonrpc":"2.0","id":ID,"result":[]}',
+    "too deep": '{"jsonrpc": "2.0", "id": ID, "result": {"content": DEEP}}',
+    "its id first": '{"id":ID,"jsonrpc":"2.0","result":[]}',
+    "its id last": '{"result":[{"id": 1}],"jsonrpc":"2.0","id":ID}',
+    "its id before the version": '{"result":["caf\xe9"],"id":ID,"jsonrpc":"2.0"}',
+    "cut off": '{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"te',
+    "an error that is none": '{"jsonrpc":"2.0","id":ID,"error":"no"}',
+}
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_call_at_once() -> None:
+    """failures.md F15"""
+    async with entered(small=small(timeout=60)) as servers:
+        for name, line in BROKEN.items():
+            output = await asyncio.wait_for(call(servers, "mcp:small:raw", line=line), 10)
+            assert output.is_error, name
+            assert text(output).startswith("The MCP server 'small' could not do it: its answer is not as MCP has it"), (
+                name
+            )
+        assert text(await call(servers, "mcp:small:echo", text="next")) == "next"
+
+
+NO_ANSWERS = (
+    '{"jsonrpc":"2.0","id":ID,"method":"caf\xe9"}',
+    '{"jsonrpc":"2.0","method":"caf\xe9","id":ID}',
+    '{"id":ID,"level":"info","message":"caf\xe9"}',
+    '{"jsonrpc":"2.0","method":"log","params":{"id":ID,"result":"caf\xe9"}}',
+    '{"id":ID,"result":"caf\xe9"}',
+)
+
+
+async def test_a_broken_line_that_is_no_answer_is_taken_for_none() -> None:
+    """A server numbers its own requests, and its logs, as it likes."""
+    async with entered(small=small(timeout=0.3)) as servers, asyncio.TaskGroup() as group:
+        calls = [group.create_task(call(servers, "mcp:small:raw", line=line)) for line in NO_ANSWERS]
+    assert ["it did not answer within 0.3s" in text(task.result()) for task in calls] == [True] * len(NO_ANSWERS)
+
+
+async def test_of_hurried_progress_the_first_and_the_last_is_shown_and_little_between() -> None:
+    """failures.md F15: a loop of a server must not be a flood of ours."""
+    updates: list[Any] = []
+    start = asyncio.get_running_loop().time()
+    async with entered(small=small()) as servers:
+        output = await use(tool_of(servers, "mcp:small:hurry"), updates.append, steps=2_000)
+        tenths = (asyncio.get_running_loop().time() - start) * 10
+    assert text(output) == "done"
+    assert (updates[0]["progress"], updates[-1]["progress"]) == (1, 2_000)
+    assert len(updates) <= tenths + 2
+
+
+async def test_of_a_flood_of_blocks_the_first_are_looked_at_and_the_rest_is_said_to_be_missing() -> None:
+    """failures.md F15, L20"""
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:many", blocks=100_000)
+    told = text(output).splitlines()
+    assert told == [*map(str, range(1_000)), "[99,000 more blocks were sent; they are left out]"]
 
 
 async def test_a_server_that_prints_nothing_but_other_things_is_given_up() -> None:

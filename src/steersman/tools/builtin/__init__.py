@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from steersman.tools.confine.keeping import Git
     from steersman.tools.confine.sandbox import Sandbox
     from steersman.tools.confine.workspace import Workspace
     from steersman.tools.tool import Tool
@@ -43,15 +44,16 @@ def builtin_tools(
     *,
     sandbox: Sandbox = "auto",
     allow_network: bool = False,
+    git: Git = "read-only",
 ) -> builtins.list[Tool]:
-    """All built-in tools for a workspace; `sandbox` and `allow_network` are for `bash`.
+    """All built-in tools for a workspace; `sandbox`, `allow_network` and `git` are for `bash`.
 
     To leave one out or to set more, make them one by one: `read_tool(workspace)`, `bash_tool(workspace, ...)`.
     """
     from steersman.tools.confine.workspace import Workspace
 
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    settings: dict[str, dict[str, Any]] = {"bash": {"sandbox": sandbox, "allow_network": allow_network}}
+    settings: dict[str, dict[str, Any]] = {"bash": {"sandbox": sandbox, "allow_network": allow_network, "git": git}}
     return [_made(name, place, settings.get(name, {})) for name in _HOMES]
 
 
@@ -79,7 +81,8 @@ def __getattr__(name: str) -> Tool:
 
 
 def __dir__() -> builtins.list[str]:
-    return [*__all__]
+    return sorted(("builtin_tools", *_HOMES))
 
 
-__all__ = ["bash", "builtin_tools", "edit", "fetch", "glob", "list", "read", "search", "write"]
+# Without `list`, which a star would put in the place of Python's own. By its name it can be had like the others.
+__all__ = ["bash", "builtin_tools", "edit", "fetch", "glob", "read", "search", "write"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -199,8 +200,12 @@ async def _text(body: Body, url: str, limit: int) -> str:
         return ""
     text, whole = body.text, body.whole
     if body.kind == "html":
-        # Work that grows with the page belongs in a thread.
-        page = await in_thread(readable, text, url, limit=limit)
+        # Work that grows with the page belongs in a thread, and the thread stops when nobody waits any more.
+        over = threading.Event()
+        try:
+            page = await in_thread(readable, text, url, limit=limit, stopped=over.is_set)
+        finally:
+            over.set()
         text, whole = f"Title: {page.title}\n\n{page.text}" if page.title else page.text, whole and page.whole
     return text if whole else f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
 

@@ -7,8 +7,8 @@ gets longer than it may.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from html import unescape
+from collections.abc import Callable, Iterator
+from html import unescape as unescape_short
 from typing import NamedTuple
 from urllib.parse import urljoin
 
@@ -28,6 +28,8 @@ _DEEPEST = 8
 _IN_A_LINK = str.maketrans({" ": "%20", "(": "%28", ")": "%29", "<": "%3C", ">": "%3E", "\\": "%5C"})
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_URL = 2_000
+# Python does not read a number of some thousand digits, and no character has one of more than seven.
+_LONG_NUMBER = re.compile(r"&#[0-9]{100,};?")
 
 
 class Page(NamedTuple):
@@ -44,10 +46,19 @@ class _Tag(NamedTuple):
     attributes: dict[str, str]
 
 
-def readable(html: str, url: str, *, limit: int) -> Page:
-    """The text of a page that was found at `url`, which its links are relative to."""
+def unescape(text: str) -> str:
+    """Text with the characters that its `&...;` stand for."""
+    return unescape_short(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+
+
+def readable(html: str, url: str, *, limit: int, stopped: Callable[[], bool] = lambda: False) -> Page:
+    """The text of a page that was found at `url`, which its links are relative to; what there is once `stopped`."""
     writer = _Writer(url, limit)
+    whole = True
     for token in _tokens(html):
+        if stopped():
+            whole = False
+            break
         if isinstance(token, str):
             writer.text(unescape(token))
         elif token.closing:
@@ -57,7 +68,7 @@ def readable(html: str, url: str, *, limit: int) -> Page:
         if writer.size > limit:
             break
     text = writer.finish()
-    return Page(writer.title, text[:limit], writer.size <= limit)
+    return Page(writer.title, text[:limit], whole and writer.size <= limit)
 
 
 class _Scanner:
@@ -135,6 +146,7 @@ class _Writer:
         self.size = 0
         self._limit = limit
         self._base = url
+        self._has_base = False
         self._out: list[str] = []
         self._breaks = 0
         self._gap = False
@@ -174,7 +186,7 @@ class _Writer:
             case "title":
                 self._in_title = not self.title
             case "base":
-                self._base = self._absolute(attributes.get("href", "")) or self._base
+                self._set_base(attributes.get("href", ""))
             case "td" | "th":
                 if self._cells:
                     self._put(" | ")
@@ -272,6 +284,13 @@ class _Writer:
         if not url.lower().startswith(("http://", "https://", "mailto:")):
             return None
         return _CONTROLS.sub("", url).translate(_IN_A_LINK)
+
+    def _set_base(self, href: str) -> None:
+        # Only the first one counts, as in browsers: else each could make the next longer.
+        if href and not self._has_base:
+            self._has_base = True
+            base = self._absolute(href)
+            self._base = self._base if base is None or len(base) > _LONGEST_URL else base
 
     def _picture(self, attributes: dict[str, str]) -> None:
         if words := _squeezed(unescape(attributes.get("alt", ""))):

@@ -33,13 +33,17 @@ _LOOK_SECONDS = 1.0  # orders may come from another thread, so it looks now and 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended. `left` ran on in the background and were ended with it, `survivors` could not be."""
+    """How a command ended. `left` ran on in the background and were ended with it, `survivors` could not be.
+
+    `refused` says what it changed that it may not, and what became of that.
+    """
 
     status: int
     timed_out: bool
     duration: float
     left: tuple[str, ...] = ()
     survivors: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 async def run_command(
@@ -116,8 +120,9 @@ class Command:
         finally:
             with self._lock:
                 self._orders = None
-            self._captured.close()
+            # Here and nowhere else the supervisor is reaped, also in a thread that nobody waits for any more.
             launched.close()
+            self._captured.close()
         if report is None:
             end_marked(self._mark)
             raise ToolError(
@@ -131,6 +136,7 @@ class Command:
             time.monotonic() - began,
             tuple(report["left"]),
             tuple(report["survivors"]),
+            tuple(report["refused"]),
         )
 
     def _converse(self, launched: Launched, deadline: float) -> bytes:

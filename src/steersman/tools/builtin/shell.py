@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from steersman.tools.builtin.captured import Captured
 from steersman.tools.builtin.process import Ended, run_command
 from steersman.tools.confine.environment import DEFAULT_PATH, child_environment
-from steersman.tools.confine.places import places
+from steersman.tools.confine.keeping import GIT, Git
+from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.repositories import repositories
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.context import ToolContext
@@ -37,6 +41,11 @@ MAX_FILES = 16
 _LONGEST_COMMAND = 128 * 1024 - 1  # what Linux takes as one argument
 _Line = Annotated[str, "What to run, as for `bash -c`."]
 _Seconds = Annotated[float | None, "Seconds after which it is ended."]
+_GIT_NOTE = (
+    "git's own files can be read and not written here, so commits and the like fail; only the user can change that, "
+    "with bash_tool(git='read-write')"
+)
+_MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
 # Programs that would wait for somebody at a terminal are told that there is none.
 _QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
 
@@ -50,17 +59,21 @@ def bash_tool(
     max_timeout: float = MAX_TIMEOUT,
     readable: Sequence[str | os.PathLike[str]] = (),
     writable: Sequence[str | os.PathLike[str]] = (),
+    git: Git = "read-only",
     env: Mapping[str, str] | None = None,
     output_folder: str | os.PathLike[str] | None = None,
     sequential: bool = True,
 ) -> Tool:
     """The tool `bash` for a workspace. `sandbox="off"` lets a command do whatever its user can.
 
-    `readable` and `writable` are further places for the sandbox, `env` further variables. A command may change any
+    `readable` and `writable` are further places for the sandbox, `env` further variables. With `git="read-write"` it
+    may commit, and whoever can write there is nearly able to choose what git runs for you. A command may change any
     file, so it runs alone unless `sequential=False`.
     """
     if sandbox not in SANDBOXES:
         raise ValueError(f"sandbox is one of {', '.join(map(repr, SANDBOXES))}, got {sandbox!r}.")
+    if git not in GIT:
+        raise ValueError(f"git is one of {', '.join(map(repr, GIT))}, got {git!r}.")
     shell = _Shell(
         root=_root(workspace, sandbox),
         sandbox=sandbox,
@@ -69,6 +82,7 @@ def bash_tool(
         max_timeout=_seconds("max_timeout", max_timeout),
         readable=[os.path.realpath(path) for path in readable],
         writable=[os.path.realpath(path) for path in writable],
+        git=git,
         env=dict(env or {}),
         output_folder=None if output_folder is None else os.path.realpath(output_folder),
     )
@@ -100,6 +114,7 @@ class _Shell:
         max_timeout: float,
         readable: list[str],
         writable: list[str],
+        git: Git,
         env: dict[str, str],
         output_folder: str | None,
     ) -> None:
@@ -112,6 +127,7 @@ class _Shell:
         self.max_timeout = max_timeout
         self.readable = readable
         self.writable = writable
+        self.git: Git = git
         self.env = env
         self.output_folder = output_folder
         self.scratch = Scratch()
@@ -128,6 +144,8 @@ class _Shell:
         if self.sandbox != "off":
             reach = "" if self.allow_network else " and there is no network"
             words.append(f"Only this folder and $TMPDIR can be written{reach}.")
+            if self.git == "read-only":
+                words.append("Git repositories can be read and not written, so there are no commits.")
         return " ".join(words)
 
     async def run(self, command: str, timeout: float | None, ctx: ToolContext) -> ToolOutput:
@@ -154,7 +172,9 @@ class _Shell:
             "sandbox": walls.kind,
         }
         notes = _notes(ended, seconds)
-        failed = ended.timed_out or ended.status != 0
+        failed = ended.timed_out or ended.status != 0 or bool(ended.refused)
+        if ended.status != 0 and self.git == "read-only" and _MET_GIT.search(text):
+            notes.append(_GIT_NOTE)
         return ToolOutput(_joined(text, notes), details=details, is_error=failed)
 
     def _finish(self, captured: Captured) -> tuple[str, bool]:
@@ -180,13 +200,37 @@ class _Shell:
         walls = confinement(self.sandbox)
         environment = child_environment(_QUIET)
         scratch: list[str] = []
-        if walls.kind != "off":
-            scratch = [self.scratch.folder("home"), self.scratch.folder("tmp")]
-            environment.update(HOME=scratch[0], TMPDIR=scratch[1])
-        environment.update(self.env)
-        where = places(self.root, scratch, environment, readable=self._readable(), writable=self.writable)
+        try:
+            if walls.kind != "off":
+                scratch = [self.scratch.folder("home"), self.scratch.folder("tmp")]
+                environment.update(HOME=scratch[0], TMPDIR=scratch[1])
+            environment.update(self.env)
+            where = self._places(walls, scratch, environment)
+        except OSError as error:
+            raise ToolError(
+                f"The command was not run, since a place for it could not be looked at: {error}."
+            ) from error
         argv = [*_shell(environment["PATH"]), command]
         return walls, walls.plan(argv, environment, self.root, where, allow_network=self.allow_network)
+
+    def _places(self, walls: Confinement, scratch: list[str], environment: dict[str, str]) -> Places:
+        if walls.kind == "off":
+            return Places((), ())
+        inner = self._repositories if self.git == "read-only" else ()
+        return places(
+            self.root,
+            scratch,
+            environment,
+            readable=self._readable(),
+            writable=self.writable,
+            git=self.git,
+            inner=inner,
+        )
+
+    @functools.cached_property
+    def _repositories(self) -> tuple[str, ...]:
+        """Those that were there before the first command: what a command makes is in its hands anyway."""
+        return repositories(self.root)
 
     def _readable(self) -> list[str]:
         """With the files of earlier outputs, so that a command can look into them."""
@@ -243,7 +287,7 @@ def _notes(ended: Ended, timeout: float) -> list[str]:
         notes.append(f"still running in the background when the command was over, and ended: {_names(ended.left)}")
     if ended.survivors:
         notes.append(f"could not be ended: {_names(ended.survivors)}")
-    return notes
+    return [*notes, *ended.refused]
 
 
 def _names(names: Sequence[str]) -> str:

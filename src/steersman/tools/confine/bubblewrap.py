@@ -37,6 +37,6 @@ def arguments(
             found += ["--ro-bind-try", path, path]
     for path in places.writable:
         found += ["--bind", path, path]
-    for path, writable in places.pinned:
+    for path, writable in places.kept.pinned:
         found += ["--bind" if writable else "--ro-bind", path, path]
     return [*found, "--remount-ro", "/", "--chdir", cwd, "--", *argv]

@@ -21,13 +21,17 @@ _PROGRAM = """
 import marshal, sys
 stream = sys.stdin.buffer
 code, plan = marshal.load(stream), marshal.load(stream)
-supervisor, walls = {"__name__": "supervisor"}, {"__name__": "walls"}
+supervisor, walls, guards = {"__name__": "supervisor"}, {"__name__": "walls"}, {"__name__": "guards"}
 exec(code[0], supervisor)
 exec(code[1], walls)
-supervisor["main"](plan, walls["build"])
+exec(code[2], guards)
+supervisor["main"](plan, walls["build"], guards["settle"])
 """
 _CODE = marshal.dumps(
-    [compile(Path(__file__).with_name(name).read_bytes(), name, "exec") for name in ("supervisor.py", "walls.py")]
+    [
+        compile(Path(__file__).with_name(name).read_bytes(), name, "exec")
+        for name in ("supervisor.py", "walls.py", "guards.py")
+    ]
 )
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
 # The bare plan: no walls.
@@ -38,8 +42,8 @@ OPEN: Mapping[str, Any] = {
     "seccomp": b"",
     "seccomp_file": b"",
     "wrapped": False,
+    "guarded": (),
 }
-
 
 # The letters the supervisor knows: ask everything to end, kill everything.
 TERMINATE, KILL = b"t", b"k"

@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from steersman.tools.confine.keeping import Git, Kept, keep
+from steersman.tools.confine.repositories import repositories
 
 # Whole folders of programs and what they read.
 _SYSTEM = """
@@ -26,28 +29,28 @@ _CONFIGURATION = """
     redhat-release resolv.conf rpc services shells ssl/cert.pem ssl/certs ssl/openssl.cnf static terminfo
     timezone
 """
-# Toolchains in the home folder. These hold programs, not passwords.
+# Toolchains in the home folder: the parts that hold programs. Beside those, some of them keep passwords.
 _TOOLCHAINS = """
-    .asdf .bun/bin .cargo/bin .deno/bin .fnm .local/bin .local/lib .local/share/fnm .local/share/mise/installs
-    .local/share/pipx .local/share/uv .nvm .pyenv .rbenv .rustup .sdkman/candidates .volta go/bin
+    .asdf/asdf.sh .asdf/bin .asdf/installs .asdf/lib .asdf/plugins .asdf/shims .bun/bin .cargo/bin .deno/bin
+    .fnm/aliases .fnm/node-versions .local/bin .local/lib .local/pipx/venvs .local/share/fnm/aliases
+    .local/share/fnm/node-versions .local/share/mise/installs .local/share/mise/shims .local/share/pipx/py
+    .local/share/pipx/shared .local/share/pipx/venvs .local/share/uv/python .local/share/uv/tools .nvm/alias
+    .nvm/nvm-exec .nvm/nvm.sh .nvm/versions .pyenv/bin .pyenv/libexec .pyenv/plugins .pyenv/pyenv.d .pyenv/shims
+    .pyenv/version .pyenv/versions .rbenv/bin .rbenv/libexec .rbenv/plugins .rbenv/rbenv.d .rbenv/shims
+    .rbenv/version .rbenv/versions .rustup/settings.toml .rustup/toolchains .sdkman/candidates .volta/bin
+    .volta/layout.v4 .volta/tools go/bin
 """
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-
-# In the workspace, and still not for a command to write: who writes there decides what other programs run.
-_PROTECTED = (".git/hooks", ".git/config", ".git/config.worktree", ".git/info/attributes", ".steersman", ".mcp.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a command may read, write and use.
-
-    `pinned` are paths in the workspace that keep their names, each with whether it can be written.
-    """
+    """What a command may read, write and use, and what of that is to stay as it is (`kept`)."""
 
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     devices: tuple[str, ...] = _DEVICES
-    pinned: tuple[tuple[str, bool], ...] = ()
+    kept: Kept = field(default_factory=Kept)
 
 
 def places(
@@ -58,10 +61,13 @@ def places(
     readable: Iterable[str] = (),
     writable: Iterable[str] = (),
     own: Iterable[str] = (sys.prefix, sys.base_prefix),
+    git: Git = "read-only",
+    inner: Iterable[str] | None = None,
 ) -> Places:
     """The places for a command in the workspace `root`, with folders of its own to scribble in (`scratch`).
 
-    `own` is where we run from: in the workspace it is protected, unless it is among the `writable` places.
+    `own` is where we run from: in the workspace it is protected, unless it is among the `writable` places. `inner` are
+    the repositories below the root's own; without it they are looked for.
     """
     java = map(str, Path("/etc").glob("java-*"))
     read = (
@@ -71,20 +77,16 @@ def places(
         *_programs(environment),
         *readable,
     )
-    allowed = {os.path.realpath(path) for path in writable}
+    if inner is None:
+        inner = repositories(root) if git == "read-only" else ()
+    allowed = [os.path.realpath(path) for path in writable]
     write = (root, *scratch, *writable)
     return Places(
         tuple(sorted({path for path in read if os.path.exists(path)})),
         tuple(dict.fromkeys(path for path in write if os.path.exists(path))),
         tuple(path for path in _DEVICES if os.path.exists(path)),
-        tuple(pin for pin in (*_pinned(root), *_environments(root, own)) if pin[0] not in allowed),
+        keep(root, repositories=inner, own=own, allowed=allowed, git=git),
     )
-
-
-def _environments(root: str, own: Iterable[str]) -> list[tuple[str, bool]]:
-    """The Python environments that lie in the workspace."""
-    found = dict.fromkeys(os.path.realpath(path) for path in own)
-    return [(path, False) for path in found if path != root and _holds(root, [path]) and os.path.isdir(path)]
 
 
 def _programs(environment: Mapping[str, str]) -> list[str]:
@@ -99,17 +101,3 @@ def _programs(environment: Mapping[str, str]) -> list[str]:
 
 def _holds(folder: str, paths: Iterable[str]) -> bool:
     return any(os.path.commonpath((folder, path)) == folder for path in paths)
-
-
-def _pinned(root: str) -> tuple[tuple[str, bool], ...]:
-    """What is protected in the workspace and there already, after the folders above it: an outer one comes first."""
-    found: list[tuple[str, bool]] = []
-    git = Path(root, ".git")
-    if git.is_dir() and not git.is_symlink():
-        found.append((str(git), True))
-    elif git.is_file():
-        found.append((str(git), False))
-    found += [(str(path), False) for name in _PROTECTED if (path := Path(root, name)).exists()]
-    if git.is_dir():
-        found += [(str(path), False) for name in ("config", "hooks") for path in sorted(git.glob(f"modules/*/{name}"))]
-    return tuple(found)

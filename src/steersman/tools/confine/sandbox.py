@@ -17,6 +17,7 @@ from steersman.tools.confine import bubblewrap, landlock, seccomp
 from steersman.tools.confine.environment import DEFAULT_PATH
 from steersman.tools.confine.launch import OPEN, launch, read_report
 from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.scratch import Scratch
 from steersman.types.errors import ToolError
 
 Sandbox: TypeAlias = Literal["auto", "bubblewrap", "landlock", "off"]
@@ -42,9 +43,15 @@ _SERVICES = (
 )
 _PROCESSES = "processes: those outside cannot be signalled, traced or read"
 _PRIVILEGES = "privileges: none can be gained, and those of root are given up except over files"
-_GIT = "protected in the workspace: git's hooks and settings, .steersman, .mcp.json, and the Python we run from"
-_NEW_GIT = "a protected file that is not there yet can be made (a first .mcp.json, the hooks of a new repository)"
-_OPEN_GIT = "git's hooks and settings, .steersman, .mcp.json and the Python we run from can be written in the workspace"
+_GIT = (
+    "protected in the workspace: its git repositories (only their hooks and settings with git='read-write'), "
+    ".steersman, .mcp.json, and the Python we run from"
+)
+_NEW_GIT = (
+    "repositories that are made in subfolders after the first command, bare ones, and what a project itself keeps for "
+    "git to run (core.hooksPath) are not protected"
+)
+_OPEN_GIT = "git repositories, .steersman, .mcp.json and the Python we run from can be written in the workspace"
 _ATTRIBUTES = "permissions, owners and times of files outside can be changed where the user may do that"
 _SIGNALS = "processes of the same user outside can be signalled"
 _LISTED = "names and command lines of other processes can be seen"
@@ -70,9 +77,10 @@ class Confinement:
     ) -> dict[str, Any]:
         """What the supervisor needs to know to run a command behind these walls; `ToolError` where there are none."""
         common = {**OPEN, "argv": list(argv), "env": dict(environment), "cwd": cwd}
+        if self.kind == "off":
+            return common
+        common["guarded"] = where.kept.guarded
         match self.kind:
-            case "off":
-                return common
             case "bubblewrap":
                 return {**common, **_wrapped(argv, cwd, where, allow_network=allow_network)}
             case "landlock":
@@ -81,7 +89,7 @@ class Confinement:
                 raise ToolError(f"Commands are not run here: {self.reason}")
 
     def _walled(self, where: Places, *, allow_network: bool) -> dict[str, Any]:
-        view = {"own_network": not allow_network, "writable": list(where.writable), "pinned": list(where.pinned)}
+        view = {"own_network": not allow_network, "writable": list(where.writable), "pinned": list(where.kept.pinned)}
         families = _INTERNET if allow_network or self.namespaces else ()
         return {
             "view": view if self.namespaces else None,
@@ -185,14 +193,9 @@ def _landlock() -> Confinement:
 
 def _tried(walls: Confinement) -> str:
     """Put up the walls around a command that tries to get out; what went wrong, or nothing."""
-    import shutil
-    import tempfile
-
-    base = os.path.realpath(tempfile.mkdtemp(prefix="steersman-trial-"))
+    scratch = Scratch()
     try:
-        root, outside = os.path.join(base, "root"), os.path.join(base, "outside")
-        os.mkdir(root)
-        os.mkdir(outside)
+        root, outside = scratch.folder("root"), scratch.folder("outside")
         secret = os.path.join(outside, "secret")
         with open(secret, "wb"):
             pass
@@ -203,7 +206,7 @@ def _tried(walls: Confinement) -> str:
     except (OSError, ToolError) as error:
         return str(error)
     finally:
-        shutil.rmtree(base, ignore_errors=True)
+        scratch.close()
 
 
 def _outcome(plan: Mapping[str, Any]) -> str:

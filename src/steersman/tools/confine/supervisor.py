@@ -26,11 +26,14 @@ _SET_CHILD_SUBREAPER = 36
 _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
 
 Process = tuple[int, int, str, str]
+if TYPE_CHECKING:
+    Build = Callable[[dict[str, Any]], None]
+    Settle = Callable[[Any], list[Any]]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def supervise(plan: dict[str, Any], orders: int, build: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Run the command to its end, then end what it left running; what there is to say about it."""
+def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -> dict[str, Any]:
+    """Run the command to its end, end what it left running, put right what it may not change; what is to be said."""
     _default_signals()
     if libc.prctl(_SET_CHILD_SUBREAPER, *[ctypes.c_ulong(bit) for bit in (1, 0, 0, 0)]):
         return {"error": "could not become a subreaper"}
@@ -40,10 +43,11 @@ def supervise(plan: dict[str, Any], orders: int, build: Callable[[dict[str, Any]
     wrapped: bool = plan["wrapped"]
     status, asked = _watch(main, orders, spared=main if wrapped else 0)
     left = _end_rest(orders, asked=asked, wrapped=wrapped)
-    return {"status": status, "left": left, "survivors": _alive(wrapped=wrapped)}
+    survivors = _alive(wrapped=wrapped)
+    return {"status": status, "left": left, "survivors": survivors, "refused": settle(plan["guarded"])}
 
 
-def _start(plan: dict[str, Any], build: Callable[[dict[str, Any]], None]) -> tuple[str, int]:
+def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
     """Fork and become the command; what fails before that is told through a pipe that `exec` closes."""
     told, tell = os.pipe()
     pid = os.fork()
@@ -57,7 +61,7 @@ def _start(plan: dict[str, Any], build: Callable[[dict[str, Any]], None]) -> tup
     return trouble.decode("utf-8", "replace"), pid
 
 
-def _become(plan: dict[str, Any], build: Callable[[dict[str, Any]], None], tell: int) -> NoReturn:
+def _become(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
     step = "put up the sandbox"
     try:
         os.setsid()
@@ -190,12 +194,18 @@ def _descendants() -> list[Process]:
     return found
 
 
-def main(plan: dict[str, Any], build: Callable[[dict[str, Any]], None]) -> None:
+def main(plan: dict[str, Any], build: Build, settle: Settle) -> NoReturn:
     """The program: it obeys and reports through the two pipes that its arguments name."""
     orders, reports = (int(number) for number in sys.argv[1:3])
     for number in (orders, reports):
         os.set_inheritable(number, False)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.close(nothing)
-    os.write(reports, marshal.dumps(supervise(plan, orders, build)))
+    report = marshal.dumps(supervise(plan, orders, build, settle))
+    # The output ends before the report, and both before we do: whoever reads them then waits for nothing but our end,
+    # and we are no zombie for longer than it takes to wake up.
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    os.write(reports, report)
+    os.close(reports)
+    os._exit(0)

@@ -68,10 +68,9 @@ def _namespaces(view: dict[str, Any]) -> bool:
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
     for path, writable in view["pinned"]:
-        # A mount point cannot be renamed, so what is protected beneath it keeps its name as well.
         _mount(path, path, None, _MS_BIND | _MS_REC)
         if not writable:
-            _set_read_only(path, recursive=False)
+            _set_read_only(path, recursive=True)
     return new_user
 
 

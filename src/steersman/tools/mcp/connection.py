@@ -27,7 +27,7 @@ from steersman.tools.mcp.http import http_client
 from steersman.tools.mcp.process import ServerProcess
 from steersman.tools.mcp.screen import Refused, screened
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
-from steersman.tools.mcp.stdio import stdio_transport
+from steersman.tools.mcp.stdio import UNREADABLE, stdio_transport
 from steersman.tools.mcp.words import plain
 from steersman.tools.threads import in_thread
 from steersman.types.errors import described
@@ -283,6 +283,8 @@ class Connection:
 
     async def _told(self, error: MCPError) -> McpError:
         words = self._hidden(plain(error.message, _LONGEST_REASON, lines=False))
+        if error.message.startswith(UNREADABLE):
+            return McpError(words)
         if not self._ends(error):
             status = f", HTTP status {self._status}" if self._doubtful else ""
             return McpError(f"it refused: {words} (code {error.code}{status})")

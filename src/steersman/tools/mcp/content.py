@@ -9,11 +9,11 @@ from typing import Any
 import mcp_types
 import msgspec
 
+from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
 from steersman.tools.mcp.words import plain
 from steersman.types.content import Content, ImageContent, TextContent
 from steersman.types.tools import ToolOutput
 
-_PICTURES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 _MOST_PICTURES = 20
 _LONGEST_WORDS = 500
 _LARGEST_DETAILS = 256 * 1024
@@ -73,15 +73,22 @@ def _merged(blocks: Iterator[str | ImageContent]) -> list[Content]:
 
 
 def _picture(block: mcp_types.ImageContent) -> str | ImageContent:
-    """A picture that every provider takes; one that none would take spoils the whole request it stands in."""
-    kind = block.mime_type.lower()
-    if kind not in _PICTURES:
+    """A picture that every provider takes; one that none would take spoils every request it stands in from then on."""
+    try:
+        data = binascii.a2b_base64(block.data, strict_mode=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data:
+        return f"[image: {_words(block.mime_type)}, which could not be decoded]"
+    # What it is, its bytes say; what the server calls it does not matter.
+    kind = picture_type(data)
+    if kind is None or len(data) > LARGEST:
         return _described("image", block.mime_type, block.data)
     try:
-        size = len(binascii.a2b_base64(block.data, strict_mode=True))
-    except (binascii.Error, ValueError):
-        size = 0
-    return ImageContent(block.data, kind) if size else f"[image: {_words(kind)}, which could not be decoded]"
+        examine(data, kind)
+    except ValueError as error:
+        return f"[image: {kind}, not shown: {error}]"
+    return ImageContent(block.data, kind)
 
 
 def _described(what: str, kind: str | None, data: str) -> str:

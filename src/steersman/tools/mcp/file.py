@@ -12,11 +12,13 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.mcp.errors import McpError, UntrustedFile
+from steersman.tools.mcp.question import summary
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name
 from steersman.tools.mcp.trust import Trust, digest
 
 _LARGEST = 1024 * 1024
 _MOST_SERVERS = 100
+_LOADER = re.compile(r"PATH|(LD|DYLD)_.*|GCONV_PATH|BASH_ENV|BASH_FUNC_.*|ENV|SHELLOPTS|BASHOPTS|IFS", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _REFERRED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _STDIO_KEYS = ("command", "args", "env", "cwd")
@@ -31,8 +33,11 @@ def read_file(
     path = Path(os.path.abspath(Path(path).expanduser()))
     content = _content(path)
     entries = _entries(path, content)
-    if trust is not None and not trust.allows(path, content):
-        raise UntrustedFile(path, digest(content), tuple(_summary(name, entry) for name, entry in entries.items()))
+    if trust is not None:
+        for name, entry in entries.items():
+            _refuse_loaders(path, name, entry)
+        if not trust.allows(path, content):
+            raise UntrustedFile(path, digest(content), tuple(summary(name, entry) for name, entry in entries.items()))
     return {name: _Entry(path, name, entry, expand, source).spec() for name, entry in entries.items()}
 
 
@@ -68,15 +73,15 @@ def _entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in listed.items() if entry.get("disabled") is not True}
 
 
-def _summary(name: str, entry: dict[str, Any]) -> str:
-    """What an entry would start, as written: nothing is expanded for a file that nobody trusts."""
-    args: Any = entry.get("args", ())
-    shown = [entry.get("command") or entry.get("url"), *(cast(list[Any], args) if isinstance(args, list) else ())]
-    return f"{name}: {' '.join(_plain(item) for item in shown):.300}"
-
-
-def _plain(value: Any) -> str:
-    return "".join([letter if letter.isprintable() else "?" for letter in str(value)])
+def _refuse_loaders(path: Path, name: str, entry: dict[str, Any]) -> None:
+    """A project does not say where its user's programs are found, or what is loaded into them."""
+    env: Any = entry.get("env")
+    for variable in cast(dict[str, Any], env) if isinstance(env, dict) else ():
+        if _LOADER.fullmatch(variable):
+            raise McpError(
+                f"The server {name!r} in {str(path)!r} sets {variable!r:.100}, which decides what programs run or "
+                "load; a file that was found may not. If you want it, name the file yourself: trusted=True."
+            )
 
 
 class _Entry:

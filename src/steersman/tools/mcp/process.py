@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from shutil import which
 from typing import cast
 
-from steersman.tools.confine.environment import child_environment
+from steersman.tools.confine.environment import child_environment, search_path
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.lines import Lines, LineTooLong
 from steersman.tools.mcp.spec import StdioServer
+from steersman.tools.threads import in_thread
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
@@ -55,7 +58,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         try:
             transport, process = await loop.subprocess_exec(
                 lambda: cls(max_bytes, on_end),
-                spec.command,
+                await in_thread(_program, spec),
                 *spec.args,
                 env=child_environment(spec.env),
                 cwd=spec.cwd,
@@ -197,6 +200,16 @@ class ServerProcess(asyncio.SubprocessProtocol):
         pipe = cast(asyncio.SubprocessTransport, self._transport).get_pipe_transport(fd)
         if pipe is not None and not pipe.is_closing():
             getattr(pipe, action)()
+
+
+def _program(spec: StdioServer) -> str:
+    """Where the program is: a bare name is looked for on our own PATH, whatever PATH the server gets."""
+    if "/" in spec.command:
+        return spec.command
+    found = which(spec.command, path=search_path(os.environ.get("PATH", "")))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spec.command)
+    return found
 
 
 def _why(spec: StdioServer, error: OSError | ValueError) -> str:

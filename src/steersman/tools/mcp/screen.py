@@ -1,4 +1,4 @@
-"""A server's listing, looked at before anybody believes it: a bad tool costs itself alone, a million cost nothing."""
+"""A server's lists, looked at before anybody believes them: a bad tool costs itself alone, a million cost nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from steersman.tools.mcp.words import plain
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
+
+_MOST_BLOCKS = 1_000
+# Notes, icons and the like of a block have no say here, and there may be thousands of them.
+_BLOCK = ("type", "text", "data", "mimeType", "name", "uri", "description", "resource")
 
 Refused = Callable[[str | None, str], None]
 
@@ -65,8 +69,12 @@ class _Screened:
 
     def _looked_at(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         message = item.message if isinstance(item, SessionMessage) else None
-        if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("tools"), list):
-            message.result["tools"] = self._sound(cast(list[Any], message.result["tools"]))
+        if isinstance(message, JSONRPCResponse):
+            result = message.result
+            if isinstance(result.get("tools"), list):
+                result["tools"] = self._sound(cast(list[Any], result["tools"]))
+            if isinstance(result.get("content"), list):
+                result["content"] = _bounded(cast(list[Any], result["content"]))
         return item
 
     def _sound(self, tools: list[Any]) -> list[dict[str, Any]]:
@@ -81,6 +89,19 @@ class _Screened:
             else:
                 self._refused(_name(tool), problem)
         return kept
+
+
+def _bounded(blocks: list[Any]) -> list[Any]:
+    """The blocks of a result, as many as are looked at, with what matters of them."""
+    kept: list[Any] = [
+        {key: block[key] for key in _BLOCK if key in block} if isinstance(block, dict) else block
+        for block in blocks[:_MOST_BLOCKS]
+    ]
+    if len(blocks) > _MOST_BLOCKS:
+        kept.append(
+            {"type": "text", "text": f"[{len(blocks) - _MOST_BLOCKS:,} more blocks were sent; they are left out]"}
+        )
+    return kept
 
 
 def _name(tool: Any) -> str | None:

@@ -12,6 +12,7 @@ from steersman.tools.context import ToolContext
 from steersman.tools.mcp.definitions import Definition, define, make_tool
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.pins import ChangedTool, Pins
+from steersman.tools.mcp.progress import Progress
 from steersman.tools.mcp.spec import ServerSpec
 from steersman.tools.mcp.words import plain
 from steersman.tools.tool import Access, Tool
@@ -256,13 +257,11 @@ class Server:
     async def _call(self, definition: Definition, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         from steersman.tools.mcp.content import output_of
 
-        async def show(progress: float, total: float | None, message: str | None) -> None:
-            ctx.update(_progress(progress, total, message))
-
+        progress = Progress(ctx.update)
         try:
             connection = await self.connect()
             self._check_offered(definition)
-            result = await connection.call(definition.tool, arguments, show)
+            result = await connection.call(definition.tool, arguments, progress.show)
         except ServerLost as error:
             raise ToolError(
                 f"The MCP server {self.name!r} was lost during the call: {error}. Whether the call took effect is not "
@@ -270,6 +269,8 @@ class Server:
             ) from error
         except McpError as error:
             raise ToolError(f"The MCP server {self.name!r} could not do it: {error}.") from error
+        finally:
+            progress.close()
         self.forgive()
         return output_of(self.name, result)
 
@@ -284,18 +285,6 @@ class Server:
                 "it can be used again when the change is accepted and a new run begins"
             )
         raise McpError(f"it no longer has a tool {definition.tool!r}")
-
-
-def _progress(progress: float, total: float | None, message: str | None) -> dict[str, Any]:
-    """A progress notification as an update of the call."""
-    told: dict[str, Any] = {"type": "progress"}
-    amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-    told["text"] = plain(message, 1_000, lines=False) if message else amount
-    if math.isfinite(progress):
-        told["progress"] = progress
-    if total is not None and math.isfinite(total):
-        told["total"] = total
-    return told
 
 
 async def _over(task: asyncio.Task[Any]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
@@ -22,6 +23,8 @@ START_SECONDS = 30.0
 # Without a colon: in `mcp:server:tool` the first one after `mcp:` ends the server's name.
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Words and versions; what is longer, or has digits among its letters, may be a key.
+_PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -52,7 +55,7 @@ class StdioServer:
     @property
     def target(self) -> str:
         """What is started, for people to read."""
-        return " ".join([self.command, *self.args])
+        return shlex.join([self.command, *self.args])
 
     @property
     def identity(self) -> str:
@@ -76,20 +79,17 @@ class HttpServer:
 
     def __post_init__(self) -> None:
         # The value is not shown: an address may hold a key.
-        if not isinstance(self.url, str) or urlsplit(self.url).scheme not in ("http", "https"):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not isinstance(self.url, str) or not self.url.lower().startswith(("http://", "https://")):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
             raise McpError("'url' is an http or https address, such as 'https://example.com/mcp'.")
-        if not urlsplit(self.url).hostname or not self.url.isprintable() or " " in self.url:
-            raise McpError("'url' has no host, or has characters that an address cannot have.")
+        if _split(self.url) is None or not self.url.isprintable() or " " in self.url:
+            raise McpError("'url' has no host, or a port or characters that an address cannot have.")
         object.__setattr__(self, "headers", FrozenDict(_texts("headers", self.headers, _HEADER_NAME)))
         _check_seconds(self)
 
     @property
     def target(self) -> str:
         """Where it is, without what may be secret in an address."""
-        parts = urlsplit(self.url)
-        port = "" if parts.port is None else f":{parts.port}"
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        return f"{parts.scheme}://{host}{port}{parts.path}"
+        return shown_address(self.url)
 
     @property
     def identity(self) -> str:
@@ -101,10 +101,32 @@ class HttpServer:
         """What must not be shown."""
         parts = urlsplit(self.url)
         words = [word for value in self.headers.values() for word in (value, *value.split())]
-        return tuple(word for word in (*words, parts.query, parts.password or "") if word)
+        words += [step for step in parts.path.split("/") if not _PLAIN_STEP.fullmatch(step)]
+        words += [parts.query, *[value for _, value in parse_qsl(parts.query)]]
+        return tuple(word for word in (*words, parts.username, parts.password) if word)
 
 
 ServerSpec: TypeAlias = StdioServer | HttpServer
+
+
+def shown_address(url: str) -> str:
+    """An address for people to read: no user, no query, and no step of its path that may be a key."""
+    parts = _split(url)
+    if parts is None:
+        return "an address that cannot be read"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    port = "" if parts.port is None else f":{parts.port}"
+    steps = [step if _PLAIN_STEP.fullmatch(step) else "..." for step in parts.path.split("/")]
+    return f"{parts.scheme}://{host}{port}{'/'.join(steps)}"
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of an address that has a host and no impossible port."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def check_name(name: Any) -> str:

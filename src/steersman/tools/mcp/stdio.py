@@ -1,7 +1,11 @@
-"""A server's process as a transport of the SDK: one JSON message a line, and what is no message is passed over."""
+"""A server's process as a transport of the SDK: one JSON message a line, and what is no message is passed over.
+
+An answer that cannot be read is a failed one: whoever waits for it hears so at once.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -9,7 +13,8 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from steersman.tools.mcp.process import ServerProcess
 
@@ -18,6 +23,17 @@ if TYPE_CHECKING:
 
 # A server may print a greeting, or the log of a library it uses; one that prints nothing else does not speak MCP.
 _MOST_STRAY_LINES = 1_000
+
+UNREADABLE = "its answer is not as MCP has it"
+"""How the error begins that stands in for an answer nobody can read."""
+
+_LONGEST_END = 400
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
+_ID = rb'"id"\s*:\s*(?P<id>-?[0-9]{1,15}|"[^"\\]{0,100}")'
+_ANSWER = rb'"(?:result|error)"\s*:'
+_ID_FIRST = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?%b\s*,\s*(?:%b\s*,\s*)?%b" % (_VERSION, _ID, _VERSION, _ANSWER))
+_ANSWER_FIRST = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?%b" % (_VERSION, _ANSWER))
+_ID_LAST = re.compile(rb"%b\s*(?:,\s*%b\s*)?\}\s*\Z" % (_ID, _VERSION))
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
@@ -54,16 +70,36 @@ async def _read(process: ServerProcess, incoming: Incoming) -> None:
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
-                stray += 1
-                if stray > _MOST_STRAY_LINES:
-                    process.fail("it writes other things than MCP messages to its output")
-                continue
+            except ValueError as error:
+                unreadable = _failed_answer(line, error)
+                if unreadable is None:
+                    stray += 1
+                    if stray > _MOST_STRAY_LINES:
+                        process.fail("it writes other things than MCP messages to its output")
+                    continue
+                message = unreadable
             stray = 0
             try:
                 await incoming.send(SessionMessage(message))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
+
+
+def _failed_answer(line: bytes, error: ValueError) -> JSONRPCError | None:
+    """An error in place of an answer that cannot be read, so that nobody waits for it; `None` for what is no answer.
+
+    Only the ends of the line are looked at: in its midst, anything may look like an id.
+    """
+    match = _ID_FIRST.match(line[:_LONGEST_END]) or (
+        _ID_LAST.search(line[-_LONGEST_END:]) if _ANSWER_FIRST.match(line[:_LONGEST_END]) else None
+    )
+    if match is None or b'"jsonrpc"' not in line[:_LONGEST_END] + line[-_LONGEST_END:]:
+        return None
+    id = match["id"].decode("ascii", "replace")
+    found = id.strip('"') if id.startswith('"') else int(id)
+    details = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
+    why = f" ({details[0]['msg']})" if details and details[0]["type"] == "json_invalid" else ""
+    return JSONRPCError(jsonrpc="2.0", id=found, error=ErrorData(code=PARSE_ERROR, message=f"{UNREADABLE}{why}"))
 
 
 async def _write(process: ServerProcess, outgoing: Outgoing) -> None:

@@ -1,0 +1,71 @@
+"""Temporary folders: private, gone with their owner, and removed by the next one where the owner was killed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from steersman.tools.confine.scratch import Scratch
+
+KILLED = """
+import os
+from steersman.tools.confine.scratch import Scratch
+scratch = Scratch()
+open(scratch.folder("tmp") + "/file", "w").close()
+os.kill(os.getpid(), 9)
+"""
+LIVING = """
+import sys
+from steersman.tools.confine.scratch import Scratch
+scratch = Scratch()
+print(scratch.folder("tmp"), flush=True)
+sys.stdin.read()
+"""
+
+
+def command(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    (tmp_path / "steersman-mine").mkdir()  # of somebody else who likes the name
+    (tmp_path / "steersman-file").touch()
+    (tmp_path / "steersman-link").symlink_to(tmp_path)
+    others = {"steersman-mine", "steersman-file", "steersman-link"}
+    killed = subprocess.run(command(KILLED), env=environment, timeout=60, check=False)
+    assert killed.returncode == -9
+    [stale] = {path.name for path in tmp_path.iterdir()} - others
+    with subprocess.Popen(command(LIVING), env=environment, stdin=-1, stdout=-1, text=True) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        base = Path(first.stdout.readline().strip()).parent
+        assert {path.name for path in tmp_path.iterdir()} - others == {base.name}
+        assert base.name != stale
+        with subprocess.Popen(command(LIVING), env=environment, stdin=-1, stdout=-1, text=True) as second:
+            assert second.stdin is not None
+            assert second.stdout is not None
+            second.stdout.readline()
+            assert base.is_dir()
+            second.stdin.close()
+        first.stdin.close()
+    assert {path.name for path in tmp_path.iterdir()} == others
+
+
+def test_a_folder_is_private_and_goes_when_it_is_closed() -> None:
+    scratch = Scratch()
+    folder = Path(scratch.folder("tmp"))
+    base = folder.parent
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (base, folder)] == [0o700, 0o700]
+    assert scratch.folder("tmp") == str(folder)
+    open_files = len(os.listdir("/proc/self/fd"))
+    scratch.close()
+    assert not base.exists()
+    assert len(os.listdir("/proc/self/fd")) == open_files - 1
+    again = Path(scratch.folder("tmp"))
+    assert again != folder
+    del scratch
+    assert not again.exists()
