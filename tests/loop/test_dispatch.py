@@ -513,8 +513,8 @@ async def test_a_tool_knows_its_call_and_gets_a_key_for_doing_it_once() -> None:
 
     agent, _ = agent_of(ScriptedModel(answer(call("look"), call("look")), "ok"), [look])
     await agent.run("go")
-    session = agent.context.session_id
-    assert seen == [(f"call_{n}", "look", f"{session}:call_{n}", False) for n in (1, 2)]
+    session, asked = agent.context.session_id, agent.context.log.entry_id_of(1)
+    assert seen == [(f"call_{n}", "look", f"{session}:{asked}:call_{n}", False) for n in (1, 2)]
 
 
 async def test_a_plain_function_runs_in_a_thread_and_the_loop_goes_on() -> None:

@@ -287,11 +287,11 @@ async def test_a_plain_no_says_where_it_was_said() -> None:
     assert (result.end_reason, result.detail) == ("stopped", "post_loop_policies said no")
 
 
-def test_a_session_can_be_none_and_nothing_else_yet() -> None:
+def test_a_session_is_none_a_path_or_a_session() -> None:
     """Bad input gets a clear error."""
     assert Agent(MODEL, session=None).messages == []
-    with pytest.raises(NotImplementedError, match="not there yet"):
-        Agent(MODEL, session="here")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="session is a Session or the path of a file, got 7"):
+        Agent(MODEL, session=7)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("where", ["api_key", "get_api_key"])

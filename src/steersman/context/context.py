@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Never, cast, overload
 
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
+from steersman.context.recovery import Recovery
 from steersman.context.repair import Repairer
 from steersman.types.continuation import ContinuationKind
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
@@ -88,6 +89,7 @@ class AgentContext:
         "log",
         "loop_id",
         "parent_loop_id",
+        "recovery",
         "repairer",
         "running",
         "session_id",
@@ -119,6 +121,7 @@ class AgentContext:
         self.undelivered: list[Any] = []
         self.running = False
         self.repairer: Repairer | None = None
+        self.recovery: Recovery | None = None
         self.agent_id = agent_id
         self.session_id = session_id
         self.loop_id = loop_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from steersman.context.entries import (
     CompactionEntry,
@@ -15,7 +15,7 @@ from steersman.context.entries import (
     part_id,
 )
 from steersman.context.groups import owners, whole_groups
-from steersman.context.replay import Seen, group_end, pruned, replay, undone, where
+from steersman.context.replay import Seen, group_end, last_question, pruned, replay, undone, where
 from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
 from steersman.context.view import MessageView, View
 from steersman.types.content import ToolCall
@@ -45,11 +45,17 @@ class Log:
         "_usage_from",
         "_visible",
         "_visible_ids",
+        "listener",
+        "mint",
         "parent",
     )
 
     def __init__(self, messages: Iterable[AgentMessage] = (), *, estimator: Estimator = estimate_tokens) -> None:
         self.parent: tuple[Log, str] | None = None
+        # Told of every entry after it was added, as a session wants to be; it must not raise.
+        self.listener: Callable[[Entry], None] | None = None
+        # What gives an entry its id; a replay gives it the one it had.
+        self.mint: Callable[[str], str] = new_id
         self._estimator = estimator
         self._entries: list[Entry] = []
         self._messages: list[AgentMessage] = []
@@ -78,10 +84,12 @@ class Log:
     def append(self, message: AgentMessage) -> str:
         """Add a message and give its entry id."""
         _check(message)
-        entry_id = new_id("entry")
-        self._entries.append(MessageEntry(entry_id, message))
-        self._hear(entry_id, message)
-        return entry_id
+        entry = MessageEntry(self.mint("entry"), message)
+        self._entries.append(entry)
+        self._hear(entry.id, message)
+        if self.listener is not None:
+            self.listener(entry)
+        return entry.id
 
     @property
     def entries(self) -> View[Entry]:
@@ -183,9 +191,9 @@ class Log:
             return None
         note = memo.strip() if memo else ""
         hidden = [self._visible_ids[index] for index in sorted(taken)]
-        entry = PrunEntry(new_id("entry"), hidden, freed, note or None)
+        entry = PrunEntry(self.mint("entry"), hidden, freed, note or None)
         self._see(pruned(entry, visible, self._visible_ids))
-        self._entries.append(entry)
+        self._add(entry)
         return entry
 
     def compact(self, replacement: Sequence[AgentMessage]) -> CompactionEntry:
@@ -196,7 +204,7 @@ class Log:
         places: dict[int, list[int]] = {}
         for index in range(len(self._visible) - 1, -1, -1):
             places.setdefault(id(self._visible[index]), []).append(index)
-        entry_id = new_id("entry")
+        entry_id = self.mint("entry")
         items: list[str | AgentMessage] = []
         ids: list[str] = []
         for number, message in enumerate(visible):
@@ -207,7 +215,7 @@ class Log:
             items.append(kept or message)
         entry = CompactionEntry(entry_id, items, self.tokens, total_tokens(visible, self._estimator))
         self._see(Seen(visible, ids, len(visible)))
-        self._entries.append(entry)
+        self._add(entry)
         return entry
 
     def undo(self, entry_id: str) -> None:
@@ -222,7 +230,7 @@ class Log:
             )
         if entry_id in undone(self._entries):
             raise ValueError(f"The {entry.type} {entry_id!r} is already undone.")
-        self._entries.append(UndoEntry(new_id("entry"), entry_id))
+        self._add(UndoEntry(self.mint("entry"), entry_id))
         self._replay()
 
     def fork(self, at: str | int) -> Log:
@@ -234,6 +242,25 @@ class Log:
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)
         log.parent = (self, self._entries[end - 1].id)
         return log
+
+    def rewind(self, at: str | int | None = None) -> Log:
+        """A new log that ends with what the answer at `at` was given to: a user's message, or tool results.
+
+        Without `at` it is the last thing a user said.
+        """
+        if at is not None:
+            place = self._place(self.entry_id_of(at) if isinstance(at, int) else at)
+        else:
+            place = len(self._entries) - 1
+        question = last_question(self._entries, place, spoken_only=at is None)
+        if question is None:
+            raise ValueError("There is nothing to rerun: no user message in the conversation so far. Use prompt().")
+        return self.fork(self._entries[question].id)
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        if self.listener is not None:
+            self.listener(entry)
 
     def _hear(self, entry_id: str, message: AgentMessage) -> None:
         self._messages.append(message)

@@ -88,6 +88,18 @@ def group_end(entries: Sequence[Entry], place: int) -> int:
     return end
 
 
+def last_question(entries: Sequence[Entry], place: int, *, spoken_only: bool) -> int | None:
+    """Where the last thing is, at `place` or before, that a model answers; `spoken_only` leaves what a user said."""
+    for at in range(place, -1, -1):
+        message = _message(entries[at])
+        if spoken_only:
+            if isinstance(message, UserMessage) and not message.synthetic:
+                return at
+        elif isinstance(message, UserMessage | ToolResultMessage):
+            return at
+    return None
+
+
 def where(ids: Sequence[str], wanted: set[str]) -> list[int]:
     """The places of the wanted ids."""
     return [index for index, entry_id in enumerate(ids) if entry_id in wanted]

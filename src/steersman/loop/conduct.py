@@ -10,7 +10,9 @@ from functools import partial
 
 from steersman.loop.hearing import answered, hear, receive
 from steersman.loop.inbox import Queued, Receipt
+from steersman.loop.keeping import save_end
 from steersman.loop.loop import run_loop
+from steersman.loop.resume import resume
 from steersman.loop.run import DEADLINE, Run, Turn
 from steersman.loop.stream import error_answer
 from steersman.loop.turn import close, fail, trigger
@@ -43,6 +45,7 @@ async def conduct(
             try:
                 _accept(run, prompts)
                 if await _begin(run, prompts):
+                    await resume(run, prompted=bool(prompts))
                     await run_loop(run)
             except asyncio.CancelledError:
                 run.interrupt()
@@ -52,6 +55,7 @@ async def conduct(
                 return  # it was given up, and ended without us
             _end(run)
             await _after(run)
+            await save_end(run)
     finally:
         if not run.given_up:
             _release(run, finish)
@@ -158,7 +162,7 @@ def _start(run: Run) -> None:
 def _end(run: Run) -> None:
     """Close the run: everything that was accepted is heard or queued again, and `agent_end` is the last word."""
     untold_limit = run.end_reason == "limit" and not run.limit_noted
-    if untold_limit or (run.turn_index == 0 and run.end_reason not in ("vetoed", "rejected")):
+    if untold_limit or (run.end_reason not in ("vetoed", "rejected") and _untold(run)):
         _last_turn(run)
     run.inbox.give_back([*[item for item in run.pending if type(item) is Queued], *run.judged])
     run.pending.clear()
@@ -169,6 +173,12 @@ def _end(run: Run) -> None:
     run.closed = True
     context = run.context
     context.last_loop_id, context.loop_id = run.loop_id, None
+
+
+def _untold(run: Run) -> bool:
+    """Whether the run ends before its first turn with something to tell, the turn that settles old calls apart."""
+    nothing_yet = run.turn_index == 0
+    return nothing_yet or (run.turn_index == run.first_turn and (bool(run.pending) or run.end_reason == "error"))
 
 
 def _last_turn(run: Run) -> None:

@@ -6,7 +6,7 @@ The dispatcher only peeks at steering; the loop alone takes it. Ends come in com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -15,16 +15,19 @@ from steersman.loop.config import Batched, SteeringPolicy
 from steersman.loop.execute import abandon, start
 from steersman.loop.gates import admit_slot, examine
 from steersman.loop.hearing import say
+from steersman.loop.keeping import intend
 from steersman.loop.run import Run, Turn
 from steersman.loop.slot import ABORTED, Slot, settle
 from steersman.tools.threads import tell
 from steersman.types.content import ToolCall
 from steersman.types.errors import described
+from steersman.types.messages import ToolResultMessage
 from steersman.types.tools import Effect
 
 SKIPPED = "Skipped due to queued user message."
 _index = attrgetter("index")
 STEERED = "tool call cancelled: user requested steering interrupt"
+_NOTHING_KNOWN: Mapping[str, ToolResultMessage] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -34,11 +37,23 @@ class Outcome(msgspec.Struct, frozen=True):
     terminate: bool
 
 
-async def execute_tool_calls(run: Run, turn: Turn, calls: Sequence[ToolCall], *, refusal: str | None = None) -> Outcome:
-    """Run a batch of calls; with a `refusal` none of them runs and each is answered with it."""
-    batch = [Slot(call, index) for index, call in enumerate(calls)]
+async def execute_tool_calls(
+    run: Run,
+    turn: Turn,
+    calls: Sequence[ToolCall],
+    *,
+    refusal: str | None = None,
+    known: Mapping[str, ToolResultMessage] = _NOTHING_KNOWN,
+) -> Outcome:
+    """Run a batch of calls; with a `refusal` none of them runs and each is answered with it.
+
+    A call whose result is `known`, by its id, is answered with that.
+    """
+    batch = [Slot(call, index, known.get(call.id)) for index, call in enumerate(calls)]
     try:
-        if refusal is None:
+        if run.answer_calls is not None:
+            await run.answer_calls(batch)
+        elif refusal is None:
             await _Batch(run, turn, batch).work()
         else:
             for slot in batch:
@@ -88,7 +103,7 @@ class _Batch:
                 urgency = run.inbox.urgency(run.config.steering)
                 if urgency is not None and urgency != "wait" and await self._steered(urgency):
                     break
-                if not self._start_ready():
+                if not (self._start_ready() if run.journal is None else await self._start_kept()):
                     await self._heard()
                 # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
                 rung, self._rung = self._rung, False
@@ -145,7 +160,9 @@ class _Batch:
         limit = self.run.config.max_tool_calls
         for slot in self.slots[limit:]:
             settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
-        self.waiting = [slot for slot in self.slots[:limit] if examine(self.run, self.turn, slot)]
+        self.waiting = [
+            slot for slot in self.slots[:limit] if slot.result is None and examine(self.run, self.turn, slot)
+        ]
         # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
         self._free = self._size >= len(self.slots) and all(
             slot.admitted and not slot.alone and not slot.keys for slot in self.waiting
@@ -166,6 +183,17 @@ class _Batch:
                 self._gate = asyncio.get_running_loop().create_task(self._ask_gates(slot))
                 return True
         return False
+
+    async def _start_kept(self) -> bool:
+        """Start the next call after it is kept that all which may start now are about to."""
+        ready = self.waiting if self._free else self._startable()
+        slots = [slot for slot in ready if slot.admitted and not slot.intended]
+        for slot in slots:
+            slot.intended = True
+        if slots:
+            await intend(self.run, [msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
+            return True  # looked at anew: steering or a cancel may have come meanwhile
+        return self._start_ready()
 
     async def _ask_gates(self, slot: Slot) -> None:
         try:

@@ -23,6 +23,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
 from steersman.types.ids import new_id
+from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, spoken, to_messages
 from steersman.types.model import StreamFn
 from steersman.types.result import RunResult
@@ -52,6 +53,7 @@ class Shell:
     tools: dict[str, Tool]
     conclude: Callable[[RunResult], RunResult]
     place: Place = NOWHERE
+    journal: Journal | None = None
 
 
 def agent_loop(
@@ -147,6 +149,8 @@ def launch(
         _mint(context)
         run = _run_of(context, config, layers, shell, token, channel, secrets)
         run.own_stream_fn = stream_fn or config.stream_fn
+        if shell.journal is not None:
+            shell.journal.hide(secrets)
 
         def done(result: RunResult) -> None:
             finish(shell.conclude(result))
@@ -201,6 +205,7 @@ def _run_of(
         parent=shell.place.parent,
         parent_tool_call_id=shell.place.tool_call_id,
         budget=shell.place.budget,
+        journal=shell.journal,
         whole=whole,
     )
 

@@ -149,11 +149,17 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
         slot.call.id,
         slot.call.name,
         slot.token,
-        idempotency_key=f"{run.context.session_id}:{slot.call.id}",
+        idempotency_key=_idempotency_key(run, slot),
         on_update=update,
         on_late=lambda outcome: late(run, slot, outcome),
         scope=run,
     )
+
+
+def _idempotency_key(run: Run, slot: Slot) -> str:
+    """The same for the same call however often it is run, and for no other: call ids may recur on another branch."""
+    answer = "" if run.turn is None else run.turn.entry_id
+    return f"{run.context.session_id}:{answer}:{slot.call.id}"
 
 
 def _size(output: ToolOutput) -> int:

@@ -31,9 +31,11 @@ def hear(run: Run) -> None:
         item = run.pending.pop(0)
         message = item.message if type(item) is Queued else item
         assert not isinstance(message, Queued)
-        say(run, message)
         if type(item) is Queued:
-            item.receipt.status = "delivered"
+            run.inbox.hand_over(item)
+        entry_id = say(run, message)
+        if type(item) is Queued:
+            run.inbox.deliver(item, entry_id)
         if run.repeats is not None and type(message) is UserMessage and not message.synthetic:
             run.repeats.reset()
 
@@ -66,7 +68,7 @@ async def _filter(run: Run, items: list[Queued], at: int) -> None:
     run.judged = []
     if kept.rejected is not None:
         for item in items:
-            item.receipt.status = "returned"
+            run.inbox.turn_away(item)
         run.emit(InputRejected, reason=kept.rejected, source=items[0].kind)
         return
     let_in = [replace(item, message=message) for item, message in zip(items, kept.messages, strict=False)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias
 
 from steersman.loop.checks import check_one_of
 from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, resolve
+from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, to_message
 
 QueueKind: TypeAlias = Literal["steering", "follow_up"]
@@ -34,12 +35,23 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One message that waits."""
+    """One message that waits; `id` is what a session knows it by."""
 
     kind: QueueKind
     message: AgentMessage
     receipt: Receipt
     mode: SteeringPolicy | None = None
+    id: str = ""
+    key: str | None = None
+
+
+class InboxListener(Protocol):
+    """Told what becomes of queued messages, in order and under the lock: it must neither raise nor take long."""
+
+    def accepted(self, item: Queued, /) -> None: ...
+    def delivering(self, item: Queued, /) -> None: ...
+    def delivered(self, item: Queued, entry_id: str, /) -> None: ...
+    def returned(self, item: Queued, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,7 @@ class Queues:
 class Inbox:
     """The two queues of an agent. Adding is safe from any thread; only the loop takes."""
 
-    __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "on_arrival")
+    __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "listener", "on_arrival")
 
     def __init__(self, *, steering_mode: QueueMode = "all", follow_up_mode: QueueMode = "all") -> None:
         check_one_of("steering_mode", steering_mode, ("one-at-a-time", "all"))
@@ -68,6 +80,7 @@ class Inbox:
         self._keys: dict[str, Receipt] | None = None
         self._lock = threading.Lock()
         self._open = False
+        self.listener: InboxListener | None = None
         self.on_arrival: Callable[[], None] | None = None
 
     def empty(self) -> Inbox:
@@ -88,7 +101,10 @@ class Inbox:
             if key is not None:
                 self._keys = {} if self._keys is None else self._keys
                 self._keys[key] = receipt
-            self._queues[kind].append(Queued(kind, message, receipt, mode))
+            item = Queued(kind, message, receipt, mode, "" if self.listener is None else new_id("queued"), key)
+            self._queues[kind].append(item)
+            if self.listener is not None:
+                self.listener.accepted(item)
             notify = self.on_arrival
         if notify is not None and kind == "steering":
             notify()
@@ -149,8 +165,41 @@ class Inbox:
         """Put messages that were taken and not heard back where they were."""
         with self._lock:
             for item in reversed(items):
+                if self.listener is not None and not item.id:
+                    # A prompt that no filter has let in yet: from now on it waits here.
+                    item = replace(item, id=new_id("queued"))
+                    self.listener.accepted(item)
                 self._queues[item.kind].insert(0, item)
                 item.receipt.status = "accepted" if self._open else "next_run"
+
+    def restore(self, items: Sequence[Queued], heard: Mapping[str, Receipt]) -> None:
+        """Queue what waited when an earlier program ended, and know what it had heard by its keys.
+
+        Whoever listens knows of it already.
+        """
+        with self._lock:
+            for item in items:
+                self._queues[item.kind].append(item)
+            keyed = {item.key: item.receipt for item in items if item.key is not None}
+            if keyed or heard:
+                self._keys = {**(self._keys or {}), **heard, **keyed}
+
+    def hand_over(self, item: Queued) -> None:
+        """A message that was taken is about to be put in the transcript."""
+        if self.listener is not None:
+            self.listener.delivering(item)
+
+    def deliver(self, item: Queued, entry_id: str) -> None:
+        """A message that was taken is in the transcript now."""
+        item.receipt.status = "delivered"
+        if self.listener is not None:
+            self.listener.delivered(item, entry_id)
+
+    def turn_away(self, item: Queued) -> None:
+        """A message that was taken does not get in."""
+        item.receipt.status = "returned"
+        if self.listener is not None:
+            self.listener.returned(item)
 
     def withdraw(self) -> list[AgentMessage]:
         """Take everything back; the receipts say `returned`."""
@@ -159,7 +208,7 @@ class Inbox:
             self._queues["steering"].clear()
             self._queues["follow_up"].clear()
             for item in items:
-                item.receipt.status = "returned"
+                self.turn_away(item)
         return [item.message for item in items]
 
     @property

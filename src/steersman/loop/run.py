@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -24,6 +24,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError, described
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
+from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import StreamFn, StreamOptions, ToolChoice
 from steersman.types.secrets import hidden
@@ -58,6 +59,7 @@ class Run:
         "_witness",
         "abandoned",
         "after_tool_execution",
+        "answer_calls",
         "answering",
         "asking",
         "before_tool_execution",
@@ -71,10 +73,12 @@ class Run:
         "dispatcher",
         "end_reason",
         "external_cancel",
+        "first_turn",
         "gated",
         "given_up",
         "inbox",
         "interrupted",
+        "journal",
         "judged",
         "limit_noted",
         "loop_id",
@@ -99,6 +103,7 @@ class Run:
         "tracker",
         "turn",
         "turn_index",
+        "unkept",
         "usage",
     )
 
@@ -117,6 +122,7 @@ class Run:
         parent: Run | None = None,
         parent_tool_call_id: str | None = None,
         budget: ExecutionTracker | None = None,
+        journal: Journal | None = None,
         whole: bool = True,
     ) -> None:
         self.context = context
@@ -136,6 +142,8 @@ class Run:
         self.secrets = secrets
         self.parent = parent
         self.parent_tool_call_id = parent_tool_call_id
+        self.journal = journal
+        self.unkept: str | None = None
         self.tracker = ExecutionTracker(
             config.execution_limits,
             clock=asyncio.get_running_loop().time,
@@ -160,6 +168,8 @@ class Run:
         self.seq = 0
         self.signal: asyncio.Event | None = None
         self.turn_index = 0
+        # The first turn in which the model may be asked: a turn that only settles old calls comes before it.
+        self.first_turn = 0
         self.turn: Turn | None = None
         self.answering: Callable[[], object] | None = None
         self.usage = Usage()
@@ -178,6 +188,8 @@ class Run:
         self.limit_noted = False
         self.abandoned: set[asyncio.Task[None]] = set()
         self.on_wake: Callable[[], None] | None = None
+        # Settles the calls of a batch in the place of the tools, as a replay does.
+        self.answer_calls: Callable[[Sequence[Any]], Awaitable[None]] | None = None
         # One answer asked for by hand is no run, and no judge of runs is to hear it.
         self._witness = witness.get() if whole else None
 

@@ -24,24 +24,25 @@ class Slot:
     """A tool call on its way to its result."""
 
     __slots__ = (
-        "admitted", "args", "began", "call", "effects", "index", "keys", "result", "started", "stopping", "task",
-        "terminate", "timer", "token", "tool",
+        "admitted", "args", "began", "call", "effects", "index", "intended", "keys", "result", "started", "stopping",
+        "task", "terminate", "timer", "token", "tool",
     )  # fmt: skip
 
-    def __init__(self, call: ToolCall, index: int) -> None:
+    def __init__(self, call: ToolCall, index: int, result: ToolResultMessage | None = None) -> None:
         self.call = call
         self.index = index
         self.tool: Tool | None = None
         self.args: dict[str, Any] = call.arguments
         self.keys: frozenset[str] = _NO_KEYS
         self.admitted = False
+        self.intended = False
         self.started = False
         self.began = 0.0
         self.token: CancelToken | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.stopping: str | None = None
-        self.result: ToolResultMessage | None = None
+        self.result = result
         self.effects: tuple[Effect, ...] = ()
         self.terminate = False
 

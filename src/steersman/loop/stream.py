@@ -11,6 +11,7 @@ import msgspec
 
 from steersman.loop.compact import make_room
 from steersman.loop.gates import not_an_object
+from steersman.loop.keeping import save
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.batches import Batches
@@ -119,6 +120,8 @@ async def _answered(
 async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice) -> AssistantMessage:
     if len(run.channel.buffer) >= run.channel.limit:
         await run.channel.room()  # also for a provider that gives its answers whole
+    if run.journal is not None:
+        await save(run)
     state.asked = True
     batches = batches_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from steersman.loop.compact import compact_if_needed
-from steersman.loop.dispatch import execute_tool_calls
+from steersman.loop.dispatch import Outcome, execute_tool_calls
 from steersman.loop.hearing import hear, say
 from steersman.loop.run import Run, Turn
 from steersman.loop.stream import answer, error_answer
@@ -14,7 +14,6 @@ from steersman.types.continuation import Branch, Initial, TurnTrigger
 from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart
 from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import ToolChoice
-from steersman.types.tools import Effect
 
 
 async def take_turn(run: Run) -> Turn:
@@ -41,7 +40,7 @@ async def take_turn(run: Run) -> Turn:
 def trigger(run: Run) -> TurnTrigger:
     """What made this turn happen."""
     kind = run.context.continuation_kind
-    if run.turn_index > 0:
+    if run.turn_index > run.first_turn:
         return "continuation"
     if type(kind) is Branch:
         return "branch"
@@ -51,7 +50,7 @@ def trigger(run: Run) -> TurnTrigger:
 def _tool_choice(run: Run) -> ToolChoice:
     """A tool that is required is required once: a model that must call one in every turn could never answer."""
     choice = run.config.tool_choice
-    return "auto" if choice == "required" and run.turn_index > 0 else choice
+    return "auto" if choice == "required" and run.turn_index > run.first_turn else choice
 
 
 async def _may_go_on(run: Run, turn: Turn) -> bool:
@@ -101,10 +100,7 @@ async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
         return
     calls = message.tool_calls
     if calls:
-        outcome = await execute_tool_calls(run, turn, calls)
-        _apply(run, turn, outcome.effects)
-        if outcome.terminate:
-            run.finish("terminated", "A tool asked to end the run.")
+        grant(run, turn, await execute_tool_calls(run, turn, calls))
     repetition = None if run.repeats is None else run.repeats.observe(calls)
     if repetition is not None:
         names, action = repetition.tool_names, repetition.action
@@ -115,12 +111,14 @@ async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
             run.pending.append(user_message(repetition.text, synthetic=True))
 
 
-def _apply(run: Run, turn: Turn, effects: list[Effect]) -> None:
-    """Grant what the tools asked the loop for, now that the batch is done."""
-    for effect in effects:
+def grant(run: Run, turn: Turn, outcome: Outcome) -> None:
+    """Do what the tools asked the loop for, now that the batch is done."""
+    for effect in outcome.effects:
         entry = run.context.log.prun(effect.tokens, memo=effect.memo, spare=turn.entry_id)
         if entry is not None:
             run.emit(PrunApplied, entry_ids=entry.entry_ids, tokens_removed=entry.tokens_removed, memo=entry.memo)
+    if outcome.terminate:
+        run.finish("terminated", "A tool asked to end the run.")
 
 
 async def _conclude(run: Run, turn: Turn) -> None:

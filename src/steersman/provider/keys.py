@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Awaitable
 from typing import cast
 
 from steersman.provider.presets import PRESETS, Preset
 from steersman.types.errors import AuthenticationError
 from steersman.types.model import Model, StreamOptions
+
+_SECRET = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
 async def find_key(model: Model, options: StreamOptions) -> str | None:
@@ -22,6 +25,18 @@ async def find_key(model: Model, options: StreamOptions) -> str | None:
     if preset is not None and preset.key_required and _usual_place(model, preset):
         raise AuthenticationError(_advice(model, preset), provider=model.provider)
     return None
+
+
+def known_keys(*models: Model) -> set[str]:
+    """The keys that these models and the environment hold, whoever they are for, without asking anybody for one."""
+    names = {name for preset in PRESETS.values() for name in preset.keys}
+    found = {os.environ.get(name, "").strip() for name in names}
+    for model in models:
+        found.add(model.api_key if isinstance(model.api_key, str) else "")
+        sent = (value for name, value in model.headers.items() if _SECRET.search(name))
+        found.update(value.split()[-1] for value in sent if value.strip())
+    found.discard("")
+    return found
 
 
 async def _own_key(model: Model) -> str | None:

@@ -17,7 +17,7 @@ OnStep = Callable[[int], None]
 
 _SETTLING_STEPS = 10
 _LONGER = 25
-_TOOL_THREAD = "steersman-tool"
+_WORKERS = ("steersman-tool", "steersman-journal")
 
 
 class Deadlock(AssertionError):
@@ -88,8 +88,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def _awaits_outside(self, selector: selectors.BaseSelector) -> bool:
         # One socket is the loop's own, by which other threads wake it.
         return len(selector.get_map()) > 1 or any(
-            thread.name.startswith(_TOOL_THREAD) and not thread.name.endswith("idle")
-            for thread in threading.enumerate()
+            thread.name.startswith(_WORKERS) and not thread.name.endswith("idle") for thread in threading.enumerate()
         )
 
     def _give_up(self) -> list[_Ready]:

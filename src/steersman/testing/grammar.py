@@ -2,7 +2,8 @@
 
     run        := agent_end(vetoed)                                   # before_loop said no
                 | agent_start body agent_end
-    body       := input_rejected | turn*                              # no turn only if the run ended before its first
+    body       := input_rejected | settling? turn*                    # no turn only if the run ended before its first
+    settling   := turn_start (tools | result)+ limit_notice? turn_end # the open calls of an answer before this run
     turn       := turn_start heard* (limit_notice | work limit_notice?) wrap_up? turn_end
     heard      := message_start(m) message_end(m) | compaction        # prompts, steering, follow-ups, injections
     work       := (answer tools?)?
@@ -36,7 +37,7 @@ from steersman.types.events import (
     TurnStart,
     UnknownEvent,
 )
-from steersman.types.messages import AgentMessage
+from steersman.types.messages import AgentMessage, AssistantMessage
 
 _ENDS_WITHOUT_TURN = frozenset(("vetoed", "rejected", "aborted", "error", "stopped"))
 _RECENT = 12
@@ -47,7 +48,10 @@ class GrammarError(AssertionError):
 
 
 class GrammarChecker:
-    """Reads the events of one run as they come and raises `GrammarError` at the first that does not fit."""
+    """Reads the events of one run as they come and raises `GrammarError` at the first that does not fit.
+
+    `settled` is the answer of an earlier program whose calls the run settled first, if it did.
+    """
 
     def __init__(self) -> None:
         self.finished = False
@@ -60,6 +64,7 @@ class GrammarChecker:
         self._turns = 0
         self._messages: list[AgentMessage] = []
         self._turn: TurnGrammar | None = None
+        self.settled: AssistantMessage | None = None
         self._rules: dict[type[Any], Callable[[Any], None]] = {
             AgentStart: self._agent_start,
             AgentEnd: self._agent_end,
@@ -134,10 +139,13 @@ class GrammarChecker:
             raise Unfit("expected agent_end after the prompt was rejected")
         if event.turn_index != self._turns:
             raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
-        self._turn = TurnGrammar()
+        self._turn = TurnGrammar(first=self._turns == 0)
 
     def _turn_end(self, event: TurnEnd) -> None:
-        self._open_turn().end(event)
+        turn = self._open_turn()
+        turn.end(event)
+        if turn.old_calls:
+            self.settled = event.message
         if event.turn_index != self._turns:
             raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
         self._turn = None

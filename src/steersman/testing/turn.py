@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from steersman.testing.spans import SpanBook, Unfit
+from steersman.testing.spans import SettlingBook, SpanBook, Unfit
 from steersman.types.content import well_formed
 from steersman.types.events import (
     CompactionEnded,
@@ -26,9 +26,10 @@ from steersman.types.stream import Reset, TextDelta
 
 
 class TurnGrammar:
-    """What has happened in one turn."""
+    """What has happened in one turn. Only the `first` of a run may settle the calls of an answer before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = False) -> None:
+        self.fresh = first
         self.open: AgentMessage | None = None
         self.answering = False
         self.compacting = False
@@ -39,7 +40,7 @@ class TurnGrammar:
         self.reset_due = False
         self.updates = 0
         self.given: set[str] = set()
-        self.book = SpanBook()
+        self.book: SpanBook | SettlingBook = SpanBook()
         self.results: list[ToolResultMessage] = []
 
     def quiet(self, what: str) -> None:
@@ -61,6 +62,7 @@ class TurnGrammar:
         message = event.message
         self.quiet("message_start")
         if isinstance(message, ToolResultMessage) and message.tool_call_id not in self.given:
+            self._settle_old()
             self.book.report(message)
         elif isinstance(message, AssistantMessage) and not message.content:
             self._answer_starts()
@@ -68,8 +70,17 @@ class TurnGrammar:
             self._heard(message)
         self.open = message
 
+    def _settle_old(self) -> None:
+        """A turn that begins with tool calls, and not with an answer, settles those of an earlier program."""
+        if self.fresh:
+            self.book = SettlingBook()
+            self.fresh = False
+
     def _answer_starts(self) -> None:
         self.settled("another answer")
+        self.fresh = False
+        if isinstance(self.book, SettlingBook):
+            raise Unfit("expected turn_end: a turn that settles old calls asks no model")
         if len(self.answers) >= self.allowed:
             raise Unfit("expected turn_end: a turn has one answer, and one more only to wrap up after a limit notice")
         self.answering = True
@@ -77,12 +88,13 @@ class TurnGrammar:
 
     def _heard(self, message: AgentMessage) -> None:
         self.settled(f"a message of role {message.role}")
+        self.fresh = False
         if _is_limit_notice(message):
             if self.limited:
                 raise Unfit("a turn has one limit notice")
             self.limited = True
             self.allowed = len(self.answers) + 1
-        elif self.answers:
+        elif self.answers or isinstance(self.book, SettlingBook):
             raise Unfit(f"expected turn_end after the answer, not a message of role {message.role}")
         elif self.limited:
             raise Unfit("expected a last answer or turn_end after the limit notice")
@@ -130,7 +142,7 @@ class TurnGrammar:
             raise Unfit(f"expected the end of the answer, got a message of role {message.role}")
         self.answering = False
         self.answers.append(message)
-        if message.failed:
+        if message.failed or isinstance(self.book, SettlingBook):
             return
         if self.reset_due:
             raise Unfit("expected a reset between the retry and the end of the answer")
@@ -142,6 +154,7 @@ class TurnGrammar:
     def span_start(self, event: ToolExecutionStart) -> None:
         """A tool call begins."""
         self.quiet(event.type)
+        self._settle_old()
         self.book.start(event)
 
     def span_update(self, event: ToolExecutionUpdate) -> None:
@@ -176,15 +189,27 @@ class TurnGrammar:
     def end(self, event: TurnEnd) -> None:
         """The turn is over and says what came of it."""
         self.settled("turn_end")
-        if event.message is None and self.answers:
-            raise Unfit("expected turn_end to carry the answer of its turn, got None")
-        if event.message is not None and event.message not in self.answers:
-            raise Unfit("expected turn_end to carry the answer of its turn, got another message")
+        self._check_answer(event.message)
         if list(event.tool_results) != self.results:
             raise Unfit(
                 f"expected turn_end to carry the {len(self.results)} results of its turn in order, "
                 f"got {len(event.tool_results)}"
             )
+
+    @property
+    def old_calls(self) -> bool:
+        """Whether this turn settles the calls of an answer before it."""
+        return isinstance(self.book, SettlingBook)
+
+    def _check_answer(self, message: AssistantMessage | None) -> None:
+        if isinstance(self.book, SettlingBook):
+            if message is None:
+                raise Unfit("expected turn_end to carry the answer whose calls were settled, got None")
+            self.book.close(message)
+        elif message is None and self.answers:
+            raise Unfit("expected turn_end to carry the answer of its turn, got None")
+        elif message is not None and message not in self.answers:
+            raise Unfit("expected turn_end to carry the answer of its turn, got another message")
 
 
 def _is_limit_notice(message: AgentMessage) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from steersman.testing.grammar import GrammarChecker
 from steersman.testing.transcript import check_transcript
 from steersman.types.events import AgentEnd, AgentEvent
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 
 class Witness:
@@ -29,7 +32,7 @@ class Witness:
         try:
             checker.feed(event)
             if isinstance(event, AgentEnd):
-                check_transcript(event.messages)
+                check_transcript(_with_open_calls(checker.settled, event.messages))
         except AssertionError as fault:
             self.faults.append(str(fault))
             self._dropped.add(loop_id)
@@ -47,6 +50,14 @@ class Witness:
                 faults.append(str(fault))
         if faults:
             raise AssertionError("\n".join(faults))
+
+
+def _with_open_calls(settled: AssistantMessage | None, messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
+    """The messages of a run, after the answer of an earlier program whose open calls it settled."""
+    if settled is None:
+        return messages
+    results = {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
+    return [replace(settled, content=[call for call in settled.tool_calls if call.id in results]), *messages]
 
 
 class Subscribable(Protocol):

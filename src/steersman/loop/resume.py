@@ -1,0 +1,95 @@
+"""Going on in the middle of a batch: the calls that a crash left open are settled in a turn of their own, first of all.
+
+A call that had ended keeps its result, one that had not begun is run, and one that was running is run again only if its
+tool is idempotent: of any other nobody knows whether it had its effect, and the model is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Literal
+
+from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, open_calls
+from steersman.loop.config import SteeringPolicy
+from steersman.loop.dispatch import SKIPPED, execute_tool_calls
+from steersman.loop.hearing import receive
+from steersman.loop.inbox import Queued
+from steersman.loop.run import Run, Turn
+from steersman.loop.turn import close, grant
+from steersman.types.content import TextContent, ToolCall
+from steersman.types.events import ToolExecutionEnd, ToolExecutionStart, TurnStart
+from steersman.types.messages import ToolResultMessage
+
+
+async def resume(run: Run, *, prompted: bool) -> None:
+    """Settle the calls at the end of the transcript, if the program that made it ended before they were.
+
+    No model is asked in that turn, so no limit counts it and no hook of a turn hears of it. A run that was `prompted`
+    runs none of them: a new prompt is no wish to go on with what was asked before it.
+    """
+    recovery, run.context.recovery = run.context.recovery, None
+    left = None if recovery is None else open_calls(run.context.log.messages)
+    if recovery is None or left is None or run.cancelled():
+        return
+    turn = run.turn = Turn(run.turn_index)
+    turn.message, turn.entry_id = left.message, run.context.log.entry_id_of(left.index)
+    run.emit(TurnStart, turn_index=turn.index, triggered_by="continuation")
+    try:
+        known = _known(run, left, recovery, goes_on=not prompted) if run.answer_calls is None else recovery.results
+        grant(run, turn, await execute_tool_calls(run, turn, left.calls, known=known))
+    except asyncio.CancelledError:
+        run.interrupt()
+    finally:
+        close(run, turn)
+        run.first_turn = run.turn_index
+    if run.end_reason is None and not any(type(item) is Queued for item in run.pending):
+        await receive(run, "steering", at=len(run.pending))
+
+
+def _known(run: Run, left: OpenCalls, recovery: Recovery, *, goes_on: bool) -> dict[str, ToolResultMessage]:
+    """The results of the calls that are not run: those they had, and those that say why there is none."""
+    known: dict[str, ToolResultMessage] = {}
+    for call in left.calls:
+        kept = recovery.results.get(call.id)
+        known_now = kept if kept is not None else _answer(run, call, recovery, goes_on=goes_on)
+        if known_now is not None:
+            known[call.id] = known_now
+    return known
+
+
+def _answer(run: Run, call: ToolCall, recovery: Recovery, *, goes_on: bool) -> ToolResultMessage | None:
+    """Why a call is not run; `None` if it is."""
+    steered = _steered(run)
+    if call.id in recovery.started:
+        tool = run.tools.get(call.name)
+        again = goes_on and steered != "cancel" and tool is not None and tool.idempotent
+        return None if again else _told(run, call, UNKNOWN, "interrupted")
+    if not goes_on:
+        return _told(run, call, NOT_STARTED, "not_started")
+    return None if steered is None else _told(run, call, SKIPPED, "not_started")
+
+
+def _steered(run: Run) -> SteeringPolicy | None:
+    """How steering that is about to be heard deals with calls that have not started; `None` when it lets them be."""
+    modes = {
+        item.mode or run.config.steering for item in run.pending if type(item) is Queued and item.kind == "steering"
+    }
+    return "cancel" if "cancel" in modes else "skip" if "skip" in modes else None
+
+
+def _told(run: Run, call: ToolCall, text: str, status: Literal["interrupted", "not_started"]) -> ToolResultMessage:
+    """The answer to a call that is not run, told as the end of its span."""
+    result = ToolResultMessage(
+        [TextContent(text)],
+        time.time(),
+        synthetic=True,
+        tool_call_id=call.id,
+        tool_name=call.name,
+        is_error=True,
+        details={"status": status},
+    )
+    about = {"tool_call_id": call.id, "tool_name": call.name, "args": call.arguments}
+    run.emit(ToolExecutionStart, **about)
+    run.emit(ToolExecutionEnd, **about, result=result, is_error=True)
+    return result
