@@ -1,0 +1,91 @@
+"""From records to the entries of a log. What is no entry, or refers to what is lost, is left out and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+
+from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, part_id
+from steersman.session.records import Payload, Record
+from steersman.types.messages import AgentMessage
+
+QueueKind = Literal["steering", "follow_up"]
+Mode = Literal["skip", "cancel", "wait"]
+
+_ENTRIES: dict[str, type[Any]] = {
+    "message": MessageEntry,
+    "compaction": CompactionEntry,
+    "prun": PrunEntry,
+    "undo": UndoEntry,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that was queued when the program ended."""
+
+    id: str
+    kind: QueueKind
+    message: AgentMessage
+    mode: Mode | None = None
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class Reading:
+    """The entries of a path, and the ids of the records that are none, with the reason."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    unusable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def read_entries(records: Iterable[Record]) -> Reading:
+    """The entries that these records hold."""
+    reading = Reading()
+    known: set[str] = set()
+    for record in records:
+        try:
+            entry: Entry = msgspec.convert(
+                {**record.payload, "id": record.id, "type": record.type}, _ENTRIES[record.type]
+            )
+        except (msgspec.ValidationError, RecursionError) as error:
+            reading.unusable[record.id] = f"it is no {record.type}: {error}"
+            continue
+        if isinstance(entry, CompactionEntry):
+            lost = next((item for item in entry.items if isinstance(item, str) and item not in known), None)
+            if lost is not None:
+                reading.unusable[record.id] = f"it keeps {lost!r}, which is not there"
+                continue
+        known.update(_brought(entry))
+        reading.entries.append(entry)
+    return reading
+
+
+def _brought(entry: Entry) -> Iterator[str]:
+    """The ids that a later compaction may refer to."""
+    yield entry.id
+    if isinstance(entry, CompactionEntry):
+        yield from (part_id(entry.id, at) for at, item in enumerate(entry.items) if not isinstance(item, str))
+    elif isinstance(entry, PrunEntry) and entry.memo:
+        yield part_id(entry.id, 0)
+
+
+def read_message(fields: object) -> AgentMessage | None:
+    """The message of a payload, if it is one."""
+    try:
+        return cast(AgentMessage, msgspec.convert(fields, AgentMessage))
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def read_waiting(id: str, fields: Payload) -> Waiting | None:
+    """A queued message, if this is one."""
+    message = read_message(fields.get("message"))
+    kind: Any = fields.get("kind")
+    mode, key = fields.get("mode"), fields.get("key")
+    if message is None or kind not in get_args(QueueKind):
+        return None
+    return Waiting(id, kind, message, mode if mode in get_args(Mode) else None, key if isinstance(key, str) else None)

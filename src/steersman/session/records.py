@@ -1,0 +1,83 @@
+"""The records of a session: numbered without gaps, each under the one it follows, one line of JSON each.
+
+A record of a log entry has the entry's id. Types this version does not know are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+
+from steersman.types.content import well_formed
+
+FORMAT: Final = "1.0"
+"""The version of the format: a session of a newer major is not opened, one of a newer minor is."""
+
+TREE: Final = frozenset(("message", "compaction", "prun", "undo"))
+"""The types that make up the conversation; all others hang beside it."""
+
+Payload: TypeAlias = dict[str, Any]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One thing that happened. `seq` counts from 1; `parent` is the id of the record of the conversation before it."""
+
+    id: str
+    parent: str | None
+    seq: int
+    type: str
+    time: float
+    payload: Payload
+
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """One line of JSON without its end; no line break can be inside."""
+    try:
+        return _encoder.encode(record)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return _encoder.encode(_whole(msgspec.to_builtins(record)))
+
+
+def decode(line: bytes | str) -> Record:
+    """The record that was written; `ValueError` when it is none."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"Not a record of a session: {error}.") from error
+
+
+def title_in(records: Iterable[Record], longest: int = 80) -> str:
+    """The first words a user said in these, on one line; empty where nobody said any."""
+    for record in records:
+        message = record.payload.get("message")
+        if record.type != "message" or not isinstance(message, dict):
+            continue
+        fields = cast(Payload, message)
+        words = " ".join(_text(fields.get("content")).split())
+        if fields.get("role") == "user" and not fields.get("synthetic") and words:
+            return well_formed(words if len(words) <= longest else words[: longest - 1].rstrip() + "…")
+    return ""
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = cast(list[Any], content) if isinstance(content, list | tuple) else []
+    fields = [cast(Payload, block) for block in blocks if isinstance(block, dict)]
+    return " ".join(str(block.get("text", "")) for block in fields if block.get("type") == "text")
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {well_formed(str(key)): _whole(item) for key, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in cast(list[object], value)]
+    return value

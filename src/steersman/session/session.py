@@ -1,0 +1,361 @@
+"""`Session`: one conversation that outlives the program. It keeps what an agent does and gives back what was said.
+
+An agent has it to itself while it uses it; whoever only looks opens it with `write=False` and is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from weakref import WeakMethod
+
+from steersman.context.compaction import ContextConfig
+from steersman.context.entries import Entry
+from steersman.context.log import Log
+from steersman.context.recovery import Recovery
+from steersman.context.shorten import shorten, show_again
+from steersman.session.index import Index
+from steersman.session.journal import Journal
+from steersman.session.reading import Waiting, read_entries, read_message, read_waiting
+from steersman.session.recorder import Recorder
+from steersman.session.records import FORMAT, Record, decode
+from steersman.session.recovery import recovered
+from steersman.session.store import (
+    Handle,
+    NewerFormat,
+    Problem,
+    SessionBusy,
+    SessionError,
+    SessionNotFound,
+    Store,
+    Summary,
+)
+from steersman.session.tree import Branch, Difference, Node
+from steersman.types.ids import new_id
+from steersman.types.messages import AgentMessage
+
+Where: TypeAlias = "str | os.PathLike[str] | Store"
+
+
+class Session:
+    """An open session. Give it to an agent, `Agent(..., session=session)`, or look around in it."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.id = handle.session_id
+        self.closed = False
+        self._handle = handle
+        self._index = Index()
+        self._found: list[Problem] = []
+        self._log: Log | None = None
+        self._owner: tuple[WeakMethod[Callable[[], bool]], WeakMethod[Callable[[Log], None]]] | None = None
+        try:
+            self._index.read(handle.lines())
+            _check_format(self._index.header, self.id)
+        except BaseException:
+            handle.close()
+            raise
+        self._found.extend(Problem("", text) for text in self._index.found)
+        self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
+        if handle.last_seq == 0:
+            self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": time.time()})
+
+    # Opening and closing
+
+    @classmethod
+    def create(cls, where: Where, session_id: str | None = None) -> Self:
+        """A new session in a file or a store."""
+        return cls(_store(where).create(new_id("session") if session_id is None else session_id))
+
+    @classmethod
+    def open(cls, where: Where, session_id: str | None = None, *, write: bool = True) -> Self:
+        """A session that is there: the one of this id, or the one used last."""
+        store = _store(where)
+        if session_id is None:
+            found = store.list()
+            if not found:
+                raise SessionNotFound(f"There is no session in {where!r} yet. Make one with Session.create().")
+            session_id = found[0].id
+        return cls(store.open(session_id, write=write))
+
+    @classmethod
+    def at(cls, where: Where) -> Self:
+        """The session used last in a file or a store, or a new one where there is none."""
+        store = _store(where)
+        found = store.list()
+        return cls(store.open(found[0].id) if found else store.create(new_id("session")))
+
+    @classmethod
+    def list(cls, where: Where) -> Sequence[Summary]:
+        """The sessions of a file or a store, the last used first."""
+        return _store(where).list()
+
+    @classmethod
+    def import_(cls, file: str | os.PathLike[str], where: Where, session_id: str | None = None) -> Self:
+        """A session from a file that `export` wrote, as a new one; calls that are open in it are not run here."""
+        from steersman.session.jsonl import import_jsonl
+
+        store = _store(where)
+        imported = import_jsonl(file, store, session_id=session_id)
+        session = cls(store.open(imported.session_id))
+        session._found.extend(imported.problems)
+        return session
+
+    def export(self, file: str | os.PathLike[str]) -> int:
+        """Write all records to a file that people can read, one a line; how many there are."""
+        from steersman.session.jsonl import export_jsonl
+
+        self.flush()
+        return export_jsonl(self._handle, file)
+
+    def close(self) -> None:
+        """Write what is left and let go of it; closing twice is nothing. What an agent does later is not kept."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.recorder.journal is not None:
+            self.recorder.journal.close()
+        else:
+            self._handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def save(self) -> bool:
+        """Whether everything told so far is kept; waits until it is, or until the store has refused it."""
+        return self.recorder.journal is None or await self.recorder.journal.synced()
+
+    def flush(self) -> bool:
+        """The same for whoever has no event loop: it blocks."""
+        return self.recorder.journal is None or self.recorder.journal.flush()
+
+    # Looking
+
+    @property
+    def writable(self) -> bool:
+        """Whether it was opened to be written to."""
+        return self.recorder.journal is not None
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What was found damaged, and what was done about it."""
+        return [*self._handle.problems, *self._found]
+
+    @property
+    def degraded(self) -> str | None:
+        """Why what happens is in memory only at the moment; `None` when it is kept."""
+        return self.recorder.degraded
+
+    @property
+    def log(self) -> Log:
+        """What was said on the way to where the session stands, as a log that writes on."""
+        if self._log is None:
+            self._attach(Log.from_entries(self.entries()))
+        assert self._log is not None
+        return self._log
+
+    @property
+    def messages(self) -> Sequence[AgentMessage]:
+        """Everything that was said on the way to where the session stands."""
+        return self.log.messages
+
+    @property
+    def agent_id(self) -> str | None:
+        """The agent that ran last."""
+        return self._index.agent_id
+
+    @property
+    def last_loop_id(self) -> str | None:
+        """The run that was last."""
+        return self._index.loop_id
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What is known about the calls a crash left open at the end of the log; `None` when it left none."""
+        return recovered(self.log, self._index.tree, self._records_after)
+
+    @property
+    def waiting(self) -> Sequence[Waiting]:
+        """What was queued and not heard yet, in order."""
+        found = [read_waiting(id, fields) for id, fields in self._index.waiting.items()]
+        return [item for item in found if item is not None]
+
+    @property
+    def heard_keys(self) -> dict[str, AgentMessage]:
+        """The messages that were queued under a key and heard, by that key."""
+        found = {key: read_message(fields.get("message")) for key, fields in self._index.heard_keys.items()}
+        return {key: message for key, message in found.items() if message is not None}
+
+    def tree(self) -> Sequence[Branch]:
+        """The branches of the conversation, the one with the latest entry last."""
+        return self._index.tree.branches()
+
+    def diff(self, left: str, right: str) -> Difference:
+        """What two branches share, and what each has of its own; each is given by an entry id or a label."""
+        tree = self._index.tree
+        return tree.difference(tree.found(left), tree.found(right))
+
+    def entries(self, leaf: str | None = None) -> Sequence[Entry]:
+        """The entries on the way to a leaf, given by id or label, or to where the session stands."""
+        tree = self._index.tree
+        return self._entries(tree.path(None if leaf is None else tree.found(leaf)))
+
+    def records(self, after: int = 0) -> Iterator[Record]:
+        """The records after a number, in order: everything that happened, on every branch."""
+        return self._records_after(after)
+
+    # Changing
+
+    def label(self, target: str, text: str | None) -> None:
+        """Give an entry a name, or take it away with `None`."""
+        self._check_writable()
+        node = self._index.tree.node(target)
+        self._index.label(node.id, text)
+        self.recorder.add("label", {"target": node.id, "text": text})
+
+    def entitle(self, title: str) -> None:
+        """Give the session a name for lists; until then it is the first words of the user."""
+        self._check_writable()
+        self.flush()
+        self._handle.entitle(title)
+
+    def branch(self, at: str | int) -> Log:
+        """Stand at an entry of any branch, given by id, label or message index: what comes next is another branch."""
+        self._check_idle()
+        log = self.through(at).fork(self.named(at))
+        self.stand(log)
+        if (moved := self._moved()) is not None:
+            moved(log)
+        return log
+
+    def through(self, at: str | int) -> Log:
+        """A log with this entry in it: the current one, or that of the branch through it that was used last."""
+        if not isinstance(at, str) or self._on_current(self.named(at)):
+            return self.log
+        return Log.from_entries(self.entries(self._index.tree.last_below(self.named(at))))
+
+    def named(self, at: Any) -> Any:
+        """An entry id for a label; an id or a message index as it is."""
+        return self._index.tree.found(at) if isinstance(at, str) else at
+
+    def stand(self, log: Log) -> None:
+        """Go on with this log; what the session does not know of it yet is written."""
+        if log is self._log:
+            return
+        self._check_writable()
+        tree = self._index.tree
+        entries = log.entries
+        shared = tree.shared([entry.id for entry in entries])
+        parent, rest = entries[shared - 1].id if shared else None, entries[shared:]
+        if any(entry.id in tree.nodes for entry in rest):
+            raise SessionError(
+                "This log has entries of the session in another order. To go on from them as if they were new, assign "
+                "the messages: agent.context.messages = [...]."
+            )
+        if parent != tree.tip or rest:
+            self._index.moved(parent)
+            self.recorder.add("leaf", {"target": parent})
+        self._attach(log)
+        for entry in rest:
+            self.recorder.said(entry)
+
+    def compact(self, config: ContextConfig | None = None) -> bool:
+        """Make what the model sees shorter without asking a model; whether anything became shorter."""
+        self._check_idle()
+        return shorten(self.log, config) is not None
+
+    def undo(self, entry_id: str | None = None) -> None:
+        """Let a compaction or a prun no longer count, the last one that does unless it is named."""
+        self._check_idle()
+        show_again(self.log, entry_id)
+
+    # An agent's
+
+    def take(self, busy: Callable[[], bool], moved: Callable[[Log], None]) -> None:
+        """An agent has the session to itself from here on; it says whether it runs, and is told of another log."""
+        self._check_writable()
+        if self._moved() is not None:
+            raise SessionBusy(
+                f"An agent uses the session {self.id!r} already. Close that agent, or give this one its own session."
+            )
+        self._owner = WeakMethod(busy), WeakMethod(moved)
+
+    def release(self) -> None:
+        """No agent uses the session any more."""
+        self._owner = None
+
+    # Inside
+
+    def _moved(self) -> Callable[[Log], None] | None:
+        return None if self._owner is None else self._owner[1]()
+
+    def _check_writable(self) -> None:
+        if self.closed:
+            raise SessionError(f"The session {self.id!r} is closed.")
+        if not self.writable:
+            raise SessionError(
+                f"The session {self.id!r} was opened with write=False: it can be looked at, not changed."
+            )
+
+    def _check_idle(self) -> None:
+        self._check_writable()
+        busy = None if self._owner is None else self._owner[0]()
+        if busy is not None and busy():
+            raise SessionBusy("The session's agent is running. Wait for it: await agent.wait_for_idle().")
+
+    def _on_current(self, id: str) -> bool:
+        wanted = self._index.tree.node(id).id
+        return any(entry.id == wanted for entry in self.log.entries)
+
+    def _attach(self, log: Log) -> None:
+        if self._log is not None:
+            self._log.listener = None
+        self._log = log
+        if self.writable:
+            log.listener = self.recorder.said
+
+    def _entries(self, path: Sequence[Node]) -> Sequence[Entry]:
+        """The entries of a path; what is not there after all is taken out of the tree, too."""
+        wanted = {node.seq: node.id for node in path}
+        reading = read_entries(self._records_after(min(wanted, default=1) - 1, wanted))
+        usable = {entry.id for entry in reading.entries}
+        for node in path:
+            if node.id not in usable:
+                reason = reading.unusable.get(node.id, "it cannot be read")
+                self._found.append(Problem(f"record {node.seq}", f"It is left out: {reason}."))
+                self._index.tree.drop(node.id)
+        return reading.entries
+
+    def _records_after(self, seq: int, wanted: Collection[int] | None = None) -> Iterator[Record]:
+        """The records after a number, or those of them that are wanted; what only memory has yet is among them."""
+        source = self._handle if self.recorder.journal is None else self.recorder.journal
+        for number, line in source.lines(seq):
+            if wanted is not None and number not in wanted:
+                continue
+            try:
+                yield decode(line)
+            except ValueError:
+                continue  # told when the session was opened
+
+
+def _store(where: Where) -> Store:
+    if isinstance(where, str | os.PathLike):
+        from steersman.session.sqlite import SqliteStore
+
+        return SqliteStore(where)
+    return where
+
+
+def _check_format(header: dict[str, Any], session_id: str) -> None:
+    written = str(header.get("format", FORMAT))
+    if written.partition(".")[0] != FORMAT.partition(".")[0]:
+        raise NewerFormat(
+            f"The session {session_id!r} was written in format {written}, and this version reads {FORMAT}; update it."
+        )
