@@ -213,6 +213,16 @@ LINES: dict[str, list[str]] = {
         r"tool_result: The argument 'name' is part of the path and cannot be or hold '\.' or '\.\.' .*",
         r"assistant: Port A is deep enough\.",
     ],
+    "23_session.py": [
+        r"the first program ended with SIGKILL",
+        r" +assistant: weigh, charge, weigh",
+        r"tool_result: A weighs 2 kg",
+        r"tool_result: Outcome unknown after a crash: .*",
+        r"tool_result: B weighs 2 kg",
+        r" +assistant: Was Ada charged\?",
+        r"8 entries, label None",
+        r"8 entries, label 'not charged', here",
+    ],
 }
 
 # With one of these an example would ask the real one.

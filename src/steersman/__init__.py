@@ -4,6 +4,7 @@ The rooms of the house, from the front door down:
 
     team        agents together: sub-agents for tasks, branches of one conversation
     agent       Agent, the stateful shell most people use
+    session     what is remembered between runs
     loop        the loop itself: only here a run is changed and its events are emitted
     policy      what a caller may decide: hooks, verdicts, filters, limits, approval
     context     what has been said and what the model is shown
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from steersman.policy.verdicts import Inject, Pass, Reject, Rewrite, Skip, Stop, Warn
     from steersman.provider.models import get_model, stream_simple
     from steersman.provider.retry import Retry
+    from steersman.session.session import Session
     from steersman.team.branches import Branching, run_branches
     from steersman.team.task import TaskKind, task_tool
     from steersman.tools.context import ToolContext
@@ -72,6 +74,7 @@ _HOMES = {
     "policy.verdicts": "Inject Pass Reject Rewrite Skip Stop Warn",
     "provider.models": "get_model stream_simple",
     "provider.retry": "Retry",
+    "session.session": "Session",
     "team.branches": "Branching run_branches",
     "team.task": "TaskKind task_tool",
     "tools.context": "ToolContext",
@@ -143,6 +146,7 @@ __all__ = [
     "Rewrite",
     "RunResult",
     "STREAM_UPDATE_EVENTS",
+    "Session",
     "Skip",
     "SteersmanError",
     "Stop",

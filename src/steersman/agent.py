@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
 
 from steersman.context.compaction import ContextConfig
 from steersman.context.context import AgentContext
 from steersman.context.log import Log
+from steersman.context.shorten import shorten, show_again
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
@@ -27,6 +29,7 @@ from steersman.loop.options import (
     without_output,
 )
 from steersman.loop.output import OutputForm, OutputPolicy
+from steersman.memory import Memory
 from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models import get_model
@@ -36,10 +39,13 @@ from steersman.tools.tool import Tool, Toolset, has_toolsets, tool_table
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
-from steersman.types.messages import AgentMessage, MessageLike, UserMessage, spoken, to_message, to_messages
+from steersman.types.messages import AgentMessage, MessageLike, spoken, to_message, to_messages
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
 from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from steersman.session.session import Session
 
 
 class Agent:
@@ -49,7 +55,7 @@ class Agent:
     """
 
     __slots__ = (
-        "__weakref__", "_channel", "_idle", "_inbox", "_output", "_sources", "_token", "config", "context",
+        "__weakref__", "_channel", "_idle", "_inbox", "_memory", "_output", "_sources", "_token", "config", "context",
         "dispatcher", "tools",
     )  # fmt: skip
 
@@ -77,12 +83,10 @@ class Agent:
         fallbacks: Sequence[str | Model] = (),
         stream_fn: StreamFn | None = None,
         messages: Sequence[MessageLike] = (),
-        session: None = None,
+        session: Session | str | PathLike[str] | None = None,
         **options: Any,
     ) -> None:
         check_options(options)
-        if session is not None:
-            raise NotImplementedError("Sessions on disk are not there yet; leave session=None.")
         if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
         table = tool_table(tools)
@@ -106,6 +110,8 @@ class Agent:
         inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
         context = AgentContext(system_prompt, messages)
         self._assemble(config, table, tuple(tools) if has_toolsets(tools) else None, output, context, inbox)
+        if session is not None:
+            self._memory = Memory(session, self.context, inbox, self.dispatcher, self.config)
 
     @classmethod
     def from_config(
@@ -165,10 +171,14 @@ class Agent:
         """Say something that is heard at the next safe point of the running turn. Safe from other threads."""
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
+        if self._memory is not None:
+            self._memory.refuse_if_closed()
         return self._inbox.add("steering", spoken(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
         """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
+        if self._memory is not None:
+            self._memory.refuse_if_closed()
         return self._inbox.add("follow_up", spoken(to_message(x)), key=key)
 
     @property
@@ -220,29 +230,45 @@ class Agent:
         check_answerable(self.context.log.messages, queued=len(self._inbox) > 0)
         return self.launch([], Default() if kind is None or type(kind) is Initial else kind)
 
-    def rerun(self, tag: str | None = None) -> EventStream:
-        """Ask for the last answer again, from the last thing a user said."""
+    def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream:
+        """Ask for an answer again: the last one, from the last thing a user said, or the one at an entry.
+
+        With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
+        """
         self._refuse_if_busy()
-        messages = self.context.log.messages
-        for index in range(len(messages) - 1, -1, -1):
-            message = messages[index]
-            if type(message) is UserMessage and not message.synthetic:
-                return self.launch([], Rerun(tag), log=self.context.log.fork(index))
-        raise ValueError("There is nothing to rerun: no user message in the conversation. Use prompt().")
+        memory = self._memory
+        if memory is None or at is None:
+            return self.launch([], Rerun(tag), log=self.context.log.rewind(at))
+        return self.launch([], Rerun(tag), log=memory.through(at).rewind(memory.named(at)))
 
     def branch(
         self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
     ) -> EventStream:
-        """Go another way from an earlier message, given by entry id or index, with a new prompt where one is needed.
+        """Go another way from an earlier entry, given as for `rerun`, with a new prompt where one is needed.
 
-        The way taken before is not lost: `agent.context.log.parent` leads back to it.
+        The way taken before is not lost: `agent.context.log.parent` leads back to it, and so does a session's `tree()`.
         """
         self._refuse_if_busy()
-        log = self.context.log.fork(at)
+        memory = self._memory
+        log = self.context.log.fork(at) if memory is None else memory.through(at).fork(memory.named(at))
         prompts = [] if prompt is None else _prompts(prompt)
         if not prompts:
             check_answerable(log.messages, queued=len(self._inbox) > 0)
         return self.launch(prompts, Branch(tag), log=log)
+
+    def compact(self, config: ContextConfig | None = None) -> bool:
+        """Make what the model sees shorter without asking a model; whether anything became shorter."""
+        self._refuse_if_busy()
+        if self._memory is not None:
+            self._memory.follow()
+        return shorten(self.context.log, config) is not None
+
+    def undo(self, entry_id: str | None = None) -> None:
+        """Let a compaction or a prun no longer count, the last one that does unless it is named."""
+        self._refuse_if_busy()
+        if self._memory is not None:
+            self._memory.follow()
+        show_again(self.context.log, entry_id)
 
     # Watching
 
@@ -311,15 +337,36 @@ class Agent:
         self.context = context
         self.context.tools = tuple(tools.values())
         self.dispatcher = Dispatcher()
+        self._memory: Memory | None = None
         self._output = output
         self._inbox = inbox
         self._token: CancelToken | None = None
         self._channel: Channel | None = None
         self._idle: list[asyncio.Future[None]] = []
 
+    # Remembering
+
+    @property
+    def session(self) -> Session | None:
+        """The session that remembers the conversation, if it has one."""
+        return None if self._memory is None else self._memory.session
+
+    def close(self) -> None:
+        """Let go of the session, and close it if the agent opened it; without a session there is nothing to do."""
+        if self._memory is not None:
+            self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     # Inside
 
     def _refuse_if_busy(self) -> None:
+        if self._memory is not None:
+            self._memory.refuse_if_closed()
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 
@@ -346,11 +393,13 @@ class Agent:
                 context.tools = tuple(self.tools.values())
             context.continuation_kind = kind
             context.parent_loop_id = context.last_loop_id if place.parent is None else place.parent.loop_id
-            context.log = log or context.log
+            if log is not None:
+                context.log = log
+            journal = None if self._memory is None else self._memory.begin(self.tools.values())
             self._token, self._channel = token, channel
             if self._output is not None:
                 self._output.reset()
-            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, place)
+            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, place, journal)
 
         return launch(prompts, context, self.config, begin, signal=signal, silent=silent)
 
