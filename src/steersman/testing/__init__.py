@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from steersman.provider.script import Turn, answer, call, cut, error, raises, stall, text, thinking
 from steersman.provider.scripted import ScriptedModel
+from steersman.testing.cassette import Cassette, CassetteMismatch, cassette
 from steersman.testing.clock import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
 from steersman.testing.collector import EventCollector
 from steersman.testing.conformance import Scenario, Subject, check_stream, conformance_checks
 from steersman.testing.grammar import GrammarChecker, GrammarError, check_events
+from steersman.testing.replay import Replayed, ReplayedRun, ReplayMismatch, normal_form, replay
 from steersman.testing.transcript import check_request, check_transcript
 from steersman.testing.witness import Witness, watch
 
 __all__ = [
+    "Cassette",
+    "CassetteMismatch",
     "Deadlock",
     "EventCollector",
     "GrammarChecker",
     "GrammarError",
     "LeftBehind",
+    "ReplayMismatch",
+    "Replayed",
+    "ReplayedRun",
     "Scenario",
     "ScriptedModel",
     "Subject",
@@ -25,6 +32,7 @@ __all__ = [
     "Witness",
     "answer",
     "call",
+    "cassette",
     "check_events",
     "check_request",
     "check_stream",
@@ -32,7 +40,9 @@ __all__ = [
     "conformance_checks",
     "cut",
     "error",
+    "normal_form",
     "raises",
+    "replay",
     "run_virtual",
     "stall",
     "text",

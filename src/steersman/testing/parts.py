@@ -1,0 +1,188 @@
+"""From the records of a session to what is replayed: runs, what was said outside of them, and moves in the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from steersman.context.entries import Entry, MessageEntry
+from steersman.session.reading import read_message
+from steersman.session.records import TREE, Payload, Record
+from steersman.types.content import ToolCall
+from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage
+
+_LIMIT = "[Agent stopped: "
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event that no other record tells, without its time; `seq` is the number of its record."""
+
+    seq: int
+    fields: Payload
+
+    @property
+    def type(self) -> str:
+        """The type of the event."""
+        return str(self.fields.get("type", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An entry of the log under the one it follows; `seq` is the number of its record."""
+
+    seq: int
+    parent: str | None
+    entry: Entry
+
+    @property
+    def type(self) -> str:
+        """The type of the entry."""
+        return self.entry.type
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The session went on from another entry."""
+
+    target: str | None
+
+
+@dataclass(slots=True)
+class Call:
+    """What is known about a tool call that ended.
+
+    `seq` is the number of the record that says so, `span` the numbers of its two events where others lay between them.
+    """
+
+    seq: int
+    arguments: dict[str, Any] | None = None
+    result: ToolResultMessage | None = None
+    span: tuple[int, int] | None = None
+
+
+Item: TypeAlias = Said | Happened
+
+
+@dataclass(slots=True)
+class Part:
+    """One run. A run of a program that was killed has no `end`, and one that was vetoed no `start`.
+
+    `seq` is the number of the record of its end, or of its start where it has none.
+    """
+
+    seq: int
+    start: Payload | None
+    end: Payload | None = None
+    items: list[Item] = field(default_factory=list[Item])
+    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """The arguments of the calls that were about to start."""
+
+    @property
+    def loop_id(self) -> str:
+        """The id of the run."""
+        return str((self.start or self.end or {}).get("loop_id", ""))
+
+
+Step: TypeAlias = Part | Said | Moved
+
+
+def steps_of(records: Iterable[Record]) -> Iterator[Step]:
+    """What happened in a session, in order."""
+    part: Part | None = None
+    for record in records:
+        if part is not None and (record.type in ("run_start", "leaf", "imported") or _outside(part, record)):
+            yield part
+            part = None
+        if record.type == "run_start":
+            part = Part(record.seq, record.payload)
+        elif record.type == "run_end":
+            part = part or Part(record.seq, None)
+            part.end, part.seq = record.payload, record.seq
+            yield part
+            part = None
+        elif record.type == "leaf":
+            yield Moved(record.payload.get("target"))
+        elif part is not None:
+            _add(part, record)
+        elif record.type in TREE and (entry := read_entry(record)) is not None:
+            yield Said(record.seq, record.parent, entry)
+    if part is not None:
+        yield part
+
+
+def _outside(part: Part, record: Record) -> bool:
+    """Whether this was done to the session after the program that ran was killed: no run does it unannounced."""
+    if record.type == "compaction":
+        return not part.items or part.items[-1].type != "compaction_started"
+    return record.type == "undo"
+
+
+def read_entry(record: Record) -> Entry | None:
+    """The entry of a record; `None` where a session leaves it out as well."""
+    try:
+        return cast(Entry, msgspec.convert({**record.payload, "id": record.id, "type": record.type}, Entry))
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def _add(part: Part, record: Record) -> None:
+    fields = record.payload
+    if record.type in TREE:
+        if (entry := read_entry(record)) is not None:
+            part.items.append(Said(record.seq, record.parent, entry))
+    elif record.type == "event":
+        part.items.append(Happened(record.seq, fields))
+    elif record.type == "intent":
+        part.asked[fields["tool_call_id"]] = fields["arguments"]
+    elif record.type == "result":
+        id, span = fields["tool_call_id"], fields.get("span")
+        result = read_message(fields["message"])
+        if isinstance(result, ToolResultMessage):
+            arguments = fields.get("arguments", part.asked.get(id))
+            part.calls[id] = Call(
+                record.seq, arguments, result, None if span is None else cast(tuple[int, int], tuple(span))
+            )
+
+
+def message_of(item: Item | None) -> Any:
+    """The message of an item that is one."""
+    return item.entry.message if isinstance(item, Said) and isinstance(item.entry, MessageEntry) else None
+
+
+def limit_in(item: Item | None) -> str | None:
+    """The reason in the notice of a limit, if the item is one."""
+    message = message_of(item)
+    if type(message) is UserMessage and message.synthetic and message.text.startswith(_LIMIT):
+        return message.text[len(_LIMIT) : -1]
+    return None
+
+
+def is_heard(item: Item | None) -> bool:
+    """Whether the item is something that is heard at the beginning of a turn."""
+    message = message_of(item)
+    return message is not None and type(message) not in (AssistantMessage, ToolResultMessage) and limit_in(item) is None
+
+
+def in_order(calls: Iterable[tuple[ToolCall, Call]]) -> Iterator[tuple[bool, ToolCall, Call]]:
+    """The beginnings (`True`) and ends of calls that are given in the order in which they ended."""
+    crowd: list[tuple[int, bool, ToolCall, Call]] = []
+    for asked, call in calls:
+        if call.span is not None:
+            crowd += [(call.span[0], True, asked, call), (call.span[1], False, asked, call)]
+            continue
+        # It began when no other call was open, so what came before it is over.
+        yield from _sorted(crowd)
+        crowd = []
+        yield True, asked, call
+        yield False, asked, call
+    yield from _sorted(crowd)
+
+
+def _sorted(crowd: list[tuple[int, bool, ToolCall, Call]]) -> Iterator[tuple[bool, ToolCall, Call]]:
+    for _, begins, asked, call in sorted(crowd, key=lambda moment: moment[0]):
+        yield begins, asked, call
