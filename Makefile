@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench wire soak clean
+.PHONY: help run test check fix bench wire session soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ bench: $(READY) ## measure what the loop costs against its floor
 
 wire: $(READY) ## measure what an answer over HTTP costs against its floors
 	@$(BIN)/python -m bench.wire
+
+session: $(READY) ## measure what a session costs against plain commits
+	@$(BIN)/python -m bench.session
 
 soak: $(READY) ## the long tests, and the properties with many more examples
 	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m soak --timeout 3600
