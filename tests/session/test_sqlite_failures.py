@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from steersman.session.sqlite import SqliteStore
-from steersman.session.store import StoreFailed, read
+from steersman.session.store import SessionError, StoreFailed, read
 from steersman.testing.stores import sample
 
 PRELUDE = """
@@ -159,7 +161,7 @@ def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
     found = _run(READ_ONLY, tmp_path / "s.db", before=f"{before}; mount -o remount,bind,ro {tmp_path}")
     assert found == [
         "StoreFailed: The file 's.db' cannot be used: Read-only file system.",
-        "StoreFailed: The file 's.db' cannot be made: Read-only file system.",
+        "StoreFailed: The file 's.db' cannot be used: Read-only file system.",
         "StoreFailed: The file 's.db' cannot be used: Read-only file system.",
         "[('s', 3)]",
         "3",
@@ -252,3 +254,30 @@ def _commit_unseen(path: Path, twin: Path, text: str) -> None:
     connection.execute("ATTACH ? AS twin", (str(twin),))
     connection.execute("INSERT OR IGNORE INTO main.records SELECT * FROM twin.records")
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a device", "a pipe", "somebody's text", "another program's database"])
+def test_what_is_no_file_of_sessions_is_left_as_it_is(kind: str, tmp_path: Path) -> None:
+    """Whoever gives the wrong path finds neither its content nor its mode changed."""
+    path = tmp_path / "wrong"
+    match kind:
+        case "a folder":
+            path.mkdir(mode=0o755)
+        case "a device":
+            _, slave = os.openpty()  # one of our own
+            path = Path(os.ttyname(slave))
+        case "a pipe":
+            os.mkfifo(path, 0o644)
+        case "somebody's text":
+            path.write_text("Dear diary")
+            path.chmod(0o644)
+        case _:
+            with closing(sqlite3.connect(path)) as other:
+                other.executescript("CREATE TABLE t (x); PRAGMA user_version = 7;")
+            path.chmod(0o644)
+    before = (path.stat().st_mode, path.stat().st_size)
+
+    with pytest.raises(SessionError):
+        SqliteStore(path).create("one")
+
+    assert (path.stat().st_mode, path.stat().st_size) == before

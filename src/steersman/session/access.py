@@ -52,6 +52,8 @@ class Access:
             stack.callback(self.connection.close)
             if write:
                 self._make()
+                # Only now it is known to be ours.
+                outside(path, _close_to_others, path)
             self.place = outside(path, place_of, path)
             if write and self.problems:
                 self._note()
@@ -120,7 +122,8 @@ def prepare(path: Path) -> None:
     try:
         _make_folder(path.parent)
         if path.exists():
-            _close_to_others(path)
+            if not path.is_file():
+                raise StoreFailed(f"{str(path)!r} is no ordinary file. Sessions are kept in a file: give its path.")
             return
         # A file that may be in use is not opened here: closing it again would take away the locks SQLite has on it.
         file, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
@@ -141,8 +144,8 @@ def _close_to_others(path: Path) -> None:
     if mode & 0o077:
         try:
             path.chmod(mode & 0o700)
-        except PermissionError:
-            pass  # it is somebody else's, who decides
+        except OSError:
+            pass  # it is somebody else's, who decides, or on a disk that cannot be written
 
 
 def _make_folder(folder: Path) -> None:
