@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -314,3 +315,32 @@ def test_a_file_that_was_taken_away_is_not_written_to(tmp_path: Path) -> None:
     handle = store.open("s")
     assert list(read(handle)) == [sample(1), sample(2)]
     handle.close()
+
+
+def test_a_relative_path_means_the_same_file_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    handle = SqliteStore("rel.db").create("one")
+    monkeypatch.chdir(tmp_path / "there")
+    handle.append([sample(1), sample(2)])
+    handle.close()
+
+    with closing(SqliteStore(tmp_path / "here" / "rel.db").open("one", write=False)) as kept:
+        assert kept.last_seq == 2
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_a_path_that_can_be_none_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="give its path"):
+        SqliteStore(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for use in (SqliteStore(tmp_path / "pipe").list, lambda: SqliteStore(tmp_path / "pipe").open("one")):
+        with pytest.raises(StoreFailed, match="no ordinary file"):
+            use()

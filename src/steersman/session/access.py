@@ -51,6 +51,7 @@ class Access:
             self.connection = connect(path, write=write)
             stack.callback(self.connection.close)
             if write:
+                _check_writable(path)
                 self._make()
                 # Only now it is known to be ours.
                 outside(path, _close_to_others, path)
@@ -117,13 +118,26 @@ class Access:
                 note(self.connection, row.number, Lost(ONCE, ONCE, self.problems[-1].text))
 
 
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """The path of a file of sessions, whatever folder the program goes to later; raises `ValueError`."""
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise ValueError(f"Sessions are kept in a file: give its path, got {text!r}.")
+    return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+def check_ordinary(path: Path) -> None:
+    """Raise `StoreFailed` for a folder, a device or a pipe: the last would be waited for, none is to be changed."""
+    if not path.is_file():
+        raise StoreFailed(f"{str(path)!r} is no ordinary file. Sessions are kept in a file: give its path.")
+
+
 def prepare(path: Path) -> None:
     """Make the file before SQLite does, so that nobody else can ever read it."""
     try:
         _make_folder(path.parent)
         if path.exists():
-            if not path.is_file():
-                raise StoreFailed(f"{str(path)!r} is no ordinary file. Sessions are kept in a file: give its path.")
+            check_ordinary(path)
             return
         # A file that may be in use is not opened here: closing it again would take away the locks SQLite has on it.
         file, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
@@ -137,6 +151,11 @@ def prepare(path: Path) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise StoreFailed(f"The file {str(path)!r} cannot be made: {error.strerror}.") from error
+
+
+def _check_writable(path: Path) -> None:
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StoreFailed(f"The file {str(path)!r} may not be written. Open it with write=False to read it.")
 
 
 def _close_to_others(path: Path) -> None:

@@ -17,7 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from steersman.session.access import EVERYBODY, Access, locks_of, outside, place_of, prepare, reading_locks_of
+from steersman.session.access import (
+    EVERYBODY,
+    Access,
+    check_ordinary,
+    checked_path,
+    locks_of,
+    outside,
+    place_of,
+    prepare,
+    reading_locks_of,
+)
 from steersman.session.records import Record, encode, title_in
 from steersman.session.salvage import beside, duplicate, gaps, salvage
 from steersman.session.store import (
@@ -58,7 +68,7 @@ class SqliteStore:
     """Any number of sessions in one file, which several processes may use at once."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = checked_path(path)
 
     def create(self, session_id: str, /) -> SqliteHandle:
         """A new, empty session to write to."""
@@ -124,7 +134,13 @@ class SqliteStore:
         raise SessionNotFound(" ".join([f"No session {session_id!r} in {str(self.path)!r}.", *told]))
 
     def _there(self) -> bool:
-        return self.path.exists() or beside(self.path, "-ready").exists()
+        try:
+            if self.path.exists():
+                check_ordinary(self.path)
+                return True
+            return beside(self.path, "-ready").exists()
+        except OSError as error:
+            raise StoreFailed(f"The file {str(self.path)!r} cannot be used: {error.strerror}.") from error
 
     def _do(self, work: Callable[[Access], _T], *, write: bool) -> _T:
         """Do it; where the file turns out damaged, do it again with what can be salvaged of it."""
@@ -172,10 +188,14 @@ class SqliteStore:
     def _with_copy(self, work: Callable[[Access], _T]) -> _T:
         """Read from a copy, with which anything may be done."""
         folder = tempfile.TemporaryDirectory(prefix="steersman-")
+        copy = Path(folder.name) / self.path.name
         try:
-            copy = Path(folder.name) / self.path.name
             outside(self.path, duplicate, self.path, copy)
             given = SqliteStore(copy)._do(work, write=True)
+        except SessionError as error:
+            folder.cleanup()
+            # The copy is nobody's business.
+            raise type(error)(str(error).replace(str(copy), str(self.path))) from error
         except BaseException:
             folder.cleanup()
             raise
