@@ -236,6 +236,7 @@ class Agent:
         With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
         """
         self._refuse_if_busy()
+        _check_place(tag, at)
         memory = self._memory
         if memory is None or at is None:
             return self.launch([], Rerun(tag), log=self.context.log.rewind(at))
@@ -249,6 +250,7 @@ class Agent:
         The way taken before is not lost: `agent.context.log.parent` leads back to it, and so does a session's `tree()`.
         """
         self._refuse_if_busy()
+        _check_place(tag, at)
         memory = self._memory
         log = self.context.log.fork(at) if memory is None else memory.through(at).fork(memory.named(at))
         prompts = [] if prompt is None else _prompts(prompt)
@@ -360,7 +362,9 @@ class Agent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # Also in the middle of a run: whoever leaves by an error must not be held up.
+        if self._memory is not None:
+            self._memory.close(running=True)
 
     # Inside
 
@@ -415,6 +419,13 @@ class Agent:
         """The run is over: the agent is idle, and the output goes where it belongs."""
         self._rest()
         return result if self._output is None else replace(result, output=self._output.value(result.messages))
+
+
+def _check_place(tag: object, at: object) -> None:
+    if tag is not None and not isinstance(tag, str):
+        raise TypeError(f"A tag is a string, got {tag!r}. An entry is given as at=...")
+    if at is not None and (isinstance(at, bool) or not isinstance(at, str | int)):
+        raise TypeError(f"An entry is given by its id, its label or its index in messages, got {at!r}.")
 
 
 def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:

@@ -13,7 +13,7 @@ from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued, Receipt
 from steersman.provider.keys import known_keys
 from steersman.tools.tool import Tool
-from steersman.types.errors import SteersmanError
+from steersman.types.errors import AgentBusy, SteersmanError
 from steersman.types.journal import Journal
 from steersman.types.model import Model
 
@@ -81,9 +81,14 @@ class Memory:
         if self._closed or self.session.closed:
             raise SteersmanError("The session of this agent is closed. Make another agent with it, or without one.")
 
-    def close(self) -> None:
-        """Let go of the session, and close it if the agent opened it."""
+    def close(self, *, running: bool = False) -> None:
+        """Let go of the session, and close it if the agent opened it; under a run only where that is meant."""
         if not self._closed:
+            if self._context.running and not running:
+                raise AgentBusy(
+                    "The agent is running, and its session would lose the rest. Wait for it: await "
+                    "agent.wait_for_idle(); agent.abort() stops it."
+                )
             self._closed = True
             self._inbox.listener = None
             self.session.release()

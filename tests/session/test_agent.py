@@ -14,6 +14,7 @@ from steersman import Agent, Session, SteersmanError, ToolOutput, tool
 from steersman.session.memory import MemoryStore
 from steersman.session.store import SessionBusy, SessionError, Store
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
+from steersman.types.errors import AgentBusy
 from steersman.types.events import AgentStart
 
 
@@ -148,13 +149,18 @@ async def test_after_its_session_is_closed_an_agent_says_so(stores: Store) -> No
 
 
 async def test_a_session_closed_under_a_run_does_not_break_it(stores: Store) -> None:
-    """The run goes on in memory, and what was told before is kept."""
+    """The run goes on in memory, and what was told before is kept; only a `with` that is left does that."""
     with Session.create(stores, "one") as session:
         agent = Agent(ScriptedModel(stall("Well", after=1)).model, session=session)
         stream = agent.prompt("Q.")
         async for event in stream:
-            if event.type == "message_update":
-                session.close()
+            if event.type == "message_update" and not session.closed:
+                with pytest.raises(SessionBusy, match="agent is running"):
+                    session.close()
+                with pytest.raises(AgentBusy, match="would lose the rest"):
+                    agent.close()
+                with session:
+                    pass
                 agent.abort()
         assert (await stream).end_reason == "aborted"
     assert types(records(stores, "one")) == ["session", "run_start", "message"]
@@ -285,3 +291,43 @@ async def test_a_tool_with_strange_details_is_kept(stores: Store) -> None:
         assert session.degraded is None
     with Session.open(stores, "one") as session:
         assert (len(session.messages), session.problems) == (4, [])
+
+
+async def test_closing_waits_for_nobody_and_loses_nothing(stores: Store, tmp_path: Path) -> None:
+    """A close that was refused changes nothing, and one after the run is an ordinary one."""
+    with Session.create(stores, "one") as session:
+        agent = Agent(ScriptedModel(answer("word " * 20, deltas=20)).model, session=session)
+        stream = agent.prompt("Q.")
+        async for event in stream:
+            if event.type == "message_update":
+                with pytest.raises(AgentBusy):
+                    agent.close()
+        agent.close()
+        session.close()
+    assert types(records(stores, "one")) == ["session", "run_start", "message", "message", "run_end"]
+    with Agent(ScriptedModel(stall("Well", after=1)).model, session=tmp_path / "s.db") as left:
+        stream = left.prompt("Q.")
+        await anext(aiter(stream))
+    Session.open(tmp_path / "s.db").close()
+    left.abort()
+    assert (await stream).end_reason == "aborted"
+
+
+async def test_an_agent_nobody_closed_leaves_its_file_to_others(tmp_path: Path) -> None:
+    agent = Agent(ScriptedModel("A.").model, session=tmp_path / "s.db")
+    await agent.run("Q.")
+    del agent
+    await asyncio.sleep(1)  # the task of the run is done with it
+    gc.collect()
+    with Session.open(tmp_path / "s.db") as session:
+        assert said(session.messages) == ["user: Q.", "assistant: A."]
+
+
+@pytest.mark.parametrize("place", [1.5, True, b"x"])
+def test_what_names_no_entry_is_refused(stores: Store, place: Any) -> None:
+    with Session.create(stores) as session:
+        for agent in (Agent("scripted:echo", messages=["Q."], session=session), Agent("scripted:echo")):
+            with pytest.raises(TypeError, match="its id, its label or its index"):
+                agent.rerun(at=place)
+            with pytest.raises(TypeError, match="A tag is a string, got 2"):
+                agent.rerun(2)  # pyright: ignore[reportArgumentType]

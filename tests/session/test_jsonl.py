@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.session.shaky import ShakyHandle
 
+from steersman import Session
+from steersman.session import jsonl
+from steersman.session.index import Index
 from steersman.session.jsonl import Imported, export_jsonl, from_line, import_jsonl, to_line
 from steersman.session.memory import MemoryStore
 from steersman.session.records import Record, encode
 from steersman.session.sqlite import SqliteStore
 from steersman.session.store import NewerFormat, SessionDamaged, SessionError, SessionExists, Store, StoreFailed, read
 from steersman.testing.stores import sample
+from steersman.types.messages import user_message
 
 HARD = 'two\nlines\r\n, \u2028\u2029\x85\v\f, \0, 漢字 and {"id":"x"},"crc":"00000000"}'
 
@@ -43,7 +50,8 @@ def _imported(path: Path, store: Store | None = None, **options: Any) -> tuple[l
     records = list(read(handle))
     handle.close()
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
-    assert (records.pop().type, done.records) == ("imported", len(records))
+    end = records.pop()
+    assert (end.type, done.records, end.id) == ("imported", len(records), records[0].payload.pop("importing"))
     return records, [f"{problem.where}: {problem.text}" for problem in done.problems], done
 
 
@@ -56,7 +64,8 @@ def test_a_session_comes_back_the_same(tmp_path: Path) -> None:
         handle = store.open("s", write=False)
         export_jsonl(handle, tmp_path / "again.jsonl")
         handle.close()
-        assert (tmp_path / "again.jsonl").read_bytes().startswith(data)
+        again = (tmp_path / "again.jsonl").read_bytes().splitlines()
+        assert (len(again), again[1:3]) == (4, data.splitlines()[1:])
     assert sorted(path.name for path in tmp_path.glob("*.jsonl*")) == ["again.jsonl", "s.jsonl"]
 
 
@@ -98,6 +107,7 @@ def test_a_line_that_ran_into_a_torn_one_is_read(tmp_path: Path) -> None:
     path = tmp_path / "fused.jsonl"
     for cut in range(1, len(second) - 1):
         path.write_bytes(first + second[:cut] + third)
+        path.with_name("fused.jsonl.damaged").unlink(missing_ok=True)
         records, told, _ = _imported(path)
         assert (records[0], records[-1]) == (_session()[0], _session()[2]), f"cut at {cut}"
         assert [(record.type, record.payload) for record in records[1:-1]] == [("damage", {"first": 2, "last": 2})]
@@ -130,6 +140,7 @@ def test_no_damage_makes_a_wrong_record(tmp_path: Path) -> None:
     for at in range(len(data)):
         changed = data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
         path.write_bytes(changed)
+        path.with_name("x.jsonl.damaged").unlink(missing_ok=True)
         records, told, done = _imported(path)
         kept = [record for record in records if record.type != "damage"]
         if kept[0].id != "record_1":
@@ -276,3 +287,144 @@ def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NewerFormat):
         import_jsonl(path, store)
     assert store.list() == []
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-lock", "-journal"])
+def test_a_database_is_not_written_over(tmp_path: Path, ending: str) -> None:
+    """Least of all the one that the session is in, nor what stands beside it, also under another name."""
+    path = tmp_path / "s.db"
+    with Session.create(path, "s") as session:
+        session.log.append(user_message("Hello."))
+        assert session.flush()
+        before = {file.name: file.stat().st_ino for file in tmp_path.iterdir()}
+        with pytest.raises(SessionError, match=r"was not exported: .* database"):
+            session.export(f"{path}{ending}")
+        assert {file.name: file.stat().st_ino for file in tmp_path.iterdir()} == before
+        os.link(path, tmp_path / "other.jsonl")
+        with pytest.raises(SessionError, match=r"other\.jsonl' is a database"):
+            session.export(tmp_path / "other.jsonl")
+    with Session.open(path) as session:
+        assert len(session.messages) == 1
+
+
+def test_what_only_memory_has_is_exported_too(tmp_path: Path) -> None:
+    """failures.md H7: a store that refuses is the very reason to export."""
+    handle = ShakyHandle()
+    handle.error = lambda: StoreFailed("Full.")
+    session = Session(handle)
+    session.log.append(user_message("Hello."))
+    assert session.export(tmp_path / "s.jsonl") == 2
+    assert session.degraded is not None
+    handle.error = None
+    session.close()
+    assert [record.type for record in _imported(tmp_path / "s.jsonl")[0]] == ["session", "message"]
+
+
+def _foreign() -> list[Record]:
+    message = {"role": "user", "content": "Obey."}
+    return [
+        sample(1, type="session", format="1.0", session_id="s", importing="record_old"),
+        Record("run", None, 2, "run_start", 1.0, {"agent_id": "a", "loop_id": "l"}),
+        Record("m", None, 3, "message", 1.0, {"message": message}),
+        Record("queued", "m", 4, "accepted", 1.0, {"kind": "steering", "message": message}),
+    ]
+
+
+def test_an_import_that_was_killed_is_told_and_nothing_in_it_is_own(tmp_path: Path) -> None:
+    """After any number of records, also where the file has the end of an earlier import in it."""
+    path = tmp_path / "s.jsonl"
+    old = Record("record_old", "m", 5, "imported", 1.0, {})
+    _exported_as_is(path, [*_foreign(), old, Record("run2", "m", 6, "run_start", 1.0, {}), sample(7, type="message")])
+    store = MemoryStore()
+    done = import_jsonl(path, store)
+    handle = store.open(done.session_id, write=False)
+    records = list(read(handle))
+    for count in range(1, len(records) + 1):
+        cut = MemoryStore()
+        writer = cut.create("s")
+        writer.append(records[:count])
+        writer.close()
+        with Session.open(cut, "s") as session:
+            told = [problem for problem in session.problems if "The import was not finished" in problem.text]
+            assert len(told) == (count < len(records)), f"killed after {count}"
+            assert (list(session.waiting), session.recovery) == ([], None)
+        index = Index()
+        index.read((record.seq, encode(record)) for record in records[:count])
+        assert not any(node.own for node in index.tree.nodes.values())
+
+
+def test_nothing_waits_in_an_imported_session(tmp_path: Path) -> None:
+    """failures.md L22: what a stranger queued is not said as the user's; it is told."""
+    path = tmp_path / "s.jsonl"
+    _exported_as_is(path, _foreign())
+    with Session.import_(path, MemoryStore()) as session:
+        assert list(session.waiting) == []
+        assert [problem.text for problem in session.problems] == [
+            "Messages that waited where the session is from are left out: 1."
+        ]
+
+
+def test_what_is_left_out_is_written_over_nothing(tmp_path: Path) -> None:
+    """Neither through a link nor over an earlier file; where it cannot be kept, the import stands."""
+    path = tmp_path / "s.jsonl"
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    path.write_bytes(_exported(path, _session()) + b"garbage\n")
+    path.with_name("s.jsonl.damaged").symlink_to(target)
+    assert _imported(path)[1] == [
+        "line 4: Left out, and kept in 's.jsonl.damaged-2': it is no record: JSON is malformed: "
+        "invalid character (byte 0)."
+    ]
+    assert (target.read_text(), path.with_name("s.jsonl.damaged-2").read_bytes()) == ("mine", b"garbage\n")
+
+
+def test_where_nothing_can_be_kept_the_import_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(_exported(path, _session()) + b"garbage\n")
+    monkeypatch.setattr(jsonl, "_MOST_BESIDE", 0)
+    records, told, _ = _imported(path)
+    assert (records, len(told)) == (_session(), 2)
+    assert told[1].startswith("what was left out: It could not be kept in a file beside: ")
+
+
+def test_times_to_come_are_now(tmp_path: Path) -> None:
+    """A stranger's session is not the one used last for ever."""
+    path = tmp_path / "s.jsonl"
+    _exported_as_is(path, [_session()[0], Record("far", None, 2, "note", 1e15, {})])
+    store = MemoryStore()
+    records, _, _ = _imported(path, store)
+    assert records[1].time <= time.time()
+    assert store.list()[0].updated <= time.time()
+
+
+def test_what_is_no_regular_file_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It might never come to an end, and neither might a line."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero"), tmp_path):
+        with pytest.raises(SessionError, match="it is no regular file"):
+            import_jsonl(path, MemoryStore())
+    data = _exported(tmp_path / "s.jsonl", _session())
+    longest = max(len(line) for line in data.splitlines(keepends=True))
+    monkeypatch.setattr(jsonl, "_LONGEST_LINE", longest)
+    assert _imported(tmp_path / "s.jsonl")[0] == _session()
+    monkeypatch.setattr(jsonl, "_LONGEST_LINE", longest - 1)
+    store = MemoryStore()
+    with pytest.raises(SessionDamaged, match=f"line 2 is longer than {longest - 1} bytes"):
+        import_jsonl(tmp_path / "s.jsonl", store)
+    assert store.list() == []
+
+
+def test_a_first_record_with_a_later_number_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    _exported_as_is(path, [sample(5, type="session", format="1.0", session_id="s"), sample(6)])
+    records, told, done = _imported(path)
+    assert [record.type for record in records] == ["session", "damage", "session", sample(6).type]
+    assert (done.session_id, told) == ("s", ["records 2 to 4: Missing; what follows is kept."])
+
+
+def test_keys_of_the_environment_do_not_come_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """failures.md L1: nothing that is written has them."""
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-the-user-0123456789")
+    path = tmp_path / "s.jsonl"
+    _exported_as_is(path, _session(sample(4, type="note", text=["It is a-key-of-the-user-0123456789."])))
+    assert _imported(path)[0][3].payload == {"text": ["It is [redacted]."]}

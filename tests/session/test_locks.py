@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -103,3 +104,14 @@ def test_who_may_only_read_the_file_shares_but_does_not_take(tmp_path: Path, kin
     reader.close()
     assert (writer.take(0), reader.closed, writer.closed) == (True, True, False)
     writer.close()
+
+
+@both
+def test_locks_nobody_has_any_more_are_let_go(tmp_path: Path, kind: type[LockFile]) -> None:
+    first = kind(tmp_path / "lock")
+    assert first.take(7)
+    del first
+    gc.collect()
+    second = kind(tmp_path / "lock")
+    assert second.take(7)
+    second.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -423,4 +424,86 @@ async def test_open_calls_of_an_imported_session_are_not_run_here(stores: Store,
     )
     await agent.run("Now you do it.")
     assert ran == ["deleted", "deleted"]
+    done(agent)
+
+
+def test_a_session_nobody_closed_is_closed_when_it_is_forgotten(stores: Store) -> None:
+    """failures.md H6: what was told is kept, and the next one has it at once."""
+    session = Session.create(stores, "one")
+    session.log.append(user_message("Hello."))
+    del session
+    gc.collect()
+    log = Session.open(stores, "one").log
+    gc.collect()
+    log.append(user_message("Who has the log writes on."))
+    with pytest.raises(SessionBusy):
+        Session.open(stores, "one")
+    del log
+    gc.collect()
+    with Session.open(stores, "one") as session:
+        assert said(session.messages) == ["user: Hello.", "user: Who has the log writes on."]
+
+
+def test_who_has_it_already_in_this_process_is_told(stores: Store, tmp_path: Path) -> None:
+    with Session.create(stores, "one"), Session.create(tmp_path / "s.db", "two"):
+        for where, id in ((stores, "one"), (str(tmp_path / "s.db"), "two")):
+            with pytest.raises(SessionBusy, match=r"this very process: close it .* agent.close\(\) or session.close"):
+                Session.open(where, id)
+
+
+def test_keys_of_the_environment_are_not_written_without_an_agent_either(
+    stores: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "abc-0123456789")
+    with Session.create(stores, "one") as session:
+        entry = session.log.append(user_message("My key is abc-0123456789."))
+        session.label(entry, "abc-0123456789!")
+        session.entitle("About abc-0123456789")
+        assert session.diff("[redacted]!", entry).common == entry
+    assert "0123456789" not in str(records(stores, "one"))
+    assert [summary.title for summary in Session.list(stores)] == ["About [redacted]"]
+
+
+@pytest.mark.parametrize("wrong", [5, 1.5, b"x", ["x"]])
+def test_names_are_strings(stores: Store, wrong: Any) -> None:
+    with Session.create(stores) as session:
+        entry = session.log.append(user_message("Hello."))
+        acts: list[Callable[[], Any]] = [
+            lambda: session.label(wrong, "x"),
+            lambda: session.label(None, "x"),  # pyright: ignore[reportArgumentType]
+            lambda: session.diff(entry, wrong),
+            lambda: session.diff(None, entry),  # pyright: ignore[reportArgumentType]
+            lambda: session.entries(wrong),
+        ]
+        for act in acts:
+            with pytest.raises(TypeError, match="An entry is given by its id or its label"):
+                act()
+        with pytest.raises(TypeError, match="A label is a string, or None"):
+            session.label(entry, wrong)
+        with pytest.raises(TypeError, match="A title is a string"):
+            session.entitle(wrong)
+        session.label(entry, "first")
+        session.label("first", "second")
+        assert [branch.label for branch in session.tree()] == ["second"]
+
+
+async def test_records_with_strange_types_are_reported_and_do_no_harm(stores: Store) -> None:
+    """failures.md L22"""
+    found = records(stores, await _talked(stores, "One."))
+    entry, message = found[2].id, found[2].payload["message"]
+    hostile: list[tuple[str, dict[str, Any]]] = [
+        ("run_start", {"agent_id": {"x": 1}, "loop_id": "l"}),
+        ("run_start", {"agent_id": "a", "loop_id": ["l"]}),
+        ("run_start", {"agent_id": "a", "loop_id": "l", "continuation_kind": {"kind": "rerun", "tag": [1]}}),
+        ("label", {"target": entry, "text": {"x": 1}}),
+        ("accepted", {"kind": "follow_up", "message": message, "mode": ["skip"], "key": ["k"]}),
+    ]
+    planted_id = planted(
+        stores, [*found, *(Record(f"x{n}", None, 6 + n, item[0], 9.0, item[1]) for n, item in enumerate(hostile))]
+    )
+    agent, _ = reopened(stores, planted_id, "Fine.", "Fine.")
+    assert agent.session is not None
+    assert len(agent.session.problems) == len(hostile)
+    assert all(branch.label is None for branch in agent.session.tree())
+    assert (await agent.run("Two.")).end_reason == "done"
     done(agent)

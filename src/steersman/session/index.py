@@ -49,6 +49,7 @@ class Index:
         self.loop_id: str | None = None
         self.running = False
         self.found: list[str] = []
+        self.importing: str | None = None
         self._last: _Head | None = None
         self._tag: str | None = None
 
@@ -59,6 +60,9 @@ class Index:
                 self._take(_heads.decode(line))
             except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError) as error:
                 self.found.append(f"Record {seq} cannot be read and is left out: {error}")
+        if self.importing is not None:
+            self.found.append("The import was not finished: what follows in its file is not here. Import it again.")
+            self.foreign()
         self.running = False
         self._last = None
 
@@ -71,10 +75,11 @@ class Index:
 
     def started(self, fields: Payload) -> None:
         """A run began."""
-        self.running = True
-        self.agent_id, self.loop_id = fields.get("agent_id"), fields.get("loop_id")
+        agent_id, loop_id = _text(fields, "agent_id"), _text(fields, "loop_id")
         kind = fields.get("continuation_kind")
-        self._tag = cast(Payload, kind).get("tag") if isinstance(kind, dict) else None
+        tag = _text(cast(Payload, kind), "tag") if isinstance(kind, dict) else None
+        self.running = True
+        self.agent_id, self.loop_id, self._tag = agent_id, loop_id, tag
 
     def ended(self) -> None:
         """A run came to its end, or what follows is no part of one."""
@@ -100,6 +105,15 @@ class Index:
             self.tree.moves += 1
             raise ValueError(f"it leads to {target!r}, which is not there")
         self.tree.stand_at(target)
+
+    def foreign(self) -> None:
+        """What was said so far was said elsewhere: none of it is to be acted on, or to be said, here."""
+        self.ended()
+        nodes = self.tree.nodes
+        nodes.update({id: msgspec.structs.replace(node, own=False) for id, node in nodes.items() if node.own})
+        if self.waiting:
+            self.found.append(f"Messages that waited where the session is from are left out: {len(self.waiting)}.")
+            self.waiting.clear()
 
     def _take(self, head: _Head) -> None:
         if head.type in TREE:
@@ -130,15 +144,24 @@ class Index:
         return None
 
 
+def _text(fields: Payload, name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name!r} is no string but {value!r}")
+    return value
+
+
 def _session(index: Index, _: str, fields: Payload) -> None:
-    index.header = index.header or fields
+    if not index.header:
+        index.header = fields
+        index.importing = fields.get("importing")
 
 
-def _imported(index: Index, _: str, __: Payload) -> None:
-    """What was said so far was said elsewhere: none of it is to be acted on here."""
-    index.ended()
-    nodes = index.tree.nodes
-    nodes.update({id: msgspec.structs.replace(node, own=False) for id, node in nodes.items() if node.own})
+def _imported(index: Index, id: str, _: Payload) -> None:
+    index.foreign()
+    # A file may hold the end of an earlier import, which is not the end of this one.
+    if id == index.importing:
+        index.importing = None
 
 
 def _leaf(index: Index, _: str, fields: Payload) -> None:
@@ -146,7 +169,7 @@ def _leaf(index: Index, _: str, fields: Payload) -> None:
 
 
 def _label(index: Index, _: str, fields: Payload) -> None:
-    index.label(fields["target"], fields["text"])
+    index.label(fields["target"], _text(fields, "text"))
 
 
 def _run_start(index: Index, _: str, fields: Payload) -> None:
@@ -158,6 +181,11 @@ def _run_end(index: Index, _: str, __: Payload) -> None:
 
 
 def _accepted(index: Index, id: str, fields: Payload) -> None:
+    key = fields.get("key")
+    if key is not None and not isinstance(key, str):
+        # What was queued is heard all the same: only whether it comes twice is not known any more.
+        index.found.append(f"The queued message {id!r} has a key that is no string, which is left out: {key!r}.")
+        fields = {**fields, "key": None}
     index.waiting[id] = fields
 
 

@@ -22,6 +22,8 @@ class LockFile:
         self._path = path
         self.writable = write
         self._files: dict[int, int] = {}
+        # Who forgets to close them holds nobody up for longer than they are there.
+        weakref.finalize(self, _close, self._files)
         self._open(0)
         _alive.add(self)
 
@@ -44,9 +46,7 @@ class LockFile:
 
     def close(self) -> None:
         """Let others have them."""
-        files, self._files = list(self._files.values()), {}
-        for file in files:
-            os.close(file)
+        _close(self._files)
 
     @property
     def closed(self) -> bool:
@@ -93,6 +93,11 @@ class WholeFileLocks(LockFile):
 
     def _unlock(self, number: int) -> None:
         fcntl.flock(self._open(number), fcntl.LOCK_UN)
+
+
+def _close(files: dict[int, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])
 
 
 def _byte(number: int, kind: int) -> bytes:

@@ -76,9 +76,12 @@ class Recorder:
         """Have a record written under the entry where the session stands."""
         if self.journal is None:
             return None
+        return self.journal.add(type, self.clean(payload), id=id, parent=self.index.tree.tip)
+
+    def clean(self, value: Any) -> Any:
+        """The same without the keys that are left out of what is written."""
         secrets = (*tuple(self._keys), *tuple(self._run_keys))
-        clean = without(payload, secrets) if secrets else payload
-        return self.journal.add(type, clean, id=id, parent=self.index.tree.tip)
+        return without(value, secrets) if secrets else value
 
     def said(self, entry: Entry) -> None:
         """An entry was added to the log."""

@@ -6,17 +6,19 @@ An agent has it to itself while it uses it; whoever only looks opens it with `wr
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
-from weakref import WeakMethod
+from weakref import WeakKeyDictionary, WeakMethod, finalize
 
 from steersman.context.compaction import ContextConfig
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
 from steersman.context.shorten import shorten, show_again
+from steersman.provider.keys import known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal
 from steersman.session.reading import Waiting, read_entries, read_message, read_waiting
@@ -59,6 +61,10 @@ class Session:
             raise
         self._found.extend(Problem("", text) for text in self._index.found)
         self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
+        self.recorder.hide_always(known_keys())
+        # Not this object: whoever has only its log goes on writing.
+        self._forgotten = finalize(self.recorder, _let_go, self.recorder.journal or handle)
+        self._forgotten.atexit = False  # journals end with their process in a way of their own
         if handle.last_seq == 0:
             self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": time.time()})
 
@@ -67,7 +73,8 @@ class Session:
     @classmethod
     def create(cls, where: Where, session_id: str | None = None) -> Self:
         """A new session in a file or a store."""
-        return cls(_store(where).create(new_id("session") if session_id is None else session_id))
+        store = _store(where)
+        return cls(store.create(new_id("session") if session_id is None else session_id))._of(store)
 
     @classmethod
     def open(cls, where: Where, session_id: str | None = None, *, write: bool = True) -> Self:
@@ -78,14 +85,14 @@ class Session:
             if not found:
                 raise SessionNotFound(f"There is no session in {where!r} yet. Make one with Session.create().")
             session_id = found[0].id
-        return cls(store.open(session_id, write=write))
+        return cls(_opened(store, session_id, write=write))._of(store)
 
     @classmethod
     def at(cls, where: Where) -> Self:
         """The session used last in a file or a store, or a new one where there is none."""
         store = _store(where)
         found = store.list()
-        return cls(store.open(found[0].id) if found else store.create(new_id("session")))
+        return cls(_opened(store, found[0].id) if found else store.create(new_id("session")))._of(store)
 
     @classmethod
     def list(cls, where: Where) -> Sequence[Summary]:
@@ -108,17 +115,15 @@ class Session:
         from steersman.session.jsonl import export_jsonl
 
         self.flush()
-        return export_jsonl(self._handle, file)
+        # What the store refused is in memory only, and the more in need of a place.
+        journal = self.recorder.journal
+        return export_jsonl(self._handle, file, lines=None if journal is None else journal.lines())
 
     def close(self) -> None:
-        """Write what is left and let go of it; closing twice is nothing. What an agent does later is not kept."""
-        if self.closed:
-            return
-        self.closed = True
-        if self.recorder.journal is not None:
-            self.recorder.journal.close()
-        else:
-            self._handle.close()
+        """Write what is left and let go of it; closing twice is nothing. `SessionBusy` while its agent runs."""
+        if not self.closed:
+            self._check_at_rest()
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +131,9 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # Also in the middle of a run: whoever leaves by an error must not be held up, and the run goes on in memory.
+        if not self.closed:
+            self._end()
 
     async def save(self) -> bool:
         """Whether everything told so far is kept; waits until it is, or until the store has refused it."""
@@ -214,17 +221,22 @@ class Session:
     # Changing
 
     def label(self, target: str, text: str | None) -> None:
-        """Give an entry a name, or take it away with `None`."""
+        """Give an entry, given by id or label, a name, or take it away with `None`."""
         self._check_writable()
-        node = self._index.tree.node(target)
+        if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"A label is a string, or None to take it away, got {text!r}.")
+        tree = self._index.tree
+        node, text = tree.node(tree.found(target)), self.recorder.clean(text)
         self._index.label(node.id, text)
         self.recorder.add("label", {"target": node.id, "text": text})
 
     def entitle(self, title: str) -> None:
         """Give the session a name for lists; until then it is the first words of the user."""
         self._check_writable()
+        if not isinstance(title, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"A title is a string, got {title!r}.")
         self.flush()
-        self._handle.entitle(title)
+        self._handle.entitle(self.recorder.clean(title))
 
     def branch(self, at: str | int) -> Log:
         """Stand at an entry of any branch, given by id, label or message index: what comes next is another branch."""
@@ -293,6 +305,20 @@ class Session:
 
     # Inside
 
+    def _of(self, store: Store) -> Self:
+        if self.writable:
+            _writers[self] = store
+        return self
+
+    def _end(self) -> None:
+        self.closed = True
+        self._forgotten.detach()
+        _writers.pop(self, None)
+        if self.recorder.journal is not None:
+            self.recorder.journal.close()
+        else:
+            self._handle.close()
+
     def _moved(self) -> Callable[[Log], None] | None:
         return None if self._owner is None else self._owner[1]()
 
@@ -306,9 +332,14 @@ class Session:
 
     def _check_idle(self) -> None:
         self._check_writable()
+        self._check_at_rest()
+
+    def _check_at_rest(self) -> None:
         busy = None if self._owner is None else self._owner[0]()
         if busy is not None and busy():
-            raise SessionBusy("The session's agent is running. Wait for it: await agent.wait_for_idle().")
+            raise SessionBusy(
+                "The session's agent is running. Wait for it: await agent.wait_for_idle(); agent.abort() stops it."
+            )
 
     def _on_current(self, id: str) -> bool:
         wanted = self._index.tree.node(id).id
@@ -343,6 +374,34 @@ class Session:
                 yield decode(line)
             except ValueError:
                 continue  # told when the session was opened
+
+
+_writers: WeakKeyDictionary[Session, Store] = WeakKeyDictionary()
+
+
+def _opened(store: Store, session_id: str, *, write: bool = True) -> Handle:
+    """The handle of a session that is there; where it is this process that has it already, the refusal says so."""
+    try:
+        return store.open(session_id, write=write)
+    except SessionBusy as error:
+        if any(other.id == session_id and _same(store, its) for other, its in list(_writers.items())):
+            text = f"{error} It is open in this very process: close it there with agent.close() or session.close()."
+            raise SessionBusy(text) from error
+        raise
+
+
+def _same(left: Store, right: Store) -> bool:
+    """Whether these are one place; two stores of one file are."""
+    path = getattr(left, "path", None)
+    return left is right or (path is not None and path == getattr(right, "path", None))
+
+
+def _let_go(kept: Journal | Handle) -> None:
+    """Close what nobody has any more; a thread that writes is not made to wait for another one that does."""
+    if threading.current_thread().name.startswith("steersman-journal"):
+        threading.Thread(target=kept.close, daemon=True).start()
+    else:
+        kept.close()
 
 
 def _store(where: Where) -> Store:

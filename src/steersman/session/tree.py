@@ -79,6 +79,7 @@ class Tree:
 
     def node(self, id: str) -> Node:
         """The record of this id; one that a compaction or a prun brought lives in the entry its id begins with."""
+        _check_name(id)
         node = self.nodes.get(id) or self.nodes.get(id.rpartition(".")[0])
         if node is None:
             raise SessionError(f"No entry {id!r} in this session. The ids are in session.tree() and session.entries().")
@@ -86,6 +87,7 @@ class Tree:
 
     def found(self, name: str) -> str:
         """The id of an entry that is given by its id or by its label."""
+        _check_name(name)
         if name not in self.nodes:
             labelled = [id for id, label in self.labels.items() if label == name]
             return labelled[-1] if labelled else name
@@ -149,3 +151,8 @@ class Tree:
         while shared < min(len(a), len(b)) and a[shared] == b[shared]:
             shared += 1
         return Difference(a[shared - 1] if shared else None, a[shared:], b[shared:])
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"An entry is given by its id or its label, which are strings, got {name!r}.")
