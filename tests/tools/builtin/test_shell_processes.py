@@ -293,7 +293,10 @@ async def test_what_our_program_ignores_a_command_does_not(tmp_path: Path) -> No
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, was in old.items():
             signal.signal(number, was)
-    assert text(output).split() == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16, "[exit", "code", "5]"]
+    _, blocking, _, ignoring, *rest = text(output).split()
+    # Two signals are the C library's own: it leaves them ignored in what it starts, and lets nobody change that.
+    internal = 1 << 31 | 1 << 32
+    assert (int(blocking, 16), int(ignoring, 16) & ~internal, rest) == (0, 0, ["[exit", "code", "5]"])
 
 
 async def test_many_commands_at_once_do_not_mix(tmp_path: Path) -> None:
