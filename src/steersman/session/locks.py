@@ -23,7 +23,8 @@ class LockFile:
         self.writable = write
         self._files: dict[int, int] = {}
         # Who forgets to close them holds nobody up for longer than they are there.
-        weakref.finalize(self, _close, self._files)
+        forgotten = weakref.finalize(self, _close, self._files)
+        forgotten.atexit = False  # journals write to the very end, and with the process all locks end
         self._open(0)
         _alive.add(self)
 

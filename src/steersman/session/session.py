@@ -62,8 +62,8 @@ class Session:
         self._found.extend(Problem("", text) for text in self._index.found)
         self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
         self.recorder.hide_always(known_keys())
-        # Not this object: whoever has only its log goes on writing.
-        self._forgotten = finalize(self.recorder, _let_go, self.recorder.journal or handle)
+        # Not this object: whoever has only its log goes on writing, and every recorder has the index.
+        self._forgotten = finalize(self._index, _let_go, self.recorder.journal or handle)
         self._forgotten.atexit = False  # journals end with their process in a way of their own
         if handle.last_seq == 0:
             self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": time.time()})
