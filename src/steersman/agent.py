@@ -29,7 +29,6 @@ from steersman.loop.options import (
     without_output,
 )
 from steersman.loop.output import OutputForm, OutputPolicy
-from steersman.memory import Memory
 from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models import get_model
@@ -45,6 +44,7 @@ from steersman.types.result import RunResult
 from steersman.types.tools import ToolOutput
 
 if TYPE_CHECKING:
+    from steersman.memory import Memory
     from steersman.session.session import Session
 
 
@@ -111,6 +111,8 @@ class Agent:
         context = AgentContext(system_prompt, messages)
         self._assemble(config, table, tuple(tools) if has_toolsets(tools) else None, output, context, inbox)
         if session is not None:
+            from steersman.memory import Memory  # only who has a session pays for it
+
             self._memory = Memory(session, self.context, inbox, self.dispatcher, self.config)
 
     @classmethod
