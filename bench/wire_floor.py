@@ -86,7 +86,8 @@ class FloorAgent:
             if not calls:
                 self.messages.append({"role": "assistant", "content": text})
                 return text
-            self.messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+            # What it said before its calls is a part of the answer: without it the model would not know its own words.
+            self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
             self.messages += await asyncio.gather(*[asyncio.create_task(self._result(call)) for call in calls])
 
     async def _answer(self) -> tuple[str, list[Plain]]:
