@@ -34,6 +34,8 @@ _NAMES = tuple(field.name for field in fields(Bounds))
 
 def bounds_of(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> Bounds:
     """The bounds that a model's settings name, over those of its provider."""
+    if not settings and not defaults:
+        return DEFAULT
     given = {name: source[name] for source in (defaults, settings) for name in _NAMES if name in source}
     if not given:
         return DEFAULT

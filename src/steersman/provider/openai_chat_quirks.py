@@ -105,20 +105,26 @@ PRESETS: dict[str, Preset] = {
 }
 """Servers known by name."""
 
+_PLAIN = Quirks()
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
-@remembered
 def quirks_of(model: Model) -> Quirks:
     """The flags for a model: its provider's preset, and its own settings over them."""
+    return _own(model) if model.settings else _usual(model)
+
+
+def _usual(model: Model) -> Quirks:
     preset = PRESETS.get(model.provider)
-    quirks = Quirks() if preset is None else preset.quirks
-    if preset is not None and preset.quirks is _OPENAI and not _is_openai(model.base_url):
-        quirks = Quirks()
-    if not model.settings:
-        return quirks
+    if preset is None or (preset.quirks is _OPENAI and not _is_openai(model.base_url)):
+        return _PLAIN
+    return preset.quirks
+
+
+@remembered
+def _own(model: Model) -> Quirks:
     given = {name: value for name, value in model.settings.items() if name in _FLAGS}
-    return _checked(quirks, given) if given else quirks
+    return _checked(_usual(model), given) if given else _usual(model)
 
 
 def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
@@ -131,16 +137,12 @@ def output_mode(model: Model, request: Request, options: StreamOptions) -> Outpu
     return "tool" if quirks.output_format == "tool" or apart else "schema"
 
 
+@lru_cache(maxsize=64)
 def _is_openai(base_url: str | None) -> bool:
     """Whether an address is OpenAI's own, or a deployment of its models: the newer names of things hold there."""
-    return base_url is None or _host(base_url).endswith((".openai.com", ".azure.com"))
-
-
-@lru_cache(maxsize=64)
-def _host(url: str) -> str:
     from urllib.parse import urlsplit
 
-    return f".{urlsplit(url).hostname or ''}"
+    return base_url is None or f".{urlsplit(base_url).hostname or ''}".endswith((".openai.com", ".azure.com"))
 
 
 def _checked(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:

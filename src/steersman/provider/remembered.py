@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 Result = TypeVar("Result")
 
-_MOST = 256
+_MOST = 1024
 
 
 def remembered(work_out: Callable[[T], Result]) -> Callable[[T], Result]:
