@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import force_setattr
 
@@ -28,7 +28,7 @@ from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import StreamFn, StreamOptions, ToolChoice
 from steersman.types.secrets import hidden
-from steersman.types.stream import Delta
+from steersman.types.stream import Delta, StreamEvent
 from steersman.types.usage import Usage
 
 witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
@@ -37,6 +37,7 @@ witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness
 DEADLINE = "deadline"
 """The cancel reason of a run that took too long."""
 
+_DELTAS = frozenset(get_args(Delta))
 _log = logging.getLogger("steersman")
 
 
@@ -209,14 +210,35 @@ class Run:
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
             self._deliver(kind(self.loop_id, number, time.time(), **fields))
 
-    def emit_delta(self, delta: Delta, partial: tuple[Callable[[int], AssistantMessage], int]) -> None:
-        """Tell everyone about a little more of an answer: `emit` for the one event that comes by the thousand."""
-        number = self.seq
-        self.seq = number + 1
-        if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
-            update = MessageUpdate(self.loop_id, number, time.time(), delta)
-            force_setattr(update, "_partial", partial)
-            self._deliver(update)
+    def emit_deltas(
+        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], AssistantMessage]
+    ) -> int:
+        """Tell everyone about more of an answer: `emit` for the one event that comes by the thousand.
+
+        It stops at what is no delta, and once the run is to end or its reader falls behind; how many were told comes
+        back, and they are added to what was `shown`.
+        """
+        token, channel, dispatcher, witness = self.token, self.channel, self.dispatcher, self._witness
+        before = len(shown)
+        for delta in batch:
+            if type(delta) not in _DELTAS:
+                break
+            shown.append(delta)
+            number = self.seq
+            self.seq = number + 1
+            if dispatcher.callbacks or not channel.detached or witness is not None:
+                update = MessageUpdate(self.loop_id, number, time.time(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+                force_setattr(update, "_partial", (partial, len(shown)))
+                if witness is not None:
+                    witness(update)
+                failures = dispatcher.dispatch(update)
+                if not channel.detached:
+                    channel.push(update)
+                if failures is not None:
+                    self._tell_of(failures)
+            if token.reason is not None or len(channel.buffer) >= channel.limit:
+                break
+        return len(shown) - before
 
     def _deliver(self, event: AgentEvent) -> None:
         """Give a numbered event to the witness, the subscribers and the stream."""
@@ -226,7 +248,10 @@ class Run:
         if not self.channel.detached:
             self.channel.push(event)
         if failures is not None and event.type != "agent_end":
-            self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
+            self._tell_of(failures)
+
+    def _tell_of(self, failures: list[str]) -> None:
+        self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
 
     # Ending
 

@@ -131,24 +131,25 @@ async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_ch
 
 
 async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
-    """Show each delta as it comes; nothing here may cost more than it must, for it is done per delta."""
+    """Show each delta as it comes; nothing here may cost more than it must, for it is done per batch of them."""
     token, channel, deltas, partial = run.token, run.channel, state.deltas, state.partial
     async for batch in batches:
-        for event in batch:
+        while batch:
+            event = batch[0]
             if type(event) in DELTAS:
                 if not state.started:
                     state.start(run)
-                deltas.append(event)
-                run.emit_delta(event, (partial, len(deltas)))  # pyright: ignore[reportArgumentType]  # DELTAS are just these
+                batch = batch[run.emit_deltas(batch, deltas, partial) :]
                 if token.reason is not None:
                     run.interrupt()
                     return state.broken("aborted", run.detail)
                 if len(channel.buffer) >= channel.limit:
                     await channel.room()
-            elif isinstance(event, Done | Failed):
+                continue
+            if isinstance(event, Done | Failed):
                 return event.message
-            else:
-                _noticed(run, state, event)
+            _noticed(run, state, event)
+            batch = batch[1:]
     run.interrupt()
     return state.broken("aborted", run.detail)
 
@@ -163,8 +164,7 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
             told = _redacted(run, event.error)
             run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
         case Reset():
-            state.deltas.append(event)
-            run.emit_delta(event, (state.partial, len(state.deltas)))
+            run.emit_deltas((event,), state.deltas, state.partial)
             return
         case _:
             return
