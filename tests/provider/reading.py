@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from steersman.provider.http import Reader
-from steersman.provider.protocol import Wire
+from steersman.provider.protocol import Wire, feed_all
 from steersman.provider.sse import SseDecoder
 from steersman.testing import check_stream
 from steersman.types.messages import AssistantMessage, user_message
@@ -37,10 +37,9 @@ class Reading:
         reader, decoder = self._reader(), self._wire.decoder(model or self._model, request)
         events: list[StreamEvent] = []
         for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
-            for name, data in reader.feed(piece):
-                events += decoder.feed(name, data)
-                if decoder.done:
-                    return events, decoder.finish()
+            feed_all(decoder, reader.feed(piece), events)
+            if decoder.done:
+                return events, decoder.finish()
         for name, data in reader.finish():
             events += decoder.feed(name, data)
         return events, decoder.finish()

@@ -5,7 +5,8 @@ A chunk is decoded once, its words are appended to a list and joined when the bl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from steersman.provider.openai_chat_chunk import (
     usage_of,
 )
 from steersman.provider.openai_chat_error import IN_STREAM, stream_error
+from steersman.provider.openai_chat_frame import Frame, frame_of
 from steersman.provider.openai_chat_quirks import Quirks
 from steersman.provider.openai_chat_think import Details, TagSplitter, parts_of
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, well_formed
@@ -72,8 +74,9 @@ class ChatDecoder:
     """One answer while it arrives."""
 
     __slots__ = (
-        "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_growing", "_half", "_id", "_index",
-        "_model", "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_strange", "_tags", "_usage", "done",
+        "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_frame", "_framed", "_growing",
+        "_half", "_id", "_index", "_model", "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_strange",
+        "_tags", "_usage", "_wordless", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
@@ -99,6 +102,10 @@ class ChatDecoder:
         self._id: str | None = None
         # Which of several answers is read; -1 until the first chunk.
         self._choice = -1
+        self._wordless: Sequence[Chunk] = ()
+        # What the words of its chunks stand in, looked for once.
+        self._frame: Frame | None = None
+        self._framed = False
         # Whether a text is open that further words are simply added to, or the call whose arguments are.
         self._flows = False
         self._growing: OpenCall | None = None
@@ -111,66 +118,86 @@ class ChatDecoder:
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """What one server-sent event means."""
-        if data == "[DONE]":
-            self.done = True
-            return self._end()
-        try:
-            chunk: Chunk = read(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            other = self._odd(event, data)
-            if other is None:
-                return self._end() if self.done else ()
-            chunk = other
+        out: list[StreamEvent] = []
+        self.feed_all(((event, data),), out)
+        return out
+
+    def feed_all(self, events: Iterable[tuple[str, str]], out: list[StreamEvent]) -> None:
+        """What several events mean, up to the terminal one."""
+        for event, data in events:
+            # Nearly every event is a few more words of the text and nothing else.
+            if self._frame is not None and self._flows and not event and (words := self._frame.words(data)):
+                self._parts.append(words)
+                out.append(TextDelta(words, self._index))
+                continue
+            try:
+                chunk: Chunk = read(data)
+            except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+                other = self._odd(event, data)
+                if self.done:
+                    out += self._end()
+                    return
+                if other is None:
+                    continue
+                chunk = other
+            if not self._flows or not self._more_words(chunk, event, data, out):
+                self._fed(chunk, event, data, out)
+
+    def _more_words(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
+        """Add to the text that is open; whether that was all the chunk says."""
+        delta = chunk.choices[0].delta if chunk.choices and event != "error" else None
+        words = None if delta is None else delta.content
+        if delta is None or type(words) is not str or not words:
+            return False
+        delta.content = None
+        if chunk not in self._wordless:
+            delta.content = words
+            return False
+        self._parts.append(words)
+        out.append(TextDelta(words, self._index))
+        if not self._framed:
+            self._framed = True
+            self._frame = frame_of(data, words)
+        return True
+
+    def _fed(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
+        """Any chunk but more of the text that is open."""
         if chunk.usage is not NOTHING and chunk.usage != _NULL:
             self._usage = chunk.usage
-        choices = chunk.choices
-        if not choices or chunk.error is not None or event == "error":
+        if not chunk.choices or chunk.error is not None or event == "error":
             self._aside(chunk, event, data)
-            return ()
-        choice = choices[0]
-        delta = choice.delta
-        if self._flows and delta is not None and choice.index == self._choice and choice.finish_reason is None:
-            # Nearly every chunk is a few more words of the text and nothing else.
-            words = delta.content
-            if type(words) is str and words:
-                delta.content = None
-                if delta == _NO_MORE:
-                    self._parts.append(words)
-                    return (TextDelta(words, self._index),)
-                delta.content = words
-        if self._growing is not None and (more := self._more_of(self._growing, choice)) is not None:
-            return more
-        return self._unusual(chunk, data)
+        elif self._growing is None or not self._more_of(self._growing, chunk.choices[0], out):
+            self._unusual(chunk, data, out)
 
-    def _more_of(self, call: OpenCall, choice: Choice) -> Sequence[StreamEvent] | None:
-        """More of the arguments of the call that grows; `None` when the chunk says anything else."""
+    def _more_of(self, call: OpenCall, choice: Choice, out: list[StreamEvent]) -> bool:
+        """Add to the arguments of the call that grows; whether that was all the chunk says."""
         delta = choice.delta
         if delta is None or choice.index != self._choice or choice.finish_reason is not None:
-            return None
+            return False
         pieces = delta.tool_calls
         if pieces is None or len(pieces) != 1:
-            return None
+            return False
         piece = pieces[0]
         function = piece.function
         if piece.index != call.number or piece.id is not None or function is None or function.name is not None:
-            return None
+            return False
         words = function.arguments
         if type(words) is not str or not words or call.index is None:
-            return None
+            return False
         delta.tool_calls = None
         if delta != _NO_MORE:
             delta.tool_calls = pieces
-            return None
+            return False
         call.parts.append(words)
         call.shown += 1
-        return (ToolCallDelta(words, call.index),)
+        out.append(ToolCallDelta(words, call.index))
+        return True
 
-    def _unusual(self, chunk: Chunk, data: str) -> Sequence[StreamEvent]:
-        """Any chunk of an answer but more of the text that is open."""
-        out: list[StreamEvent] = []
+    def _unusual(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
+        """Any chunk of an answer but more of the block that is open."""
         choice = self._chosen(chunk, data, out)
         if choice is None:
-            return ()
+            return
         if choice.delta is not None:
             self._said(choice.delta, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
@@ -178,7 +205,6 @@ class ChatDecoder:
         plain = not self._bent and self._reason is None
         self._flows = plain and self._open == "text" and self._tags is None
         self._growing = self._calls.growing if plain and self._calls is not None and not self._open else None
-        return out
 
     def finish(self) -> AssistantMessage:
         """The whole answer; an end without a reason is not one."""
@@ -251,6 +277,7 @@ class ChatDecoder:
         if self._choice < 0:
             self._choice = choices[0].index or 0
             self._id = head_of(data).id
+            self._wordless = _wordless(self._choice)
             out.append(StreamStart())
         for choice in choices:
             if (choice.index or 0) == self._choice:
@@ -425,3 +452,9 @@ class ChatDecoder:
 
 _NULL = msgspec.Raw(b"null")
 _NO_MORE = Delta()
+
+
+@lru_cache(maxsize=8)
+def _wordless(choice: int) -> Sequence[Chunk]:
+    """Chunks of a choice that say nothing, in the two ways in which servers write that there is no usage yet."""
+    return tuple([Chunk([Choice(choice, Delta())], usage) for usage in (NOTHING, _NULL)])

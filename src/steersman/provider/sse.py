@@ -122,7 +122,7 @@ class SseDecoder:
         if text.startswith("data: ") and text.endswith("\n\n"):
             # All events of one line each, as nearly always: no other line end is left, so one cut gives them all.
             blocks = text[6:-2].split("\n\ndata: ")
-            if text.count("\n") == 2 * len(blocks):
+            if "\n" not in "".join(blocks):
                 return [("", block) for block in blocks]
         events: list[Event] = []
         for block in text.split("\n\n"):

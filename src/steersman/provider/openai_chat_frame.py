@@ -1,0 +1,45 @@
+"""The chunks of a stream of text differ in their words alone: what stands around those is read once and recognised.
+
+A chunk is a few words in some two hundred characters that never change; to find them is less work than to parse it all.
+"""
+
+from __future__ import annotations
+
+from steersman.provider.openai_chat_chunk import Chunk, read
+
+_PROBE = "?"
+
+
+class Frame:
+    """What stands before and after the words."""
+
+    __slots__ = ("_after", "_before", "_end", "_start")
+
+    def __init__(self, before: str, after: str) -> None:
+        self._before = before
+        self._after = after
+        self._start = len(before)
+        self._end = -len(after)
+
+    def words(self, data: str) -> str:
+        """The words of a chunk that has this frame and in which they are written as they are; "" for any other."""
+        if data.startswith(self._before) and data.endswith(self._after):
+            words = data[self._start : self._end]
+            if words.isprintable() and '"' not in words and "\\" not in words:
+                return words
+        return ""
+
+
+def frame_of(data: str, words: str) -> Frame | None:
+    """The frame of a chunk with these words; `None` where they are not found, or are not what they seem.
+
+    Other words are put in their place: where those are then the content, any text in that place is.
+    """
+    head, found, tail = data.partition(f'"{words}"')
+    if not found:
+        return None
+    frame = Frame(f'{head}"', f'"{tail}')
+    probe = words + _PROBE
+    chunk: Chunk = read(f'{head}"{probe}"{tail}')
+    delta = chunk.choices[0].delta if chunk.choices else None
+    return frame if delta is not None and delta.content == probe else None
