@@ -19,10 +19,10 @@ from steersman.provider.batches import Batched, Batches
 from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.dialects import misdirected
 from steersman.provider.headers import completed
-from steersman.provider.keys import find_key
+from steersman.provider.keys import find_key, given_key
 from steersman.provider.pool import aclose_http, open_session, proxy_for, session
 from steersman.provider.presets import PRESETS, base_url_of
-from steersman.provider.protocol import Decoder, HttpRequest, Wire
+from steersman.provider.protocol import Decoder, HttpRequest, Wire, feed_all
 from steersman.provider.remembered import remembered
 from steersman.provider.sse import Event, SseDecoder
 from steersman.provider.troubles import (
@@ -59,7 +59,6 @@ _END_WAIT = 0.02
 # Usage and the like may follow the end of an answer, after a moment and not after a timeout.
 _REST_WAIT = 2.0
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-_EVERY = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 _NOT_EVENTS = (b"{", b"[", b"<")
 _USUAL = (b"data: {", b"event: ")
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -94,11 +93,8 @@ async def _batches(wire: Wire, model: Model, request: Request, options: StreamOp
         decoder = wire.decoder(exchange.model, request)
         sse = exchange.reader
         while not done and (chunk := await exchange.read(fresh=fresh, decoder=decoder)):
-            for name, data in sse.feed(chunk):
-                told += decoder.feed(name, data)
-                if decoder.done:
-                    done = True
-                    break
+            feed_all(decoder, sse.feed(chunk), told)
+            done = decoder.done
             fresh = bool(told)
             if fresh:
                 batch, told = told, []
@@ -107,7 +103,8 @@ async def _batches(wire: Wire, model: Model, request: Request, options: StreamOp
         if not done:
             told += _leftover(sse, decoder, exchange.model)
         final = Done(_judged(decoder.finish(), options.max_tokens))
-        await exchange.end()
+        if not exchange.ended():
+            await exchange.end()
         batch, told = [*told, final], []
         yield batch if started else _begun(batch)
     except Exception as error:
@@ -148,8 +145,10 @@ def _leftover(sse: Reader, decoder: Decoder, model: Model) -> Sequence[StreamEve
 
 def _settled(model: Model) -> tuple[Model, Bounds]:
     """The model with the address and the settings of its provider where it has none of its own, and its bounds."""
-    # Without an address of its own it is the environment's, which may change.
-    return _completed(model) if model.base_url is None else _known(model)
+    known = _known(model)
+    if model.base_url is None and known[0].base_url != base_url_of(model.provider):
+        return _completed(model)  # its address is the environment's, which has changed
+    return known
 
 
 def _completed(model: Model) -> tuple[Model, Bounds]:
@@ -172,9 +171,9 @@ def _timeout(connect: float | None) -> ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect)
 
 
-def _headers(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """What every request has, what a wire sends, and what the model's settings add; a later one counts."""
-    return {name.lower(): value for part in (_EVERY, given, own) for name, value in part.items()}
+def _headers(given: Mapping[str, str], own: Mapping[str, str]) -> Mapping[str, str]:
+    """What a wire sends, and what the model's settings put over it and over what every request has."""
+    return {name.lower(): value for part in (given, own) for name, value in part.items()} if own else given
 
 
 def _is_trouble(error: Exception) -> bool:
@@ -211,10 +210,12 @@ class _Exchange:
     async def ask(self, request: Request, options: StreamOptions) -> None:
         """Send the request; raises what a response that is not a stream of events means."""
         model = self.model
-        self._key = await find_key(model, options)
+        self._key = given_key(model, options) or await find_key(model, options)
         call = self._wire.request(model, request, options, self._key)
         self._url = call.url
-        response = await self._post(call)
+        response = await self._send(call.url, call)
+        if response.status in _REDIRECT:
+            response = await self._follow(response, call)
         if 200 <= response.status < 300:
             self._first = await self.read(fresh=True)
             encoding = "" if self._first.startswith(_USUAL) else response.headers.get("content-encoding", "")
@@ -274,22 +275,28 @@ class _Exchange:
             )
         return chunk
 
-    async def end(self) -> None:
-        """Give the connection back if the response is over, or is over in a moment."""
+    def ended(self) -> bool:
+        """Give the connection back if the response is over; whether it is."""
         response = self._response
         assert response is not None
-        content = response.content
-        if not content.is_eof():
-            ended = self._loop.create_future()
-            content.on_eof(lambda: None if ended.done() else ended.set_result(None))
-            timer = self._loop.call_later(_END_WAIT, lambda: None if ended.done() else ended.set_result(None))
-            try:
-                await ended
-            finally:
-                timer.cancel()
-        if content.is_eof():
-            response.release()
-            self._response = None
+        if not response.content.is_eof():
+            return False
+        response.release()
+        self._response = None
+        return True
+
+    async def end(self) -> None:
+        """Give the connection back if the response is over in a moment."""
+        response = self._response
+        assert response is not None
+        ended = self._loop.create_future()
+        response.content.on_eof(lambda: None if ended.done() else ended.set_result(None))
+        timer = self._loop.call_later(_END_WAIT, lambda: None if ended.done() else ended.set_result(None))
+        try:
+            await ended
+        finally:
+            timer.cancel()
+        self.ended()
 
     def complete(self, error: ProviderError) -> None:
         """Put into an error what the response says beside its body, and take the key out of it."""
@@ -302,10 +309,6 @@ class _Exchange:
         self._watch.close()
         if self._response is not None:
             self._response.close()
-
-    async def _post(self, call: HttpRequest) -> ClientResponse:
-        response = await self._send(call.url, call)
-        return response if response.status not in _REDIRECT else await self._follow(response, call)
 
     async def _follow(self, response: ClientResponse, call: HttpRequest) -> ClientResponse:
         url = call.url

@@ -14,6 +14,11 @@ from steersman.types.model import Model, StreamOptions
 _SECRET = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
+def given_key(model: Model, options: StreamOptions) -> str | None:
+    """The key that came with the call, if one did: then nobody has to be asked for it."""
+    return _clean(options.api_key, model) if options.api_key else None
+
+
 async def find_key(model: Model, options: StreamOptions) -> str | None:
     """The key to ask with; `None` where the provider may be asked without one, else `AuthenticationError`."""
     key = options.api_key or await _own_key(model)

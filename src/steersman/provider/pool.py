@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _KEEPALIVE = 30.0
 _DNS_TTL = 300
 _READ_BUFFER = 64 * 1024
+# What every request has, unless it says otherwise itself.
+_EVERY = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ async def _opened() -> _Pool:
     made = aiohttp.ClientSession(
         # As many at once as there are agents: whoever starts them sets the bound.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=_DNS_TTL),
+        headers=_EVERY,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         read_bufsize=_READ_BUFFER,
