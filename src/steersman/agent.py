@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -209,8 +209,7 @@ class Agent:
         while self._token is not None:
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
-            with nullcontext() if self._channel is None else self._channel.awaited():
-                await waiter
+            await (waiter if self._channel is None else self._channel.awaited(waiter))
 
     @contextmanager
     def reserved(self) -> Generator[CancelToken]:

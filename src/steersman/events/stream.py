@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,14 +22,18 @@ DEFAULT_LIMIT = 256
 class Channel:
     """The buffer between a run and its reader; the run holds this, the caller holds the `EventStream`."""
 
-    __slots__ = ("_idle", "awaiting", "begun", "buffer", "detached", "ended", "limit", "reading", "writer")
+    __slots__ = (
+        "_idle", "_waiting", "awaiting", "begun", "buffer", "detached", "limit", "outcome", "reading", "writer"
+    )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
         self.buffer: deque[AgentEvent] = deque()
         self.limit = limit
         self.begun = False
-        self.ended = False
         self.detached = False
+        # What the run came to, once it is over, and those who wait for that.
+        self.outcome: RunResult | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         # The task of each reader, and the tasks that await the outcome.
         self.reading: dict[int, asyncio.Task[Any] | None] = {}
         self.awaiting: list[asyncio.Task[Any] | None] = []
@@ -41,7 +44,7 @@ class Channel:
         """Keep an event for the reader."""
         self.buffer.append(event)
         if self._idle:
-            self._wake_readers()
+            _wake(self._idle)
 
     @property
     def full(self) -> bool:
@@ -65,21 +68,30 @@ class Channel:
         if self.writer is not None and not self.writer.done():
             self.writer.set_result(None)
 
-    @contextmanager
-    def awaited(self) -> Generator[None, None, None]:
-        """Lift the bound for a task that awaits the outcome, unless another one reads."""
+    async def awaited(self, future: asyncio.Future[None]) -> None:
+        """Wait for something; this task reads nothing meanwhile, so the bound is lifted unless another one does."""
         task = asyncio.current_task()
         self.awaiting.append(task)
         self.make_room()
         try:
-            yield
+            await future
         finally:
             self.awaiting.remove(task)
 
-    def end(self) -> None:
-        """No more events."""
-        self.ended = True
-        self._wake_readers()
+    def finish(self, outcome: RunResult) -> None:
+        """The run is over: no more events, and whoever waited for its outcome goes on."""
+        self.outcome = outcome
+        _wake(self._idle)
+        _wake(self._waiting)
+
+    async def finished(self) -> None:
+        """Wait for the outcome."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await self.awaited(waiter)
+        finally:
+            self._waiting.remove(waiter)
 
     def detach(self) -> None:
         """Nobody will read any more."""
@@ -89,7 +101,7 @@ class Channel:
 
     async def arrival(self) -> None:
         """Wait until there is an event or the end."""
-        while not self.buffer and not self.ended:
+        while not self.buffer and self.outcome is None:
             future = asyncio.get_running_loop().create_future()
             self._idle.append(future)
             try:
@@ -97,10 +109,11 @@ class Channel:
             finally:
                 self._idle.remove(future)
 
-    def _wake_readers(self) -> None:
-        for future in self._idle:
-            if not future.done():
-                future.set_result(None)
+
+def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 class _Reader:
@@ -152,12 +165,10 @@ class EventStream:
     Leaving an iteration early, or `async with`, cancels the run. A stream that is dropped unread lets its run go on.
     """
 
-    __slots__ = ("__weakref__", "_cancel", "_finished", "_outcome", "_start", "channel")
+    __slots__ = ("__weakref__", "_cancel", "_start", "channel")
 
     def __init__(self, *, limit: int = DEFAULT_LIMIT) -> None:
         self.channel = Channel(limit)
-        self._outcome: list[RunResult] = []
-        self._finished: list[asyncio.Future[None]] = []
         self._start: Callable[[], None] | None = None
         self._cancel: Callable[[], None] | None = None
 
@@ -171,25 +182,12 @@ class EventStream:
         """Add an event; `agent_end` is the last one and resolves the result when no run is bound."""
         self.channel.push(event)
         if type(event) is AgentEnd and self._cancel is None:
-            self.finisher()(RunResult(list(event.messages), event.usage, event.end_reason, event.detail))
-
-    def finisher(self) -> Callable[[RunResult], None]:
-        """The function that ends this stream with a result; it does not keep the stream alive."""
-        channel, outcome, finished = self.channel, self._outcome, self._finished
-
-        def finish(result: RunResult) -> None:
-            outcome.append(result)
-            channel.end()
-            for waiter in finished:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-        return finish
+            self.channel.finish(RunResult(list(event.messages), event.usage, event.end_reason, event.detail))
 
     @property
     def done(self) -> bool:
         """Whether the run is over."""
-        return bool(self._outcome)
+        return self.channel.outcome is not None
 
     def __aiter__(self) -> _Reader:
         self._begin()
@@ -210,7 +208,7 @@ class EventStream:
 
     def abandon(self) -> None:
         """Cancel the run unless it is over, and keep no more events for a reader."""
-        if not self._outcome and self._cancel is not None:
+        if self.channel.outcome is None and self._cancel is not None:
             self._cancel()
         self.channel.detach()
 
@@ -226,22 +224,17 @@ class EventStream:
     async def _wait(self) -> RunResult:
         self._begin()
         channel = self.channel
-        while not self._outcome:
-            waiter = asyncio.get_running_loop().create_future()
-            self._finished.append(waiter)
-            with channel.awaited():
-                try:
-                    await waiter
-                except asyncio.CancelledError:
-                    # The caller gave up waiting; unless someone else still listens, the run was for them alone,
-                    # and nothing of it may be left when the caller goes on.
-                    if not channel.reading and len(channel.awaiting) == 1:
-                        self.abandon()
-                        await self._wait()
-                    raise
-                finally:
-                    self._finished.remove(waiter)
-        return self._outcome[0]
+        while channel.outcome is None:
+            try:
+                await channel.finished()
+            except asyncio.CancelledError:
+                # The caller gave up waiting; unless someone else still listens, the run was for them alone,
+                # and nothing of it may be left when the caller goes on.
+                if not channel.reading and not channel.awaiting:
+                    self.abandon()
+                    await self._wait()
+                raise
+        return channel.outcome
 
     def _begin(self) -> None:
         if self._start is not None:

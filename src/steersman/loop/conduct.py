@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import partial
 
 from steersman.loop.hearing import answered, hear, receive
 from steersman.loop.inbox import Queued, Receipt
@@ -17,7 +15,7 @@ from steersman.loop.run import DEADLINE, Run, Turn
 from steersman.loop.stream import error_answer
 from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
-from steersman.policy.hooks import HookError, decide, observe
+from steersman.policy.hooks import YES, HookError, decide, observe
 from steersman.tools.threads import tell
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
@@ -33,19 +31,15 @@ _AGAIN = 1.0
 _ATTEMPTS = 5
 
 
-async def conduct(
-    run: Run,
-    prompts: Sequence[AgentMessage],
-    signal: asyncio.Event | CancelToken | None,
-    finish: Callable[[RunResult], None],
-) -> None:
-    """Do the whole run; its outcome goes to `finish`, whatever happens."""
+async def conduct(run: Run, prompts: Sequence[AgentMessage], signal: asyncio.Event | CancelToken | None = None) -> None:
+    """Do the whole run; its outcome is told, whatever happens."""
     try:
-        with reachable(run, signal, give_up=partial(_give_up, run, finish)):
+        with Reach(run, signal, give_up=True):
             try:
                 _accept(run, prompts)
                 if await _begin(run, prompts):
-                    await resume(run, prompted=bool(prompts))
+                    if run.context.recovery is not None:
+                        await resume(run, prompted=bool(prompts))
                     await run_loop(run)
             except asyncio.CancelledError:
                 run.interrupt()
@@ -55,29 +49,31 @@ async def conduct(
                 return  # it was given up, and ended without us
             _end(run)
             await _after(run)
-            await save_end(run)
+            if run.journal is not None:
+                await save_end(run)
     finally:
         if not run.given_up:
-            _release(run, finish)
+            _release(run)
     if run.external_cancel:
         raise asyncio.CancelledError
 
 
-def ensure_ended(run: Run, prompts: Sequence[AgentMessage], finish: Callable[[RunResult], None]) -> None:
+def ensure_ended(run: Run, prompts: Sequence[AgentMessage], _task: asyncio.Task[None]) -> None:
     """End a run whose task was cancelled before its first step: its coroutine never ran."""
     if not run.closed:
         _accept(run, prompts)
         run.interrupt()
         _end(run)
-        _release(run, finish)
+        _release(run)
 
 
-def _release(run: Run, finish: Callable[[RunResult], None]) -> None:
+def _release(run: Run) -> None:
     """Let the context go and the result be known: from here on the agent is idle."""
     run.context.running = False
     # Whatever was started on its behalf and is still at work stops now, and what starts later starts cancelled.
     run.token.cancel(OVER)
-    finish(_result(run))
+    result = _result(run)
+    run.channel.finish(result if run.conclude is None else run.conclude(result))
 
 
 def _accept(run: Run, prompts: Sequence[AgentMessage]) -> None:
@@ -88,7 +84,7 @@ def _accept(run: Run, prompts: Sequence[AgentMessage]) -> None:
         run.pending.extend(prompts)
 
 
-def _give_up(run: Run, finish: Callable[[RunResult], None]) -> None:
+def _give_up(run: Run) -> None:
     """End a run from outside, because a stream or a hook in it will not be cancelled: nothing may hold it for ever."""
     if run.closed:
         return
@@ -100,12 +96,13 @@ def _give_up(run: Run, finish: Callable[[RunResult], None]) -> None:
         close(run, run.turn)
     _end(run)
     run.report("A stream or a hook would not be cancelled and was left behind.")
-    _release(run, finish)
+    _release(run)
 
 
 async def _begin(run: Run, prompts: Sequence[AgentMessage]) -> bool:
     """Ask `before_loop`, say that the run starts, filter the prompts; whether there is a run to go on with."""
-    decision = await decide(run.config.seams.before_loop, (run.context.log.messages, 0), seam="before_loop")
+    hooks = run.config.seams.before_loop
+    decision = YES if not hooks else await decide(hooks, (run.context.log.messages, 0), seam="before_loop")
     if decision.stop is not None:
         run.pending.clear()
         run.judged = []
@@ -195,13 +192,14 @@ def _last_turn(run: Run) -> None:
 async def _after(run: Run) -> None:
     """Tell `after_loop`, unless the run was refused; nothing it does can change the run any more."""
     hooks = () if run.end_reason in ("vetoed", "rejected") else run.config.seams.after_loop
-    try:
-        async with run.patience():
-            await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
-    except (HookError, TimeoutError) as error:
-        run.report(str(error) or "after_loop gave no answer after the run was cancelled.")
-    except asyncio.CancelledError:
-        run.interrupt()
+    if hooks:
+        try:
+            async with run.patience():
+                await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
+        except (HookError, TimeoutError) as error:
+            run.report(str(error) or "after_loop gave no answer after the run was cancelled.")
+        except asyncio.CancelledError:
+            run.interrupt()
     for task in run.abandoned:
         task.cancel()
 
@@ -216,47 +214,55 @@ def _result(run: Run) -> RunResult:
     )
 
 
-def reachable(
-    run: Run, signal: asyncio.Event | CancelToken | None, give_up: Callable[[], None] | None = None
-) -> ExitStack:
-    """Connect everything that may cancel the run, until the stack is closed.
+class Reach:
+    """Connects everything that may cancel a run, until it is left.
 
-    `give_up` is called when the run has been cancelled again and again and still goes on.
+    With `give_up` a run that has been cancelled again and again and still goes on is ended without it.
     """
-    stack = ExitStack()
-    loop = asyncio.get_running_loop()
-    stack.callback(run.token.on_cancel(partial(_deliver, run, loop, threading.get_ident(), give_up)))
-    if (deadline := run.tracker.deadline) is not None:
-        stack.callback(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
-    if run.parent is not None:
-        parent = run.parent.token
-        stack.callback(parent.on_cancel(lambda: run.token.cancel(parent.reason or "aborted")))
-    if isinstance(signal, CancelToken):
-        stack.callback(signal.on_cancel(run.token.cancel))
-    elif signal is not None:
-        run.signal = signal
-        stack.callback(loop.create_task(_watch(signal, run.token)).cancel)
-    return stack
+
+    __slots__ = ("_give_up", "_home", "_loop", "_run", "_undo")
+
+    def __init__(self, run: Run, signal: asyncio.Event | CancelToken | None, *, give_up: bool = False) -> None:
+        self._run = run
+        self._loop = loop = asyncio.get_running_loop()
+        self._home = threading.get_ident()
+        self._give_up = give_up
+        self._undo: list[Callable[[], object]] = [run.token.on_cancel(self._deliver)]
+        if (deadline := run.tracker.deadline) is not None:
+            self._undo.append(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
+        if run.parent is not None:
+            parent = run.parent.token
+            self._undo.append(parent.on_cancel(lambda: run.token.cancel(parent.reason or "aborted")))
+        if isinstance(signal, CancelToken):
+            self._undo.append(signal.on_cancel(run.token.cancel))
+        elif signal is not None:
+            run.signal = signal
+            self._undo.append(loop.create_task(_watch(signal, run.token)).cancel)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+    def _deliver(self, attempt: int = 1) -> None:
+        """Wake the run where it waits. In its own task that has to be later: it may see the cancel by itself first."""
+        run, loop = self._run, self._loop
+        if loop.is_closed() or run.task is None or run.interrupted or run.task.done():
+            return
+        if threading.get_ident() != self._home:
+            tell(loop, self._deliver)
+        elif asyncio.current_task(loop) is run.task:
+            loop.call_soon(self._deliver)
+        elif attempt > _ATTEMPTS and self._give_up:
+            _give_up(run)
+        else:
+            run.task.cancel()
+            # A stream that swallows its cancel is cancelled again: nothing may hold a run that was told to stop.
+            loop.call_later(_AGAIN, self._deliver, attempt + 1)
 
 
 async def _watch(signal: asyncio.Event, token: CancelToken) -> None:
     await signal.wait()
     token.cancel()
-
-
-def _deliver(
-    run: Run, loop: asyncio.AbstractEventLoop, home: int, give_up: Callable[[], None] | None, attempt: int = 1
-) -> None:
-    """Wake the run where it waits. Inside its own task that has to be later: it may see the cancel by itself first."""
-    if loop.is_closed() or run.task is None or run.interrupted or run.task.done():
-        return
-    if threading.get_ident() != home:
-        tell(loop, _deliver, run, loop, home, give_up)
-    elif asyncio.current_task(loop) is run.task:
-        loop.call_soon(_deliver, run, loop, home, give_up)
-    elif attempt > _ATTEMPTS and give_up is not None:
-        give_up()
-    else:
-        run.task.cancel()
-        # A stream that swallows its cancel is cancelled again: nothing may hold a run that was told to stop.
-        loop.call_later(_AGAIN, _deliver, run, loop, home, give_up, attempt + 1)

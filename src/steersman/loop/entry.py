@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.checks import check_callable
-from steersman.loop.conduct import conduct, ensure_ended, open_inbox, reachable
+from steersman.loop.conduct import Reach, conduct, ensure_ended, open_inbox
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.hearing import answered
 from steersman.loop.inbox import Inbox, Queued
@@ -138,34 +139,46 @@ def launch(
     secrets: set[str] = set()
     layers = layered(config, stream_fn, secrets)
     stream, token = EventStream(), CancelToken()
-    channel, finish = stream.channel, stream.finisher()
+    channel = stream.channel
     if silent:
         channel.detach()
-
-    def start() -> None:
-        _refuse_if_running(context)
-        shell = begin(token, channel)
-        context.running = True
-        _mint(context)
-        run = _run_of(context, config, layers, shell, token, channel, secrets)
-        run.own_stream_fn = stream_fn or config.stream_fn
-        if shell.journal is not None:
-            shell.journal.hide(secrets)
-
-        def done(result: RunResult) -> None:
-            finish(shell.conclude(result))
-
-        open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
-        run.task = task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal, done))
-        _running.add(task)
-        task.add_done_callback(_running.discard)
-        task.add_done_callback(lambda _: ensure_ended(run, prompts, done))
-
-    loop_runs = _loop_runs()
-    stream.bind(start=None if loop_runs else start, cancel=token.cancel)
-    if loop_runs:
+    start = partial(
+        _start, prompts, context, config, begin, signal, stream_fn or config.stream_fn, layers, token, channel, secrets
+    )
+    if _loop_runs():
+        stream.bind(start=None, cancel=token.cancel)
         start()
+    else:
+        stream.bind(start=start, cancel=token.cancel)
     return stream
+
+
+def _start(
+    prompts: Sequence[AgentMessage],
+    context: AgentContext,
+    config: AgentLoopConfig,
+    begin: Callable[[CancelToken, Channel], Shell],
+    signal: asyncio.Event | CancelToken | None,
+    own_stream_fn: StreamFn | None,
+    layers: StreamFn,
+    token: CancelToken,
+    channel: Channel,
+    secrets: set[str],
+) -> None:
+    _refuse_if_running(context)
+    shell = begin(token, channel)
+    context.running = True
+    _mint(context)
+    run = _run_of(context, config, layers, shell, token, channel, secrets)
+    run.own_stream_fn = own_stream_fn
+    run.conclude = shell.conclude
+    if shell.journal is not None:
+        shell.journal.hide(secrets)
+    open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
+    run.task = task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal))
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    task.add_done_callback(partial(ensure_ended, run, prompts))
 
 
 def _mint(context: AgentContext) -> None:
@@ -259,7 +272,7 @@ async def stream_assistant_response(
     run.task = asyncio.current_task()
     turn = Turn(0)
     try:
-        with reachable(run, signal):
+        with Reach(run, signal):
             try:
                 await answer(run, turn)
             except Exception as error:  # noqa: BLE001  # as in a run: a failure around the model is told as its answer

@@ -27,6 +27,7 @@ from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import StreamFn, StreamOptions, ToolChoice
+from steersman.types.result import RunResult
 from steersman.types.secrets import hidden
 from steersman.types.stream import Delta, StreamEvent
 from steersman.types.usage import Usage
@@ -68,6 +69,7 @@ class Run:
         "channel",
         "closed",
         "compaction_stuck",
+        "conclude",
         "config",
         "context",
         "detail",
@@ -180,6 +182,8 @@ class Run:
         self.end_reason: EndReason | None = None
         self.detail = ""
         self.task: asyncio.Task[None] | None = None
+        # What is done with its result before anyone hears of it.
+        self.conclude: Callable[[RunResult], RunResult] | None = None
         self.begun = False
         self.closed = False
         self.interrupted = False

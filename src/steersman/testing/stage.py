@@ -23,7 +23,6 @@ from steersman.types.cancel import CancelToken
 from steersman.types.events import AgentEvent, LoopConfigSnapshot, MessageStart
 from steersman.types.messages import AgentMessage, UserMessage
 from steersman.types.model import ToolSpec
-from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
 
@@ -57,7 +56,7 @@ async def perform(rehearsal: Rehearsal, config: AgentLoopConfig, tools: dict[str
     log.listener, log.mint = rehearsal.added, rehearsal.mint
     open_inbox(run)
     stopped = asyncio.ensure_future(rehearsal.stopped.wait())
-    run.task = asyncio.get_running_loop().create_task(conduct(run, [], None, _ignore))
+    run.task = asyncio.get_running_loop().create_task(conduct(run, []))
     try:
         await asyncio.wait((run.task, stopped), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -68,10 +67,6 @@ async def perform(rehearsal: Rehearsal, config: AgentLoopConfig, tools: dict[str
         log.listener, log.mint = None, Log().mint
     if not run.task.cancelled():
         run.task.result()
-
-
-def _ignore(_: RunResult) -> None:
-    """What a run comes to is in its events."""
 
 
 class _ReplayedRun(Run):
