@@ -6,6 +6,7 @@ python -m bench.wire_child crowd steersman http://127.0.0.1:8000/v1 500
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -50,6 +51,7 @@ async def crowd(side: str, url: str, count: str) -> Figures:
 
     await agent().run("Warm up.")  # what is imported at first use is a matter of the cold start
     agents = [agent() for _ in range(int(count))]
+    gc.collect()  # what came before leaves neither side anything to collect
     began = process_time()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run("Begin.")) for one in agents]
