@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 from steersman.context.compaction import ContextConfig
 from steersman.context.context import AgentContext
 from steersman.context.log import Log
-from steersman.context.shorten import shorten, show_again
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.delegate import admitted, reported, told
 from steersman.loop.entry import NOWHERE, Place, Shell, check_answerable, launch
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.options import (
@@ -264,6 +262,8 @@ class Agent:
         self._refuse_if_busy()
         if self._memory is not None:
             self._memory.follow()
+        from steersman.context.shorten import shorten  # used by hand, and seldom
+
         return shorten(self.context.log, config) is not None
 
     def undo(self, entry_id: str | None = None) -> None:
@@ -271,6 +271,8 @@ class Agent:
         self._refuse_if_busy()
         if self._memory is not None:
             self._memory.follow()
+        from steersman.context.shorten import show_again
+
         show_again(self.context.log, entry_id)
 
     # Watching
@@ -297,6 +299,8 @@ class Agent:
         """
 
         async def delegate(prompt: str, ctx: ToolContext) -> ToolOutput:
+            from steersman.loop.delegate import reported
+
             return reported(name, await self.run_for(ctx, prompt, name=name))
 
         parameters = {
@@ -317,6 +321,8 @@ class Agent:
         Limits, guards, cost and cancel are shared with that run, and its subscribers hear of it as updates of the call.
         Raises `ToolError` where that run may have no more sub-agents.
         """
+        from steersman.loop.delegate import admitted, told  # only sub-agents need it
+
         prompts = _prompts(x)
         with admitted(ctx) as place:
             child = self.variant(first_turn_trigger="sub_agent")

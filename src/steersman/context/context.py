@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Never, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Never, cast, overload
 
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
-from steersman.context.recovery import Recovery
 from steersman.context.repair import Repairer
 from steersman.types.continuation import ContinuationKind
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
+
+if TYPE_CHECKING:
+    from steersman.context.recovery import Recovery
 
 
 class Transcript(Sequence[AgentMessage]):

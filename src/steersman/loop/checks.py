@@ -8,7 +8,6 @@ from math import isfinite
 from typing import Any
 
 from steersman.context.compaction import ContextConfig
-from steersman.policy.approval import Approval
 from steersman.policy.hooks import POLICY_SEAMS
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
@@ -97,6 +96,12 @@ def _check_list(name: str, value: object) -> None:
         raise TypeError(f"{name} comes as a list, such as {name}=[first, second], got {value!r}.")
 
 
+def _check_kind(config: Any, name: str, kind: type) -> None:
+    value = getattr(config, name)
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} is a {kind.__name__}(...) or None, got {value!r}.")
+
+
 def _check_kinds(config: Any) -> None:
     temperature: object = config.temperature
     if temperature is not None and (not isinstance(temperature, int | float) or isinstance(temperature, bool)):
@@ -105,11 +110,12 @@ def _check_kinds(config: Any) -> None:
         ("execution_limits", ExecutionLimits),
         ("context_config", ContextConfig),
         ("repeated_calls", RepeatedCalls),
-        ("approval", Approval),
     ):
-        value = getattr(config, name)
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"{name} is a {kind.__name__}(...) or None, got {value!r}.")
+        _check_kind(config, name, kind)
+    if config.approval is not None:
+        from steersman.policy.approval import Approval  # only who has one pays for it
+
+        _check_kind(config, "approval", Approval)
     for name, methods in (
         ("retry_strategy", ("should_retry", "delay")),
         ("message_provider", ("poll_steering", "poll_follow_up")),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from steersman.context.compaction import ContextConfig
 from steersman.context.convert import default_convert_to_llm
 from steersman.loop.checks import check_config
-from steersman.policy.approval import Approval, Approved
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
@@ -22,13 +21,16 @@ from steersman.types.events import LoopConfigSnapshot
 from steersman.types.messages import AgentMessage, Message, MessageLike
 from steersman.types.model import Model, StreamFn, ThinkingLevel, ToolChoice
 
+if TYPE_CHECKING:
+    from steersman.policy.approval import Approval, Approved
+
 ConvertToLlmFn: TypeAlias = Callable[[Sequence[AgentMessage]], Sequence[Message] | Awaitable[Sequence[Message]]]
 TransformContextFn: TypeAlias = Callable[..., Sequence[AgentMessage]]
 AsyncContextTransformer: TypeAlias = Callable[..., Awaitable[Sequence[AgentMessage]]]
 ContextTransformer = TransformContextFn
 GetApiKeyFn: TypeAlias = Callable[..., Awaitable[str | None] | str | None]
 GetMessagesFn: TypeAlias = Callable[[], Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None]
-ApproveFn: TypeAlias = Callable[..., bool | Approved | Awaitable[bool | Approved]]
+ApproveFn: TypeAlias = "Callable[..., bool | Approved | Awaitable[bool | Approved]]"
 SteeringPolicy: TypeAlias = Literal["skip", "cancel", "wait"]
 QueueMode: TypeAlias = Literal["one-at-a-time", "all"]
 

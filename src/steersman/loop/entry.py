@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
@@ -33,8 +34,7 @@ from steersman.types.result import RunResult
 _running: set[asyncio.Task[None]] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a run belongs: to another run and its tool call, to a budget shared with others, or to nobody."""
 
     parent: Run | None = None
@@ -45,8 +45,7 @@ class Place:
 NOWHERE = Place()
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
+class Shell(msgspec.Struct, frozen=True):
     """What an `Agent` brings to its runs and a bare context does not have."""
 
     inbox: Inbox

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.loop.asking import approved, clear
 from steersman.loop.run import Run, Turn
 from steersman.loop.slot import Slot, settle
 from steersman.policy.hooks import admit
@@ -33,11 +32,17 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
         slot.admitted = (
             not (run.pre_dispatch_policies or run.before_tool_execution or tool.needs_approval)
             and problem is None
-            and (not run.gated or clear(run, slot, tool))
+            and (not run.gated or _clear(run, slot, tool))
         )
     if problem is not None:
         settle(run, slot, problem, status="invalid")
     return problem is None
+
+
+def _clear(run: Run, slot: Slot, tool: Tool) -> bool:
+    from steersman.loop.asking import clear  # only a run with a policy pays for it
+
+    return clear(run, slot, tool)
 
 
 def not_an_object(raw: str) -> str | None:
@@ -81,8 +86,11 @@ async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
         if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
             settle(run, slot, problem, status="invalid")
             return
-    if (run.gated or tool.needs_approval) and (denial := await approved(run, slot, tool)) is not None:
-        details = None if denial.rule is None else {"rule": denial.rule}
-        settle(run, slot, denial.text, status="denied", details=details)
-        return
+    if run.gated or tool.needs_approval:
+        from steersman.loop.asking import approved  # as above
+
+        if (denial := await approved(run, slot, tool)) is not None:
+            details = None if denial.rule is None else {"rule": denial.rule}
+            settle(run, slot, denial.text, status="denied", details=details)
+            return
     slot.admitted = True

@@ -14,7 +14,6 @@ from steersman.loop.hearing import say
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
 from steersman.provider.events import Normal, batches_of
-from steersman.provider.fallback import with_fallback
 from steersman.provider.models import stream_fn_for
 from steersman.provider.retry import with_retry
 from steersman.types.errors import AuthenticationError
@@ -88,9 +87,13 @@ def layered(config: AgentLoopConfig, stream_fn: StreamFn | None, secrets: set[st
         plain = _keyed(own or stream_fn_for(model), config, model, secrets)
         return with_retry(plain, config.retry_strategy) if config.retry_strategy is not None else _normal(plain)
 
+    if not config.fallbacks:
+        return of(config.model)
     if own is None:
         for model in config.fallbacks:
             stream_fn_for(_model(model))  # raises now for a provider nobody knows, and not when it is needed
+    from steersman.provider.fallback import with_fallback  # most runs have none
+
     return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refit)
 
 

@@ -77,8 +77,7 @@ Policy: TypeAlias = Callable[[PolicyView], MaybeAwaitable]
 PreTurnPolicy = PreDispatchPolicy = PostTurnPolicy = PostLoopPolicy = Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What the callables at a seam came to together."""
 
     stop: Stop | None = None
@@ -199,8 +198,7 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """Whether a tool call may run, and with which arguments."""
 
     call: ToolCall

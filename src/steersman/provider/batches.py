@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
@@ -18,8 +19,7 @@ Batches: TypeAlias = AsyncGenerator[Batch, None]
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
 
-@dataclass(frozen=True, slots=True)
-class Batched:
+class Batched(msgspec.Struct, frozen=True):
     """A `StreamFn` made of a function that gives batches; whoever knows takes those."""
 
     batches: Callable[[Model, Request, StreamOptions], Batches]

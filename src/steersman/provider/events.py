@@ -13,9 +13,7 @@ from typing import Any, TypeAlias, cast, get_args
 import msgspec
 
 from steersman.provider.batches import Batch, Batched, Batches, Events, each
-from steersman.provider.overflow import classify_overflow
 from steersman.provider.partial import content_of, partial_message
-from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
 from steersman.types.messages import AssistantMessage, to_message
@@ -33,10 +31,8 @@ _CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 
 
-class Normal(Batched):
+class Normal(Batched, frozen=True):
     """A `StreamFn` whose streams already have the normal form, so that nobody puts another layer around them."""
-
-    __slots__ = ()
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -250,6 +246,8 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
 
 def _recognised(info: ErrorInfo) -> ErrorInfo:
     """An overflow told only in words is one all the same."""
+    from steersman.provider.overflow import classify_overflow  # only a failure pays for it
+
     if info.kind in ("invalid_request", "internal") and classify_overflow(info.message, status=info.status):
         return msgspec.structs.replace(info, kind="context_overflow")
     return info
@@ -277,6 +275,8 @@ def error_info(error: BaseException) -> ErrorInfo:
 
 def _asked_wait(error: BaseException) -> float | None:
     """How long the server behind another client's exception asks to wait, where its headers are kept."""
+    from steersman.provider.retry_after import retry_after  # as above
+
     headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
     return retry_after(cast(Mapping[str, str], headers), clock=time) if isinstance(headers, Mapping) else None
 
