@@ -139,9 +139,10 @@ class _Transcript:
             self.written.append(message if _same(content, message.content) else replace(message, content=content))
 
     def _hear_assistant(self, message: AssistantMessage) -> None:
-        for call in message.tool_calls:
-            # From here on a result with this id answers this message, not an older one that used the id too.
-            self._waiting.pop(call.id, None)
+        if self._waiting:
+            for call in message.tool_calls:
+                # From here on a result with this id answers this message, not an older one that used the id too.
+                self._waiting.pop(call.id, None)
         if message.failed:
             return
         content, slots, solid = self._answer(message)
@@ -220,12 +221,13 @@ class _Transcript:
         return unique
 
     def _close(self) -> None:
+        if not self._group:
+            return
         for slot in self._group:
             slot.position = len(self.written)
             self.written.append(slot.filled())
-        if self._group:
-            self._group = []
-            self._missing = 0
+        self._group = []
+        self._missing = 0
 
     def _own(self) -> None:
         """Views that were given out stay as they were."""

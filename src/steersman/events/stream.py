@@ -86,11 +86,14 @@ class Channel:
 
     async def finished(self) -> None:
         """Wait for the outcome."""
-        waiter = asyncio.get_running_loop().create_future()
+        waiter, task = asyncio.get_running_loop().create_future(), asyncio.current_task()
         self._waiting.append(waiter)
+        self.awaiting.append(task)
+        self.make_room()
         try:
-            await self.awaited(waiter)
+            await waiter
         finally:
+            self.awaiting.remove(task)
             self._waiting.remove(waiter)
 
     def detach(self) -> None:

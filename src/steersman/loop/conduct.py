@@ -10,7 +10,6 @@ from steersman.loop.hearing import answered, hear, receive
 from steersman.loop.inbox import Queued, Receipt
 from steersman.loop.keeping import save_end
 from steersman.loop.loop import run_loop
-from steersman.loop.resume import resume
 from steersman.loop.run import DEADLINE, Run, Turn
 from steersman.loop.stream import error_answer
 from steersman.loop.turn import close, fail, trigger
@@ -39,6 +38,8 @@ async def conduct(run: Run, prompts: Sequence[AgentMessage], signal: asyncio.Eve
                 _accept(run, prompts)
                 if await _begin(run, prompts):
                     if run.context.recovery is not None:
+                        from steersman.loop.resume import resume  # only what a crash left behind needs it
+
                         await resume(run, prompted=bool(prompts))
                     await run_loop(run)
             except asyncio.CancelledError:

@@ -212,7 +212,14 @@ class Run:
         number = self.seq
         self.seq = number + 1
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
-            self._deliver(kind(self.loop_id, number, time.time(), **fields))
+            event = kind(self.loop_id, number, time.time(), **fields)
+            if self._witness is not None:
+                self._witness(event)
+            failures = self.dispatcher.dispatch(event)
+            if not self.channel.detached:
+                self.channel.push(event)
+            if failures is not None and event.type != "agent_end":
+                self._tell_of(failures)
 
     def emit_deltas(
         self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], AssistantMessage]
@@ -222,37 +229,28 @@ class Run:
         It stops at what is no delta, and once the run is to end or its reader falls behind; how many were told comes
         back, and they are added to what was `shown`.
         """
-        token, channel, dispatcher, witness = self.token, self.channel, self.dispatcher, self._witness
-        before = len(shown)
+        channel, dispatcher = self.channel, self.dispatcher
+        told = 0
         for delta in batch:
             if type(delta) not in _DELTAS:
                 break
+            told += 1
             shown.append(delta)
             number = self.seq
             self.seq = number + 1
-            if dispatcher.callbacks or not channel.detached or witness is not None:
+            if dispatcher.callbacks or not channel.detached or self._witness is not None:
                 update = MessageUpdate(self.loop_id, number, time.time(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
                 force_setattr(update, "_partial", (partial, len(shown)))
-                if witness is not None:
-                    witness(update)
+                if self._witness is not None:
+                    self._witness(update)
                 failures = dispatcher.dispatch(update)
                 if not channel.detached:
                     channel.push(update)
                 if failures is not None:
                     self._tell_of(failures)
-            if token.reason is not None or len(channel.buffer) >= channel.limit:
+            if self.token.reason is not None or len(channel.buffer) >= channel.limit:
                 break
-        return len(shown) - before
-
-    def _deliver(self, event: AgentEvent) -> None:
-        """Give a numbered event to the witness, the subscribers and the stream."""
-        if self._witness is not None:
-            self._witness(event)
-        failures = self.dispatcher.dispatch(event)
-        if not self.channel.detached:
-            self.channel.push(event)
-        if failures is not None and event.type != "agent_end":
-            self._tell_of(failures)
+        return told
 
     def _tell_of(self, failures: list[str]) -> None:
         self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})

@@ -113,7 +113,7 @@ async def _answered(
             )
         run.add_usage(message.usage)
         if state.shown:
-            _noticed(run, state, Reset())
+            run.emit_deltas((Reset(),), state.deltas, state.partial)
     return None  # cannot be: the second round always returns
 
 
@@ -136,20 +136,21 @@ async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> A
     async for batch in batches:
         while batch:
             event = batch[0]
-            if type(event) in DELTAS:
-                if not state.started:
-                    state.start(run)
-                batch = batch[run.emit_deltas(batch, deltas, partial) :]
+            if not state.started and type(event) in DELTAS:
+                state.start(run)
+            told = run.emit_deltas(batch, deltas, partial)
+            if told:
                 if token.reason is not None:
                     run.interrupt()
                     return state.broken("aborted", run.detail)
                 if len(channel.buffer) >= channel.limit:
                     await channel.room()
-                continue
-            if isinstance(event, Done | Failed):
+            elif isinstance(event, Done | Failed):
                 return event.message
-            _noticed(run, state, event)
-            batch = batch[1:]
+            else:
+                _noticed(run, state, event)
+                told = 1
+            batch = batch[told:] if told < len(batch) else ()
     run.interrupt()
     return state.broken("aborted", run.detail)
 
@@ -163,9 +164,6 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
             state.start(run)
             told = _redacted(run, event.error)
             run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
-        case Reset():
-            run.emit_deltas((event,), state.deltas, state.partial)
-            return
         case _:
             return
     if event.usage is not None:
@@ -199,7 +197,7 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
         reason = "stop" if not calls else "length" if any(map(_cut, calls)) else "tool_use"
     return msgspec.structs.replace(
         message,
-        content=_unique(run, message) if calls else message.content,
+        content=_unique(run, message, calls) if calls else message.content,
         stop_reason=reason,
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
@@ -213,10 +211,13 @@ def _cut(call: ToolCall) -> bool:
     return call.raw_arguments is not None and not_an_object(call.raw_arguments) is None
 
 
-def _unique(run: Run, message: AssistantMessage) -> Sequence[Content]:
+def _unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> Sequence[Content]:
     """Servers repeat ids, across turns and within one; ours are unique, theirs is kept beside."""
     taken = run.context.log.call_ids
-    own: set[str] = set()
+    own = {call.id for call in calls}
+    if len(own) == len(calls) and "" not in own and taken.isdisjoint(own):
+        return message.content
+    own.clear()
     content: list[Content] = []
     for block in message.content:
         if type(block) is ToolCall:

@@ -27,7 +27,9 @@ async def take_turn(run: Run) -> Turn:
             message = await answer(run, turn, tool_choice=_tool_choice(run)) if run.end_reason is None else None
             if message is not None:
                 await _act_on(run, turn, message)
-                await _conclude(run, turn)
+                run.tracker.record_turn()
+                if run.config.seams.after_turn or run.config.seams.post_turn_policies:
+                    await _conclude(run, turn)
     except asyncio.CancelledError:
         run.interrupt()
     except Exception as error:  # noqa: BLE001  # whatever broke, the turn is closed and the run says so
@@ -122,11 +124,8 @@ def grant(run: Run, turn: Turn, outcome: Outcome) -> None:
 
 
 async def _conclude(run: Run, turn: Turn) -> None:
-    """Count the turn, then ask who wants a word after it."""
-    run.tracker.record_turn()
+    """Ask who wants a word after the turn."""
     seams = run.config.seams
-    if not seams.after_turn and not seams.post_turn_policies:
-        return
     usage = run.usage if turn.message is None else turn.message.usage
     try:
         async with run.patience():

@@ -84,11 +84,14 @@ class ExecutionTracker:
         total = usage.total
         tokens = estimated_tokens if total is None else max(total, estimated_tokens) if usage.partial else total
         estimated = tokens - (total or 0)
+        cost = usage.cost
         tracker: ExecutionTracker | None = self
         while tracker is not None:
             tracker.tokens += tokens
-            tracker.estimated_tokens += estimated
-            tracker.cost += usage.cost or 0.0
+            if estimated:
+                tracker.estimated_tokens += estimated
+            if cost:
+                tracker.cost += cost
             tracker = tracker.parent
 
     def start_sub_agent(self) -> str | None:

@@ -59,15 +59,16 @@ class RepeatWatch:
     def __init__(self, config: RepeatedCalls | None = None) -> None:
         self._config = RepeatedCalls() if config is None else config
         self._recent: list[_Batch] = []
-        self._same: list[int] = []
+        # How often each of the last batches came in a row, by how far back it is.
+        self._same: Sequence[int] = ()
         self._nudged = False
-        self.reset()
 
     def reset(self) -> None:
         """Forget the streak, for instance because a user said something new."""
-        self._recent.clear()
-        self._same = [0] * self._config.max_period
-        self._nudged = False
+        if self._recent:
+            self._recent.clear()
+            self._same = ()
+            self._nudged = False
 
     def observe(self, calls: Sequence[ToolCall]) -> Repetition | None:
         """What one more batch of calls means; a turn without calls ends a streak."""
@@ -75,20 +76,21 @@ class RepeatWatch:
             self.reset()
             return None
         batch: _Batch = [(call.name, call.arguments, call.raw_arguments) for call in calls]
-        recent, same = self._recent, self._same
+        recent, period = self._recent, self._config.max_period
         if batch not in recent:
             # Nothing goes on; most batches are new.
             recent.insert(0, batch)
-            del recent[len(same) :]
-            self._same = [0] * len(same)
+            del recent[period:]
+            self._same = ()
             self._nudged = False
             return None
-        for index in range(len(same)):
-            # recent[0] is the batch before this one: a pattern of period n goes on when the n-th before is equal.
-            again = index < len(recent) and recent[index] == batch
-            same[index] = same[index] + 1 if again else 0
+        same = self._same or [0] * period
+        # recent[0] is the batch before this one: a pattern of period n goes on when the n-th before is equal.
+        self._same = [
+            same[index] + 1 if index < len(recent) and recent[index] == batch else 0 for index in range(period)
+        ]
         recent.insert(0, batch)
-        del recent[len(same) :]
+        del recent[period:]
         return self._judge()
 
     def _judge(self) -> Repetition | None:

@@ -130,6 +130,11 @@ class ChatDecoder:
                 self._parts.append(words)
                 out.append(TextDelta(words, self._index))
                 continue
+            if data == "[DONE]":
+                self.done = True
+                # With a reason every block was closed.
+                out += self._end() if self._reason is None else ()
+                return
             try:
                 chunk: Chunk = read(data)
             except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

@@ -246,8 +246,9 @@ class _Writer:
         """What follows the results that end before `index`: a tool message holds words only, so pictures come after."""
         pictures: list[ImageContent] = []
         at = index - 1
-        while at >= 0 and isinstance(message := messages[at], ToolResultMessage):
-            pictures[:0] = [block for block in message.content if isinstance(block, ImageContent)]
+        while at >= 0 and type(message := messages[at]) is ToolResultMessage:
+            if len(message.content) != 1 or type(message.content[0]) is not TextContent:
+                pictures[:0] = [block for block in message.content if isinstance(block, ImageContent)]
             at -= 1
         if not pictures:
             return ()

@@ -90,22 +90,33 @@ def with_retry(stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[]
         first_event=getattr(retry, "first_event_timeout", None),
         idle=getattr(retry, "idle_timeout", None),
     )
+    return Normal(_Retrying(timed, retry, random).batches)
 
-    def again(failed: Failed, attempt: int) -> Failed | Step:
-        error = info_of(failed)
+
+class _Retrying:
+    """A `StreamFn` and what decides whether it is asked again."""
+
+    __slots__ = ("_random", "_retry", "_stream_fn")
+
+    def __init__(self, stream_fn: StreamFn, retry: RetryStrategy, random: Callable[[], float]) -> None:
+        self._stream_fn = stream_fn
+        self._retry = retry
+        self._random = random
+
+    def batches(self, model: Model, request: Request, options: StreamOptions) -> Batches:
+        return answers(Ask(self._stream_fn, model, request, options), self._again)
+
+    def _again(self, failed: Failed, attempt: int) -> Failed | Step:
+        error, retry = info_of(failed), self._retry
         try:
             if not retry.should_retry(error, attempt):
                 return _ended(failed, _given_up(error, attempt, retry))
-            delay = retry.delay(error, attempt, random) if isinstance(retry, Retry) else retry.delay(error, attempt)
+            timed = isinstance(retry, Retry)
+            delay = retry.delay(error, attempt, self._random) if timed else retry.delay(error, attempt)
         except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
             return _ended(failed, f"{error.message} (and the retry strategy raised {error_info(broken).message})")
         delay = delay if delay > 0 else 0.0
         return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)
-
-    def retrying(model: Model, request: Request, options: StreamOptions) -> Batches:
-        return answers(Ask(timed, model, request, options), again)
-
-    return Normal(retrying)
 
 
 def asked_wait(error: ErrorInfo) -> float | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 from msgspec.structs import force_setattr
 
@@ -42,13 +40,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         if self == _NOTHING:
             return other
         return Usage(
-            _add(self.input, other.input),
-            _add(self.output, other.output),
-            _add(self.cache_read, other.cache_read),
-            _add(self.cache_write, other.cache_write),
-            _add(self.reasoning, other.reasoning),
-            _add(self.total, other.total),
-            _add(self.cost, other.cost),
+            other.input if self.input is None else self.input + (other.input or 0),
+            other.output if self.output is None else self.output + (other.output or 0),
+            other.cache_read if self.cache_read is None else self.cache_read + (other.cache_read or 0),
+            other.cache_write if self.cache_write is None else self.cache_write + (other.cache_write or 0),
+            other.reasoning if self.reasoning is None else self.reasoning + (other.reasoning or 0),
+            other.total if self.total is None else self.total + (other.total or 0),
+            other.cost if self.cost is None else self.cost + (other.cost or 0),
             self.partial or other.partial,
         )
 
@@ -72,10 +70,3 @@ def priced(usage: Usage, prices: Prices | None) -> Usage:
 
 
 _NOTHING = Usage()
-Amount = TypeVar("Amount", int, float)
-
-
-def _add(a: Amount | None, b: Amount | None) -> Amount | None:
-    if a is None:
-        return b
-    return a if b is None else a + b
