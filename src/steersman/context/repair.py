@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import is_
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -69,7 +69,7 @@ class Repairer:
         if ending:
             return transcript.written + ending
         transcript.shared = True
-        return cast(Sequence[Message], MessageView(cast(list[AgentMessage], transcript.written)))
+        return MessageView(transcript.written)  # pyright: ignore[reportReturnType, reportArgumentType]  # a view is only read, and here of messages for a model
 
 
 class _Slot:
@@ -197,15 +197,14 @@ class _Transcript:
         return content, slots, solid
 
     def _asked(self, call: ToolCall, slots: list[_Slot], timestamp: float, *, keep_signature: bool) -> ToolCall:
-        changes: dict[str, Any] = {}
         unique = self._unique(call.id)
+        fixed = call
         if unique != call.id:
-            changes = {"id": unique, "provider_id": call.provider_id or call.id or None}
+            fixed = replace(fixed, id=unique, provider_id=call.provider_id or call.id or None)
         if call.raw_arguments is not None:
-            changes |= {"arguments": {"_raw": call.raw_arguments}, "raw_arguments": None}
+            fixed = replace(fixed, arguments={"_raw": call.raw_arguments}, raw_arguments=None)
         if call.signature is not None and not keep_signature:
-            changes["signature"] = None
-        fixed = replace(call, **changes) if changes else call
+            fixed = replace(fixed, signature=None)
         slot = _Slot(fixed, timestamp)
         self._waiting.setdefault(call.id, []).append(slot)
         slots.append(slot)

@@ -23,13 +23,19 @@ _STANDARD = DefaultCompaction()
 _GROWTH = 1.1
 
 
+def may_compact(run: Run) -> bool:
+    """Whether the run has a threshold, or was started to compact."""
+    return run.config.context_config is not None or _is_forced(run)
+
+
+def _is_forced(run: Run) -> bool:
+    return run.turn_index == 0 and type(run.context.continuation_kind) is Compaction
+
+
 async def compact_if_needed(run: Run) -> None:
     """Compact when the estimate is over the threshold, or the run was started to compact."""
-    config = run.config.context_config
-    forced = run.turn_index == 0 and type(run.context.continuation_kind) is Compaction
-    if config is None and not forced:
-        return
-    config = config or ContextConfig()
+    config = run.config.context_config or ContextConfig()
+    forced = _is_forced(run)
     log = run.context.log
     if not forced and (log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH):
         return

@@ -68,7 +68,7 @@ async def execute_tool_calls(
             say(run, result)
     return Outcome(
         [effect for slot in batch for effect in slot.effects],
-        terminate=bool(batch) and all(slot.terminate for slot in batch),
+        terminate=bool(batch) and all([slot.terminate for slot in batch]),
     )
 
 
@@ -103,7 +103,8 @@ class _Batch:
                 urgency = run.inbox.urgency(run.config.steering)
                 if urgency is not None and urgency != "wait" and await self._steered(urgency):
                     break
-                if not (self._start_ready() if run.journal is None else await self._start_kept()):
+                started = self.waiting and (self._start_ready() if run.journal is None else await self._start_kept())
+                if not started and not self._rung:
                     await self._heard()
                 # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
                 rung, self._rung = self._rung, False
@@ -128,8 +129,9 @@ class _Batch:
             gate, self._gate = self._gate, None
             gate.result()
             self.waiting = [slot for slot in self.waiting if slot.result is None]
-        if any(slot.result is not None for slot in self.running):
-            self.running = [slot for slot in self.running if slot.result is None]
+        running = [slot for slot in self.running if slot.result is None]
+        if len(running) < len(self.running):
+            self.running = running
             if self.run.inbox.has_source("steering"):
                 await self.run.inbox.poll("steering")
 
@@ -139,13 +141,12 @@ class _Batch:
             self._bell.set_result(None)
 
     async def _heard(self) -> None:
-        """Wait for the bell, unless it has rung since it was last listened to."""
-        if not self._rung:
-            self._bell = asyncio.get_running_loop().create_future()
-            try:
-                await self._bell
-            finally:
-                self._bell = None
+        """Wait for the bell, which has not rung since it was last listened to."""
+        self._bell = asyncio.get_running_loop().create_future()
+        try:
+            await self._bell
+        finally:
+            self._bell = None
 
     def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Steering may come from any thread."""
@@ -158,15 +159,14 @@ class _Batch:
     def _examine(self) -> None:
         """Answer at once what cannot be run; the rest waits for its turn."""
         limit = self.run.config.max_tool_calls
-        for slot in self.slots[limit:]:
-            settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
-        self.waiting = [
-            slot for slot in self.slots[:limit] if slot.result is None and examine(self.run, self.turn, slot)
-        ]
         # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
-        self._free = self._size >= len(self.slots) and all(
-            slot.admitted and not slot.alone and not slot.keys for slot in self.waiting
-        )
+        self._free = self._size >= len(self.slots)
+        for slot in self.slots:
+            if slot.index >= limit:
+                settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
+            elif slot.result is None and examine(self.run, self.turn, slot):
+                self.waiting.append(slot)
+                self._free = self._free and slot.admitted and not slot.alone and not slot.keys
 
     def _start_ready(self) -> bool:
         """Start the first call that may start now, or have its gates asked; whether there was one.

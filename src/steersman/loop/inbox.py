@@ -128,6 +128,10 @@ class Inbox:
             self._relabel("next_run")
             return True
 
+    def expects(self, kind: QueueKind) -> bool:
+        """Whether something waits, or there is a callback to poll."""
+        return bool(self._queues[kind]) or self._sources[kind] is not None
+
     def has_source(self, kind: QueueKind) -> bool:
         """Whether there is a callback to poll."""
         return self._sources[kind] is not None

@@ -19,7 +19,8 @@ async def run_loop(run: Run) -> None:
 async def listen(run: Run, turn: Turn) -> None:
     """What the next turn is about: steering, tool results, an injection, a follow-up; or else the run is done."""
     while not run.cancelled():
-        if await receive(run, "steering") or turn.results or run.pending:
+        steered = run.inbox.expects("steering") and await receive(run, "steering")
+        if steered or turn.results or run.pending:
             return
         await _ask_around(run, turn)
         if run.end_reason is not None or run.pending or await receive(run, "follow_up") or run.cancelled():

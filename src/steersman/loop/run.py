@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
+from time import time
 from typing import Any, get_args
 
 from msgspec.structs import force_setattr
@@ -212,7 +212,7 @@ class Run:
         number = self.seq
         self.seq = number + 1
         if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
-            event = kind(self.loop_id, number, time.time(), **fields)
+            event = kind(self.loop_id, number, time(), **fields)
             if self._witness is not None:
                 self._witness(event)
             failures = self.dispatcher.dispatch(event)
@@ -229,7 +229,7 @@ class Run:
         It stops at what is no delta, and once the run is to end or its reader falls behind; how many were told comes
         back, and they are added to what was `shown`.
         """
-        channel, dispatcher = self.channel, self.dispatcher
+        channel, dispatcher, witness, loop_id = self.channel, self.dispatcher, self._witness, self.loop_id
         told = 0
         for delta in batch:
             if type(delta) not in _DELTAS:
@@ -238,11 +238,11 @@ class Run:
             shown.append(delta)
             number = self.seq
             self.seq = number + 1
-            if dispatcher.callbacks or not channel.detached or self._witness is not None:
-                update = MessageUpdate(self.loop_id, number, time.time(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+            if dispatcher.callbacks or not channel.detached or witness is not None:
+                update = MessageUpdate(loop_id, number, time(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
                 force_setattr(update, "_partial", (partial, len(shown)))
-                if self._witness is not None:
-                    self._witness(update)
+                if witness is not None:
+                    witness(update)
                 failures = dispatcher.dispatch(update)
                 if not channel.detached:
                     channel.push(update)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from steersman.loop.compact import compact_if_needed
+from steersman.loop.compact import compact_if_needed, may_compact
 from steersman.loop.dispatch import Outcome, execute_tool_calls
 from steersman.loop.hearing import hear, say
 from steersman.loop.run import Run, Turn
@@ -23,7 +23,8 @@ async def take_turn(run: Run) -> Turn:
     try:
         hear(run)
         if await _may_go_on(run, turn):
-            await compact_if_needed(run)
+            if may_compact(run):
+                await compact_if_needed(run)
             message = await answer(run, turn, tool_choice=_tool_choice(run)) if run.end_reason is None else None
             if message is not None:
                 await _act_on(run, turn, message)

@@ -82,17 +82,14 @@ def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
 def body_of(model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet) -> bytes:
     """The body of a request."""
     head = to_json(_settings(model, options, quirks, tools=bool(request.tools)))
-    parts: list[bytes | bytearray] = [head[:-1]]
-    if request.tools:
-        parts += (b',"tools":', tools.encoded)
-    parts.append(b',"messages":[')
+    system = b""
     if request.system_prompt:
-        parts.append(to_json({"role": quirks.system_role, "content": request.system_prompt}))
+        system = to_json({"role": quirks.system_role, "content": request.system_prompt})
         if request.messages:
-            parts.append(b",")
-    parts += _messages(request.messages, _Writer(quirks, tools))
-    parts.append(b"]}")
-    return b"".join(parts)
+            system += b","
+    declared = (b',"tools":', tools.encoded) if request.tools else ()
+    messages = _messages(request.messages, _Writer(quirks, tools))
+    return b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
 
 
 def _settings(model: Model, options: StreamOptions, quirks: Quirks, *, tools: bool) -> dict[str, Any]:
@@ -227,11 +224,11 @@ class _Writer:
     def write(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
         """Append one message, after what has to stand before it."""
         message = messages[index]
-        if not isinstance(message, ToolResultMessage):
+        after = index > 0 and isinstance(messages[index - 1], ToolResultMessage)
+        if after and not isinstance(message, ToolResultMessage):
             for extra in self.closing(messages, index):
                 out += extra
-            after = index and isinstance(messages[index - 1], ToolResultMessage)
-            if after and self.quirks.assistant_after_tool and message.role == "user":
+            if self.quirks.assistant_after_tool and message.role == "user":
                 out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
         if index:
             out += b","

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from steersman.agent import Agent
 from steersman.context.log import Log
@@ -188,7 +190,7 @@ async def _run(way: _Way, token: CancelToken, budget: ExecutionTracker, ctx: Too
         return await way.agent.launch(way.prompts, kind, silent=True, place=Place(budget=budget), signal=token)
     try:
         with admitted(ctx) as place:
-            place = replace(place, budget=budget)
+            place = msgspec.structs.replace(place, budget=budget)
             return await way.agent.launch(way.prompts, kind, silent=True, place=place, signal=token)
     except ToolError as error:
         return RunResult([], Usage(), "error", str(error))

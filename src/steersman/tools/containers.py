@@ -66,7 +66,8 @@ def object_(compiler: Compiles, schema: Mapping[str, Any], *, coerce: bool) -> N
                 problems.append((at, f"expected an object, got {show(given)}"))
                 return given
         result: dict[str, Any] = {}
-        for key, item in cast(dict[str, Any], value).items():
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+        for key, item in items.items():
             node = properties.get(key)
             if node is None:
                 result[key_of(key, at, problems)] = other(key, item, at, problems)

@@ -111,7 +111,7 @@ class Tool:
         if not isinstance(arguments, dict):
             arguments = _as_dict(self.name, arguments)
         try:
-            checked = cast(dict[str, Any], self._check(arguments))
+            checked: dict[str, Any] = self._check(arguments)
             for name, convert in self._calling.converts:
                 if name in checked:
                     converted(convert, checked[name], f"arguments.{name}")

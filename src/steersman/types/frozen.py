@@ -50,9 +50,10 @@ def freeze(value: Any) -> Any:
     if type(value) in _FIXED:
         return value
     if isinstance(value, dict):
-        if _FIXED.issuperset(map(type, cast(dict[str, Any], value).values())):
-            return FrozenDict(cast(dict[str, Any], value))
-        return FrozenDict({key: freeze(item) for key, item in cast(dict[str, Any], value).items()})
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+        if _FIXED.issuperset(map(type, items.values())):
+            return FrozenDict(items)
+        return FrozenDict({key: freeze(item) for key, item in items.items()})
     if isinstance(value, list | tuple):
         return FrozenList([freeze(item) for item in cast(Iterable[Any], value)])
     return value
@@ -61,9 +62,10 @@ def freeze(value: Any) -> Any:
 def thaw(value: Any) -> Any:
     """A copy of a JSON value that may be changed."""
     if isinstance(value, dict):
-        if _LEAVES.issuperset(map(type, cast(dict[str, Any], value).values())):
-            return dict(cast(dict[str, Any], value))
-        return {key: thaw(item) for key, item in cast(dict[str, Any], value).items()}
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+        if _LEAVES.issuperset(map(type, items.values())):
+            return dict(items)
+        return {key: thaw(item) for key, item in items.items()}
     if isinstance(value, list | tuple):
         return [thaw(item) for item in cast(Iterable[Any], value)]
     return value
