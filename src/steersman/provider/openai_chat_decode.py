@@ -5,7 +5,7 @@ A chunk is decoded once, its words are appended to a list and joined when the bl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -122,31 +122,39 @@ class ChatDecoder:
         self.feed_all(((event, data),), out)
         return out
 
-    def feed_all(self, events: Iterable[tuple[str, str]], out: list[StreamEvent]) -> None:
+    def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """What several events mean, up to the terminal one."""
-        for event, data in events:
+        at = 0
+        while at < len(events) and not self.done:
             # Nearly every event is a few more words of the text and nothing else.
-            if self._frame is not None and self._flows and not event and (words := self._frame.words(data)):
-                self._parts.append(words)
-                out.append(TextDelta(words, self._index))
-                continue
-            if data == "[DONE]":
-                self.done = True
-                # With a reason every block was closed.
-                out += self._end() if self._reason is None else ()
+            words = self._frame.words(events, at) if self._flows and self._frame is not None else ()
+            if words:
+                self._parts += words
+                index = self._index
+                out += [TextDelta(word, index) for word in words]
+                at += len(words)
+            else:
+                self._fed(*events[at], out)
+                at += 1
+
+    def _fed(self, event: str, data: str, out: list[StreamEvent]) -> None:
+        """Any event; more words of the text that is open come first."""
+        if data == "[DONE]":
+            self.done = True
+            # With a reason every block was closed.
+            out += self._end() if self._reason is None else ()
+            return
+        try:
+            chunk: Chunk = read(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            other = self._odd(event, data)
+            if self.done:
+                out += self._end()
+            if other is None:
                 return
-            try:
-                chunk: Chunk = read(data)
-            except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-                other = self._odd(event, data)
-                if self.done:
-                    out += self._end()
-                    return
-                if other is None:
-                    continue
-                chunk = other
-            if not self._flows or not self._more_words(chunk, event, data, out):
-                self._fed(chunk, event, data, out)
+            chunk = other
+        if not self._flows or not self._more_words(chunk, event, data, out):
+            self._other(chunk, event, data, out)
 
     def _more_words(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Add to the text that is open; whether that was all the chunk says."""
@@ -165,7 +173,7 @@ class ChatDecoder:
             self._frame = frame_of(data, words)
         return True
 
-    def _fed(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
+    def _other(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
         """Any chunk but more of the text that is open."""
         if chunk.usage is not NOTHING and chunk.usage != _NULL:
             self._usage = chunk.usage

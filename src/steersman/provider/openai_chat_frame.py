@@ -5,6 +5,8 @@ A chunk is a few words in some two hundred characters that never change; to find
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from steersman.provider.openai_chat_chunk import Chunk, read
 
 _PROBE = "?"
@@ -21,13 +23,19 @@ class Frame:
         self._start = len(before)
         self._end = -len(after)
 
-    def words(self, data: str) -> str:
-        """The words of a chunk that has this frame and in which they are written as they are; "" for any other."""
-        if data.startswith(self._before) and data.endswith(self._after):
-            words = data[self._start : self._end]
-            if words.isprintable() and '"' not in words and "\\" not in words:
-                return words
-        return ""
+    def words(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
+        """The words of the events from `start` on, up to one that is not in this frame or writes them otherwise."""
+        before, after, first, last = self._before, self._after, self._start, self._end
+        found: list[str] = []
+        for at in range(start, len(events)):
+            event, data = events[at]
+            if event or not (data.startswith(before) and data.endswith(after)):
+                break
+            words = data[first:last]
+            if not words or not words.isprintable() or '"' in words or "\\" in words:
+                break
+            found.append(words)
+        return found
 
 
 def frame_of(data: str, words: str) -> Frame | None:

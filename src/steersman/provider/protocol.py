@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,7 +49,7 @@ class Decoder(Protocol):
         ...
 
 
-def feed_all(decoder: Decoder, events: Iterable[tuple[str, str]], out: list[StreamEvent]) -> None:
+def feed_all(decoder: Decoder, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
     """Feed events up to the terminal one, and add what they mean to `out`; a decoder may have a quicker way."""
     quicker: Callable[[Any, Any], None] | None = getattr(decoder, "feed_all", None)
     if quicker is not None:
