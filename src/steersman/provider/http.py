@@ -96,7 +96,8 @@ async def _batches(wire: Wire, model: Model, request: Request, options: StreamOp
             feed_all(decoder, sse.feed(chunk), told)
             done = decoder.done
             fresh = bool(told)
-            if fresh:
+            # What comes with the end of the response is passed on together with it.
+            if fresh and not (done and exchange.over):
                 batch, told = told, []
                 yield batch if started else _begun(batch)
                 started = True
@@ -274,6 +275,11 @@ class _Exchange:
                 "(max_response_bytes in the model's settings)."
             )
         return chunk
+
+    @property
+    def over(self) -> bool:
+        """Whether all of the response has come."""
+        return self._response is not None and self._response.content.is_eof()
 
     def ended(self) -> bool:
         """Give the connection back if the response is over; whether it is."""
