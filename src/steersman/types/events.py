@@ -96,7 +96,7 @@ class _Partial:
     __slots__ = ("_partial",)
 
 
-class MessageUpdate(_Partial, msgspec.Struct, frozen=True, tag="message_update", tag_field="type"):
+class MessageUpdate(_Partial, msgspec.Struct, frozen=True, tag="message_update", tag_field="type", gc=False):
     """More of an answer."""
 
     type: ClassVar[Literal["message_update"]] = "message_update"
