@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import msgspec
@@ -17,8 +16,7 @@ InputFilter: TypeAlias = Callable[[str], FilterVerdict | Awaitable[FilterVerdict
 """A callable of one text, or an object with a `filter(text)` method; sync or async."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filtered:
+class Filtered(msgspec.Struct, frozen=True):
     """What the filters let in: the messages with their warnings, or none and why."""
 
     messages: list[AgentMessage]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from steersman.tools.context import ToolContext
 from steersman.tools.forms import Convert
 from steersman.tools.schema import Parameters, function_hints, is_context
 
 
-@dataclass(frozen=True, slots=True)
-class Calling:
+class Calling(msgspec.Struct, frozen=True):
     """The way one function wants its arguments.
 
     `bundled` functions get them as one dict, with the context after it where `context` is `""`; the others by name.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from inspect import cleandoc
+
+import msgspec
 
 _PARAMETERS = frozenset(("args", "arguments", "parameters", "params", "other parameters", "attributes", "keyword args"))
 _OTHERS = frozenset(
@@ -15,12 +16,11 @@ _GOOGLE = re.compile(r"(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _NUMPY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Documentation:
+class Documentation(msgspec.Struct, frozen=True):
     """What a docstring says: about the whole, and about each parameter."""
 
     summary: str = ""
-    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    parameters: dict[str, str] = {}  # a fresh one for each
 
 
 def read_docstring(text: str | None) -> Documentation:

@@ -7,7 +7,6 @@ import os
 import types
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NewType, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -35,8 +34,7 @@ _SCALARS = (str, int, float, bool, type(None))
 _TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """How a type looks in JSON. `convert` is `None` where the JSON value is already the object."""
 
     schema: dict[str, Any]

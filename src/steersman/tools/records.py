@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import get_annotations
 from typing import Any, NotRequired, Required, cast, get_args, get_origin, is_typeddict
 
@@ -18,8 +17,7 @@ ABSENT: Any = object()
 """Stands for "no default", where `None` is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field: `key` in JSON, `name` in Python."""
 
     key: str
@@ -30,8 +28,7 @@ class Field:
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """The fields of a class, and how to make one of it. `tag` is a field that only names the class."""
 
     fields: Sequence[Field]

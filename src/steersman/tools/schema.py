@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -22,8 +21,7 @@ OutputCodec: TypeAlias = tuple[dict[str, Any], Callable[[Any], Any]]
 _GUESSABLE = (str, int, float, bool)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True):
     """What a function takes: as a schema, and as ways from JSON to what it was promised."""
 
     schema: dict[str, Any]
