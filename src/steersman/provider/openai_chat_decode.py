@@ -287,6 +287,8 @@ class ChatDecoder:
     def _chosen(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
         """The choice that is read: the one that came first, whatever its number; `None` when it is not in the chunk."""
         choices = chunk.choices or []
+        if choices and choices[0].index == self._choice:
+            return choices[0]
         if self._choice < 0:
             self._choice = choices[0].index or 0
             self._id = head_of(data).id

@@ -176,13 +176,13 @@ class _Written:
 def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | bytearray]:
     """The encoded messages; of a view of a list that only grows, what an earlier request needed is still there."""
     base: object = getattr(messages, "base", None)
+    source, written = messages, None
     if isinstance(base, Grown):
-        written = _kept(cast(Grown[Message], base), writer)
-    else:
-        written = _Written(frozenset())
+        # The list behind a view is quicker to look into.
+        source = cast(Grown[Message], base)
+        written = _kept(source, writer)
+    written = written or _Written(frozenset())
     count = len(messages)
-    # The list behind a view is quicker to look into.
-    source: Sequence[Message] = cast(Grown[Message], base) if isinstance(base, Grown) else messages
     for index in range(len(written.ends), count):
         writer.write(source, index, written.bytes)
         written.ends.append(len(written.bytes))
