@@ -50,7 +50,7 @@ def test_what_is_no_model_is_refused() -> None:
         get_model("lab:rat", temperature=1)
 
 
-@pytest.mark.parametrize("provider", ["nobody", "local"])
+@pytest.mark.parametrize("provider", ["nobody", "elsewhere"])
 def test_a_provider_that_is_not_there_says_what_to_do(provider: str) -> None:
     with pytest.raises(NotImplementedError) as raised:
         stream_fn_for(Model(provider, "m"))

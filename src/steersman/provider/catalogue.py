@@ -75,6 +75,24 @@ def facts_of(provider: str, model_id: str) -> Facts:
     return facts
 
 
+def known_models(provider: str) -> tuple[str, ...]:
+    """The ids of the models that are known at a provider, sorted; none where nothing is known about it."""
+    described = {model_id for name, model_id in _described if name == provider}
+    return tuple(sorted(described | _listed(_PROVIDERS.get(provider))))
+
+
+def _listed(provider: str | None) -> set[str]:
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+
+        found = [each for each in get_snapshot().providers if each.id == provider]
+        return {model.id for each in found for model in each.models if not model.deprecated}
+    except ImportError:
+        return set()
+    except Exception:  # noqa: BLE001  # another version of the package may look different, and a list is never worth a failure
+        return set()
+
+
 def _priced(provider: str, model_id: str) -> Facts:
     try:
         from genai_prices.data_snapshot import get_snapshot

@@ -24,7 +24,13 @@ def _scripted() -> StreamFn:
     return stream_scripted
 
 
-_loaders: dict[str, Callable[[], StreamFn]] = {"scripted": _scripted}
+def _local() -> StreamFn:
+    from steersman.provider.local import stream_local
+
+    return stream_local()
+
+
+_loaders: dict[str, Callable[[], StreamFn]] = {"local": _local, "scripted": _scripted}
 _loaded: dict[str, StreamFn] = {}
 
 

@@ -1,0 +1,118 @@
+"""The process the model lives in: it takes its settings from standard input, says where it listens, and ends with us.
+
+Whatever ends its parent closes its standard input, and that ends it: there is nothing to clean up afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What the child is told, as one line of JSON; the key is here and nowhere else."""
+
+    path: str
+    key: str
+    slots: str
+    context: int
+    parallel: int
+    threads: int
+    batch: int
+    parent: int
+    gpu_layers: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Orders({self.path!r})"  # not the key
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What the child says once, when it listens."""
+
+    url: str
+
+
+def main() -> None:
+    """Serve one model until standard input ends."""
+    _die_with_parent()
+    # What native code prints would otherwise stand between us and our parent.
+    voice = os.dup(1)
+    os.dup2(2, 1)
+    orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=Orders)
+    if os.getppid() != orders.parent and os.name == "posix":
+        os._exit(0)
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    server = _served(orders)
+    os.write(voice, msgspec.json.encode(Ready(server.listening_address)) + b"\n")
+    threading.Event().wait()
+
+
+def _served(orders: Orders) -> Any:
+    engine: Any = import_module("xllamacpp")
+    os.umask(0o077)
+    params = engine.CommonParams()
+    params.model.path = orders.path
+    params.model_alias = {Path(orders.path).stem}
+    _closed_to_others(params, orders)
+    params.n_ctx = orders.context * orders.parallel
+    params.n_parallel = orders.parallel
+    params.n_batch = params.n_ubatch = orders.batch
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = orders.threads
+    params.n_threads_http = 4
+    params.slot_save_path = orders.slots + os.sep
+    # Prompts of earlier requests would be kept in memory, by gigabytes; the slots hold what is worth keeping.
+    params.cache_ram_mib = 0
+    params.warmup = False
+    params.verbosity = 1
+    if orders.gpu_layers is not None:
+        params.n_gpu_layers = orders.gpu_layers
+    try:
+        return engine.Server(params)
+    except RuntimeError as error:
+        # Why it cannot be served was said already, by the native code; a traceback would only push that out of sight.
+        sys.exit(str(error))
+
+
+def _closed_to_others(params: Any, orders: Orders) -> None:
+    """This machine only, with the key only, and nothing for a browser."""
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [orders.key]
+    # A list of origins that none can be in; an empty one would be sent as an empty header.
+    params.cors_origins = " "
+    params.cors_origins_explicit = True
+    params.cors_credentials = False
+    params.cors_methods = params.cors_headers = ""
+    params.ui = params.ui_mcp_proxy = False
+    params.endpoint_props = params.endpoint_metrics = False
+    params.offline = True
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    # Not sys.exit: native threads may be in the middle of an answer, and nobody is left to hear it.
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """On Linux the kernel ends us with our parent, even in the middle of loading, when no thread of ours runs."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass  # the end of standard input is enough, if later
+
+
+if __name__ == "__main__":
+    main()

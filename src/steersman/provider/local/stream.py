@@ -1,0 +1,269 @@
+"""The embedded model as a `StreamFn`: to the loop it calls tools and writes text as any other model does.
+
+A small model is asked twice for it, first for a decision and then for an answer; a bigger one in its own way.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.batches import Events
+from steersman.provider.http import http_stream
+from steersman.provider.local import slots
+from steersman.provider.local.answering import answer_prefix, answer_question, failure
+from steersman.provider.local.deciding import (
+    MOST_STEPS,
+    Decision,
+    alias,
+    decided,
+    decision_prefix,
+    decision_prompt,
+    is_repeated,
+)
+from steersman.provider.local.placing import as_served, served
+from steersman.provider.local.progress import Report, Reporter
+from steersman.provider.local.schema import RESPOND, decision_schema
+from steersman.provider.local.server import ONCE, Server
+from steersman.provider.local.settings import way_of
+from steersman.provider.local.slots import Said
+from steersman.provider.local.view import Turn, turns_of
+from steersman.provider.openai_chat import WIRE
+from steersman.provider.openai_chat_quirks import output_mode
+from steersman.provider.output_tool import with_output_tool
+from steersman.types.content import TextContent, ToolCall
+from steersman.types.errors import ContextOverflowError, ProviderError
+from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message
+from steersman.types.model import Model, Request, StreamFn, StreamOptions, ToolSpec
+from steersman.types.stream import (
+    Done,
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from steersman.types.usage import Usage
+
+_DECIDING, _ANSWERING = 0, 1
+_READING = "reading its instructions"
+_DECISION_TOKENS = 1024
+# With many tools before its eyes, a small model would rather call one, and after a result yet another one: by so much
+# an answer is made likelier, at first and after a result that is no error.
+_LIKELIER, _LIKELIER_AFTER = 0.5, 1.5
+_ANSWER_TOKENS = 512
+# How much of the task and its results is shown, in tokens; less where the server says that it is too much.
+_SHOWN_TO_DECIDE = (300, 150, 60)
+_SHOWN_TO_ANSWER = (500, 250, 120)
+# A small machine may read a prompt for minutes.
+_PATIENT = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
+
+_chat = http_stream(WIRE)
+_template = with_output_tool(_chat, output_mode)
+
+
+def stream_local() -> StreamFn:
+    """The provider `local`: `local:<name>` or `local:/path/model.gguf`, run in a child process of ours."""
+    return _stream
+
+
+async def prepare(
+    model: Model, *, report: Report | None = None, tools: Sequence[ToolSpec] = (), system_prompt: str = ""
+) -> None:
+    """Do ahead what the first request would wait for: the file, the process, and the reading of the fixed prompt."""
+    server = await served(model, report)
+    if way_of(model, server.settings, server.props) == "template":
+        return
+    reporter = Reporter(report)
+    prompts = [(_ANSWERING, answer_prefix(system_prompt)), (_DECIDING, decision_prefix(tools))]
+    wanted = prompts if tools else prompts[:1]
+    for done, (slot, prefix) in enumerate(wanted):
+        reporter.tell(_READING, done, len(wanted))
+        await _ready(server, slot, prefix)
+    reporter.tell(_READING, len(wanted), len(wanted))
+
+
+async def _stream(model: Model, request: Request, options: StreamOptions, /) -> Events:
+    server = await served(model, None)
+    try:
+        yield StreamStart()
+        way = way_of(model, server.settings, server.props)
+        asking = _Asking(server, as_served(model), request, options)
+        async with aclosing(asking.in_its_own_way() if way == "template" else asking.in_steps()) as events:
+            async for event in events:
+                yield event
+    except ProviderError as error:
+        raise await server.judged(error) from None
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One request to the model."""
+
+    server: Server
+    model: Model
+    request: Request
+    options: StreamOptions
+    used: Usage = field(default_factory=Usage)
+
+    async def in_its_own_way(self) -> Events:
+        """The request as it is, through the model's own chat template."""
+        asked, options = self._addressed(0, {}), replace(self.options, api_key=None)
+        async with aclosing(_events(_template, asked, self.request, options)) as events:
+            async for event in events:
+                yield self._named(event)
+
+    async def in_steps(self) -> Events:
+        """A decision, where there is one to take, and an answer, where that is the decision."""
+        turns = turns_of(self.request.messages) or [Turn([""])]
+        decision = await self._decision(turns)
+        if decision is not None and decision.tool is not None:
+            for event in self._call(decision.tool, decision.arguments):
+                yield event
+            return
+        why = self._failure(turns)
+        if why:
+            for event in self._said(why):
+                yield event
+            return
+        async with aclosing(self._answer(turns)) as events:
+            async for event in events:
+                yield event
+
+    async def _decision(self, turns: Sequence[Turn]) -> Decision | None:
+        """What to do next; `None` where there is nothing to choose, or nothing new to do."""
+        tools, choice = self.request.tools, self.options.tool_choice
+        if not tools or choice == "none" or (choice == "auto" and len(turns[-1].steps) >= MOST_STEPS):
+            return None
+        prefix = decision_prefix(tools)
+        await _ready(self.server, _DECIDING, prefix)
+        decision = await self._chosen(prefix, turns, tools)
+        if decision is None or choice == "required" or not is_repeated(decision, turns[-1]):
+            return decision
+        others = [tool for tool in tools if tool.name != decision.tool]
+        if not turns[-1].steps[-1].failed or not others:
+            return None
+        # What failed would fail again; perhaps another tool leads there.
+        decision = await self._chosen(prefix, turns, others)
+        return None if decision is None or is_repeated(decision, turns[-1]) else decision
+
+    async def _chosen(
+        self, prefix: Sequence[Said], turns: Sequence[Turn], tools: Sequence[ToolSpec]
+    ) -> Decision | None:
+        """What the model chooses among these tools."""
+        named = {alias(tool): tool.parameters for tool in tools}
+        schema = decision_schema(named, respond=self.options.tool_choice != "required")
+        options = StreamOptions(max_tokens=_DECISION_TOKENS, temperature=0.0, output_schema=schema)
+        steps = turns[-1].steps
+        bias = _LIKELIER_AFTER if steps and not steps[-1].failed else _LIKELIER
+        for tokens in _SHOWN_TO_DECIDE:
+            try:
+                prompt = decision_prompt(prefix, self.request.tools, turns, tokens)
+                return decided(await self._whole(prompt, options, bias), tools)
+            except ContextOverflowError:
+                if tokens == _SHOWN_TO_DECIDE[-1]:
+                    raise
+        return None
+
+    async def _whole(self, said: Sequence[Said], options: StreamOptions, bias: float) -> str:
+        text = ""
+        asked = self._addressed(_DECIDING, {"logit_bias": [[RESPOND, bias]]})
+        async with aclosing(_events(_chat, asked, _request(said), options)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    self.used += event.message.usage
+                    text = event.message.text
+        return text
+
+    def _failure(self, turns: Sequence[Turn]) -> str:
+        """Why there is nothing to answer from; empty where something else was said since, or a form is asked for."""
+        told = self.request.messages and isinstance(self.request.messages[-1], ToolResultMessage)
+        return failure(turns[-1]) if told and self.options.output_schema is None else ""
+
+    def _said(self, text: str) -> list[StreamEvent]:
+        message = AssistantMessage(
+            [TextContent(text)], usage=self.used, model=self.model.id, provider=self.model.provider
+        )
+        return [TextStart(0), TextDelta(text, 0), TextEnd(0), Done(message)]
+
+    def _call(self, name: str, arguments: dict[str, Any]) -> list[StreamEvent]:
+        call = ToolCall(f"call_{secrets.token_hex(8)}", name, arguments)
+        message = AssistantMessage(
+            [call], stop_reason="tool_use", usage=self.used, model=self.model.id, provider=self.model.provider
+        )
+        written = msgspec.json.encode(arguments).decode()
+        return [ToolCallStart(0, call.id, name), ToolCallDelta(written, 0), ToolCallEnd(0, call), Done(message)]
+
+    async def _answer(self, turns: Sequence[Turn]) -> Events:
+        prefix = answer_prefix(self.request.system_prompt)
+        await _ready(self.server, _ANSWERING, prefix)
+        given = self.options
+        options = StreamOptions(
+            max_tokens=given.max_tokens or _ANSWER_TOKENS,
+            temperature=given.temperature or 0.0,
+            output_schema=given.output_schema,
+        )
+        asked = self._addressed(_ANSWERING, {"repeat_penalty": 1.05})
+        for tokens in _SHOWN_TO_ANSWER:
+            request = _request([*prefix, *answer_question(turns, tokens)])
+            try:
+                async with aclosing(_events(_chat, asked, request, options)) as events:
+                    async for event in events:
+                        yield self._named(event)
+                return
+            except ContextOverflowError:
+                if tokens == _SHOWN_TO_ANSWER[-1]:
+                    raise
+
+    def _named(self, event: StreamEvent) -> StreamEvent:
+        """The event; at the end the message with what both steps used, under the name the user knows."""
+        if not isinstance(event, Done):
+            return event
+        usage = self.used + event.message.usage
+        return Done(
+            msgspec.structs.replace(event.message, usage=usage, model=self.model.id, provider=self.model.provider)
+        )
+
+    def _addressed(self, slot: int, extra: Mapping[str, Any]) -> Model:
+        """The model where it is served now."""
+        server = self.server
+        body = {"id_slot": _slot(server, slot), "cache_prompt": True, **extra}
+        own = {name: value for name, value in self.model.settings.items() if name not in ("n_ctx", "threads", "tools")}
+        settings = {**_PATIENT, "empty_content": "empty", **own, "extra_body": {**body, **own.get("extra_body", {})}}
+        return replace(
+            self.model, base_url=f"{server.url}/v1", api_key=server.child.key, headers=ONCE, settings=settings
+        )
+
+
+async def _ready(server: Server, slot: int, prefix: Sequence[Said]) -> None:
+    await slots.ready(server, _slot(server, slot), prefix)
+
+
+def _slot(server: Server, slot: int) -> int:
+    return min(slot, server.settings.parallel - 1)
+
+
+def _request(said: Sequence[Said]) -> Request:
+    return Request(said[0]["content"], [_message(message) for message in said[1:]])
+
+
+def _message(said: Said) -> Message:
+    text = said["content"]
+    return AssistantMessage([TextContent(text)]) if said["role"] == "assistant" else user_message(text)
+
+
+async def _events(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
+    """The events of one request, without its start; the source is closed with this."""
+    given = stream_fn(model, request, options)
+    async with aclosing(cast(Events, given)) as events:
+        async for event in events:
+            if not isinstance(event, StreamStart):
+                yield event
