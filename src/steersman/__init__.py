@@ -2,6 +2,7 @@
 
 The rooms of the house, from the front door down:
 
+    cli         the command `steersman`
     team        agents together: sub-agents for tasks, branches of one conversation
     agent       Agent, the stateful shell most people use
     session     what is remembered between runs

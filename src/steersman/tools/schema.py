@@ -46,8 +46,12 @@ def converter_of(kind: Any) -> Callable[[Any], Any]:
 def output_codec(kind: Any) -> OutputCodec:
     """The schema of a type, and a function from any JSON value to a checked object of it.
 
-    The function mends what can be mended and raises `ValueError` with a text that a model can act on.
+    The function mends what can be mended and raises `ValueError` with a text that a model can act on. A JSON Schema
+    stands for itself, and its objects are plain JSON values.
     """
+    if isinstance(kind, Mapping):
+        given = dict(cast(Mapping[str, Any], kind))
+        return given, compile_schema(given, name="output")
     forms = Forms()
     form = forms.of(kind)
     schema = forms.rooted(form.schema)

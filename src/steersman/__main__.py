@@ -1,0 +1,10 @@
+"""`python -m steersman` is the command."""
+
+from __future__ import annotations
+
+import sys
+
+from steersman.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""What the keys of a chat do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.filters import Condition, has_completions, has_focus
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from steersman.cli.approving import Answer
+from steersman.cli.safe import safe
+
+if TYPE_CHECKING:
+    from steersman.cli.chat.screen import Screen
+
+
+def key_bindings(screen: Screen) -> KeyBindings:
+    """The keys of a chat, over those of every line editor."""
+    keys = KeyBindings()
+    _bind_input(keys, screen)
+    _bind_stopping(keys, screen)
+    _bind_answer(keys, screen)
+
+    @keys.add("c-c")
+    def _(_: KeyPressEvent) -> None:
+        screen.break_off()
+
+    @keys.add("c-z")
+    def _(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
+    return keys
+
+
+def _bind_input(keys: KeyBindings, screen: Screen) -> None:
+    """Sending, and lines of more than one."""
+    typing = has_focus(screen.input)
+    choosing = Condition(_is_choosing)
+
+    def sent(*, later: bool) -> None:
+        text = screen.input.text
+        screen.input.reset(append_to_history=bool(text.strip()))
+        screen.submit(text, later=later)
+
+    @keys.add("enter", filter=typing)
+    def _(_: KeyPressEvent) -> None:
+        if screen.input.document.text_before_cursor.endswith("\\"):
+            screen.input.delete_before_cursor()
+            screen.input.newline(copy_margin=False)
+        else:
+            sent(later=False)
+
+    @keys.add("enter", filter=typing & has_completions & choosing)
+    def _(_: KeyPressEvent) -> None:
+        # It takes what was chosen. A command is whole with it; a path may be one of several words.
+        screen.input.complete_state = None
+        if screen.input.text.startswith("/") and not screen.input.text.endswith(" "):
+            sent(later=False)
+
+    @keys.add("escape", "enter", filter=typing)
+    def _(_: KeyPressEvent) -> None:
+        if screen.conversation.running:
+            sent(later=True)
+        else:
+            screen.input.newline(copy_margin=False)
+
+    @keys.add("c-j", filter=typing)
+    def _(_: KeyPressEvent) -> None:
+        screen.input.newline(copy_margin=False)
+
+    @keys.add(Keys.Any, filter=typing)
+    @keys.add(Keys.BracketedPaste, filter=typing)
+    def _(event: KeyPressEvent) -> None:
+        # What steers a terminal is a visible sign from here on: a person sees what is sent.
+        screen.input.insert_text(safe(event.data.replace("\r\n", "\n").replace("\r", "\n")) * event.arg)
+
+
+def _bind_stopping(keys: KeyBindings, screen: Screen) -> None:
+    """Interrupting, and leaving."""
+    typing = has_focus(screen.input)
+    running = Condition(lambda: screen.conversation.running)
+    empty = Condition(lambda: not screen.input.text)
+
+    @keys.add("escape", filter=typing & running & ~has_completions)
+    def _(_: KeyPressEvent) -> None:
+        screen.interrupt()
+
+    @keys.add("escape", filter=typing & has_completions)
+    def _(_: KeyPressEvent) -> None:
+        screen.input.cancel_completion()
+
+    @keys.add("c-d", filter=typing & empty)
+    def _(_: KeyPressEvent) -> None:
+        screen.leave()
+
+
+def _is_choosing() -> bool:
+    state = get_app().current_buffer.complete_state
+    return state is not None and state.current_completion is not None
+
+
+def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
+    asked = has_focus(screen.answer)
+    unsettled = Condition(lambda: screen.question is not None and not screen.question.settled)
+
+    @keys.add(Keys.Any, filter=asked & unsettled, eager=True)
+    def _(_: KeyPressEvent) -> None:
+        """Typed before anybody could have read the question."""
+
+    @keys.add("escape", filter=asked, eager=True)
+    def _(_: KeyPressEvent) -> None:
+        screen.interrupt()
+
+    @keys.add("enter", filter=asked)
+    @keys.add("c-j", filter=asked)
+    def _(_: KeyPressEvent) -> None:
+        if screen.question is not None:
+            screen.question.take(screen.answer.text)
+
+    @keys.add("c-d", filter=asked)
+    def _(_: KeyPressEvent) -> None:
+        if screen.question is not None:
+            screen.question.give(Answer(yes=False))
+
+    @keys.add(Keys.BracketedPaste, filter=asked & ~unsettled)
+    def _(event: KeyPressEvent) -> None:
+        if screen.question is not None:
+            screen.question.pasted = True
+            screen.answer.insert_text(safe(" ".join(event.data.split())))
+
+    @keys.add(Keys.Any, filter=asked & ~unsettled)
+    def _(event: KeyPressEvent) -> None:
+        screen.answer.insert_text(safe(event.data))

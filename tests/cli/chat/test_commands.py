@@ -1,0 +1,162 @@
+"""What begins with a slash, in a real chat."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.cli.chat.kit import READY, WAITING, chatting, go, heard
+from tests.cli.command import Place
+
+from steersman import Agent
+from steersman.cli.chat.commands import obey
+from steersman.cli.chat.conversation import Conversation, Kind
+from steersman.cli.outfit import UNKNOWN_WINDOW, context_for
+from steersman.context.compaction import ContextConfig
+from steersman.policy.limits import ExecutionLimits
+from steersman.testing import answer, call
+from steersman.testing.servers import OpenAIChatServer
+from steersman.types.events import AgentEvent
+from steersman.types.model import Model
+from steersman.types.usage import Prices
+
+pytestmark = pytest.mark.real_time
+
+
+def test_commands_look_around_and_a_wrong_one_offers_the_nearest(place: Place, server: OpenAIChatServer) -> None:
+    server.say("One.", "Two.")
+    with chatting(place, server, columns=100, rows=40) as terminal:
+        terminal.enter("/hlep")
+        terminal.wait_for("No command /hlep. Did you mean 'help'?")
+        terminal.enter("/help")
+        terminal.wait_for("/quit")
+        for word in ("/model [NAME]", "/tools", "/compact", "/tree", "/branch ID [PROMPT]", "/rerun", "/cost", "/quit"):
+            assert word in terminal.shown
+        terminal.enter("/tools")
+        terminal.wait_for("bash")
+        terminal.enter("Say one.")
+        terminal.wait_for("One.")
+        terminal.wait_for(READY)
+        terminal.enter("/cost")
+        terminal.wait_for("This chat: 12 tokens in, 7 out; the price is not known.")
+        terminal.enter("/model nobody:x")
+        terminal.wait_for("provider 'nobody'")
+        terminal.enter("/model openai-chat:gpt-y")
+        terminal.wait_for("Now the model is openai-chat:gpt-y (window unknown; price unknown).")
+        terminal.enter("/thinking huge")
+        terminal.wait_for("Thinking is one of off, minimal, low, medium, high")
+        terminal.enter("Say two.")
+        terminal.wait_for("Two.")
+        terminal.wait_for("openai-chat:gpt-y · 24 in 14 out · /help")
+    assert [request["model"] for request in server.requests] == ["gpt-x", "gpt-y"]
+    assert heard(server, 1) == [("user", "Say one."), ("assistant", "One."), ("user", "Say two.")]
+
+
+def test_the_tree_shows_where_to_branch_and_a_branch_goes_on_from_there(place: Place, server: OpenAIChatServer) -> None:
+    server.say("It is red.", "It is round.", "It is sweet.", "It is sour.")
+    with chatting(place, server, rows=50) as terminal:
+        for words, reply in (("Colour?", "red"), ("Form?", "round")):
+            terminal.enter(words)
+            terminal.wait_for(f"It is {reply}.")
+            terminal.wait_for(READY)
+        terminal.enter("/tree")
+        terminal.wait_for("●")
+        points = dict(re.findall(r"[○●] (\w+)  (\w+)\?", terminal.shown))
+        first = next(point for point, words in points.items() if words == "Colour")
+        terminal.enter(f"/branch {first} Taste?")
+        terminal.wait_for("It is sweet.")
+        terminal.wait_for(READY)
+        terminal.enter("/rerun")
+        terminal.wait_for("It is sour.")
+        terminal.wait_for(READY)
+        terminal.enter("/branch nowhere")
+        terminal.wait_for("No entry is called 'nowhere' here.")
+        terminal.enter("/tree")
+        terminal.wait_for(lambda at: at.shown.count("branch from") == 3)
+        assert terminal.shown.count("you are here") == 1
+    begin = [("user", "Colour?"), ("assistant", "It is red.")]
+    assert heard(server, 2) == [*begin, ("user", "Taste?")]
+    assert heard(server, 3) == [*begin, ("user", "Taste?")]
+
+
+class Room:
+    """Where commands work without a window."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.said: list[tuple[Kind, str]] = []
+        self.conversation = Conversation(agent, self)
+
+    def say(self, kind: Kind, text: str) -> None:
+        self.said.append((kind, text))
+
+    def hear(self, event: AgentEvent) -> None: ...
+    def put_back(self, text: str) -> None: ...
+    def refresh(self) -> None: ...
+    def leave(self, code: int = 0) -> None: ...
+    async def prepare(self, model: Model) -> None: ...
+
+
+async def test_another_model_has_its_own_window_and_does_not_undo_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    known = Model("openai", "gpt-k", context_window=1000, prices=Prices(input=1, output=2))
+    room = Room(Agent(known, context_config=context_for(known), limits=ExecutionLimits(max_cost=1)))
+    await obey(room, "/model openai:gpt-nobody-knows")
+    assert room.said == [
+        (
+            "error",
+            "The prices of openai:gpt-nobody-knows are not known, so a budget for it cannot be kept. "
+            "The model stays openai:gpt-k.",
+        )
+    ]
+    assert room.conversation.agent.config.model == known
+    room = Room(Agent(known, context_config=context_for(known)))
+    await obey(room, "/model openai:gpt-nobody-knows")
+    assert room.conversation.agent.config.model.id == "gpt-nobody-knows"
+    assert room.conversation.agent.config.context_config == ContextConfig(max_context_tokens=UNKNOWN_WINDOW)
+
+
+def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: OpenAIChatServer) -> None:
+    server.say(answer(call("bash", command=WAITING)), "Done.", "New.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for("started")
+        terminal.enter("/compact")
+        terminal.wait_for("/compact has to wait until the run is over")
+        go(place)
+        terminal.wait_for("Done.")
+        terminal.wait_for(READY)
+        terminal.enter("/clear")
+        terminal.wait_for("knows nothing of what was said")
+        terminal.enter("Who are you?")
+        terminal.wait_for("New.")
+    assert heard(server, 2) == [("user", "Who are you?")]
+
+
+def test_commands_and_paths_are_completed(place: Place, server: OpenAIChatServer) -> None:
+    (place.project / "source").mkdir()
+    (place.project / "source" / "main.py").touch()
+    server.say("Read.")
+    with chatting(place, server) as terminal:
+        terminal.type("/mo")
+        terminal.wait_for("which model it is")
+        terminal.press("tab")
+        terminal.wait_for("\n\u276f /model")
+        terminal.press("ctrl+c")
+        terminal.wait_for("\n\u276f\n")
+        terminal.type("/co")
+        terminal.wait_for("tokens and money")
+        terminal.press("tab", "enter")
+        terminal.wait_for("Nothing was used yet")
+        terminal.type("Read @so")
+        terminal.wait_for("source/")
+        terminal.press("tab")
+        terminal.wait_for("Read @source/")
+        terminal.type("m")
+        terminal.wait_for("main.py")
+        terminal.press("tab")
+        terminal.wait_for("Read @source/main.py")
+        terminal.press("enter")
+        terminal.wait_for(lambda at: at.lines[-2] != "main.py")
+        terminal.press("enter")
+        terminal.wait_for("Read.")
+    assert heard(server, 0) == [("user", "Read @source/main.py")]

@@ -1,0 +1,88 @@
+"""What is typed at any moment of a run is heard or given back: failures.md I4, I5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from steersman import Agent
+from steersman.cli.chat.conversation import Conversation, Kind, abridged
+from steersman.testing import ScriptedModel, error
+from steersman.types.events import AgentEvent
+
+
+class Seen:
+    """A front that keeps what it is shown, and does something at the first event of a type."""
+
+    def __init__(self, at: str = "", do: Callable[[], None] = lambda: None) -> None:
+        self.said: list[tuple[Kind, str]] = []
+        self.back: list[str] = []
+        self.at = at
+        self.do = do
+
+    def hear(self, event: AgentEvent) -> None:
+        if event.type == self.at:
+            self.at = ""
+            self.do()
+
+    def say(self, kind: Kind, text: str) -> None:
+        self.said.append((kind, text))
+
+    def put_back(self, text: str) -> None:
+        self.back.append(text)
+
+    def refresh(self) -> None: ...
+
+
+def talking(*script: object, at: str) -> tuple[Conversation, Seen]:
+    """A conversation in which "More." is typed at the first event of a type."""
+    seen = Seen(at)
+    conversation = Conversation(Agent(ScriptedModel(*script).model, retry=None), seen)  # pyright: ignore[reportArgumentType]
+    seen.do = lambda: conversation.send("More.")
+    return conversation, seen
+
+
+async def test_what_is_typed_as_a_run_ends_begins_the_next_one() -> None:
+    conversation, seen = talking("One.", "Two.", at="agent_end")
+    conversation.send("Begin.")
+    await conversation.over()
+    assert [message.text for message in conversation.agent.messages] == ["Begin.", "One.", "More.", "Two."]
+    assert seen.said == [("user", "Begin."), ("user", "More.")]
+    assert seen.back == []
+    assert conversation.waiting == []
+
+
+async def test_what_is_typed_as_a_run_fails_is_given_back() -> None:
+    conversation, seen = talking(error("authentication"), "Two.", at="agent_end")
+    conversation.send("Begin.")
+    await conversation.over()
+    assert seen.back == ["More."]
+    assert conversation.waiting == []
+    assert not conversation.running
+
+
+async def test_a_front_that_breaks_ends_the_run_and_not_the_chat() -> None:
+    conversation, seen = talking("One.", "Two.", at="message_update")
+
+    def broken() -> None:
+        raise IndexError("nothing there")
+
+    seen.do = broken
+    conversation.send("Begin.")
+    await conversation.over()
+    assert seen.said[-1] == ("error", "IndexError: nothing there")
+    assert not conversation.agent.is_running
+    conversation.send("Again.")
+    await conversation.over()
+    assert conversation.agent.messages[-1].text == "Two."
+
+
+async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
+    conversation, seen = talking("One.", at="")
+    conversation.begin(conversation.agent.continue_)
+    assert [kind for kind, _ in seen.said] == ["error"]
+    assert not conversation.running
+
+
+def test_a_long_prompt_is_shown_by_its_first_lines() -> None:
+    assert abridged("\n".join(map(str, range(24)))) == "\n".join(map(str, range(24)))
+    assert abridged("\n".join(map(str, range(100)))).split("\n")[22:] == ["22", "... and 77 more lines"]

@@ -1,0 +1,181 @@
+"""However a chat ends, the terminal is as it was, the session kept, and a line says how to go on: failures.md F10."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+from tests.cli.chat.kit import READY, WAITING, chatting, heard
+from tests.cli.command import Place, command_line, ends_of, environment, wait_until, wait_until_gone
+from tests.cli.terminal import Terminal
+
+from steersman.testing import answer, call, error
+from steersman.testing.servers import OpenAIChatServer
+
+pytestmark = pytest.mark.real_time
+
+
+def assert_sane(terminal: Terminal) -> None:
+    assert terminal.as_before
+    assert terminal.cursor_shown
+    assert 2004 not in terminal.modes
+    assert "Traceback" not in terminal.everything
+    assert not terminal.screen.cursor.attrs.bold
+
+
+def test_a_chat_is_left_and_gone_on_with(place: Place, server: OpenAIChatServer) -> None:
+    server.say("Remembered.", "Seven.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Remember the 7.")
+        terminal.wait_for("Remembered.")
+        terminal.wait_for(READY)
+        terminal.enter("/quit")
+        assert terminal.ended() == 0
+        assert "To go on: steersman -c, or steersman -r session_" in terminal.shown
+        assert_sane(terminal)
+    with chatting(place, server, "-c") as terminal:
+        assert "Going on with a session of 2 messages" in terminal.shown
+        assert terminal.shown.index("\u276f Remember the 7.") < terminal.shown.index("Remembered.")
+        terminal.enter("Which number?")
+        terminal.wait_for("Seven.")
+    assert heard(server, 1) == [("user", "Remember the 7."), ("assistant", "Remembered."), ("user", "Which number?")]
+
+
+def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server: OpenAIChatServer) -> None:
+    server.say(answer(call("bash", command=WAITING)), answer(call("bash", command=WAITING)))
+    with chatting(place, server) as terminal:
+        terminal.type("never mind")
+        terminal.wait_for("never mind")
+        terminal.press("ctrl+c")
+        terminal.wait_for(lambda at: "never mind" not in at.shown)
+        terminal.press("ctrl+c")
+        terminal.wait_for("once more leaves")
+        terminal.enter("Begin.")
+        terminal.wait_for("started")
+        terminal.press("ctrl+c")
+        terminal.wait_for("Interrupted")
+        terminal.press("ctrl+c")
+        assert terminal.ended() == 130
+        assert_sane(terminal)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
+    ids=lambda value: str(value),
+)
+def test_a_signal_ends_the_run_keeps_the_session_and_leaves_the_terminal_as_it_was(
+    place: Place, server: OpenAIChatServer, number: signal.Signals, code: int
+) -> None:
+    server.say(answer(call("bash", command=WAITING)))
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for("started")
+        assert not terminal.as_before
+        terminal.signal(number)
+        assert terminal.ended() == code
+        assert "To go on: steersman -c" in terminal.everything
+        assert_sane(terminal)
+
+
+@pytest.mark.parametrize("env", [{}, {"TERM": "dumb"}], ids=["drawn", "by lines"])
+def test_a_closed_window_ends_the_chat_and_what_it_started(
+    place: Place, server: OpenAIChatServer, env: dict[str, str]
+) -> None:
+    """failures.md F10."""
+    server.say(answer(call("bash", command=WAITING)))
+    with chatting(place, server, env=env, ready="has the rest.") as terminal:
+        terminal.send(b"Begin.\r")
+        wait_until((place.project / "begun").exists, "the command of the tool")
+        assert terminal.close_window() == 129
+    wait_until_gone(str(place.project))
+    assert ends_of(place) == ["aborted"]
+
+
+def test_what_is_told_after_the_last_picture_is_seen(place: Place, server: OpenAIChatServer) -> None:
+    server.say("One.", "Two.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for("One.")
+        terminal.wait_for(READY)
+        for file in place.sessions[0].parent.iterdir():
+            file.write_bytes(b"no longer a database" * 2000)
+        terminal.enter("Go on.")
+        terminal.wait_for("Two.")
+        terminal.press("ctrl+d")
+        assert terminal.ended() == 0
+        assert "steersman: The session could not be kept whole: " in terminal.everything
+        assert_sane(terminal)
+
+
+def test_where_nothing_can_be_kept_the_chat_goes_on(place: Place, server: OpenAIChatServer) -> None:
+    server.say("All the same.")
+    with chatting(place, server, env={"XDG_STATE_HOME": "/dev/null/x"}) as terminal:
+        assert "This session cannot be kept" in terminal.shown
+        terminal.enter("Begin.")
+        terminal.wait_for("All the same.")
+        terminal.press("ctrl+d")
+        assert terminal.ended() == 0
+
+
+def test_two_ctrl_c_while_it_works_leave_with_130(place: Place, server: OpenAIChatServer) -> None:
+    server.say(answer(call("bash", command=WAITING)))
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for("started")
+        terminal.send(b"\x03\x03")
+        assert terminal.ended() == 130
+        assert_sane(terminal)
+
+
+def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place, server: OpenAIChatServer) -> None:
+    server.say("Awake.")
+    env = environment(place, server, {"PS1": "shell: "})
+    with Terminal(["bash", "--norc", "-i"], env=env, cwd=place.project) as terminal:
+        terminal.wait_for("shell:")
+        terminal.enter(" ".join(command_line([], server)))
+        terminal.wait_for(READY)
+        terminal.type("half a")
+        terminal.wait_for("\u276f half a")
+        terminal.press("ctrl+z")
+        terminal.wait_for("Stopped")
+        terminal.wait_for(lambda at: at.cursor_line == "shell:")
+        assert READY not in terminal.shown
+        terminal.type("fg\r")
+        terminal.wait_for(lambda at: at.cursor_line == "\u276f half a")
+        terminal.enter(" word")
+        terminal.wait_for("Awake.")
+        terminal.wait_for(READY)
+        terminal.press("ctrl+d")
+        terminal.wait_for("To go on")
+    assert heard(server, 0) == [("user", "half a word")]
+
+
+@pytest.mark.parametrize("way", ["1 / 0", "restore(); os._exit(1)"])
+def test_a_terminal_that_nobody_else_put_right_is_put_right_all_the_same(place: Place, way: str) -> None:
+    work = f"""
+import os, sys, tty
+from steersman.cli.chat.sane import kept_sane
+with kept_sane() as restore:
+    tty.setraw(0)
+    sys.stdout.write("\x1b[?2004h\x1b[?25l\x1b[1mraw")
+    sys.stdout.flush()
+    {way}
+"""
+    with Terminal([sys.executable, "-c", work], env=environment(place)) as terminal:
+        assert terminal.ended() == 1
+        assert b"raw" in terminal.raw
+        assert terminal.as_before
+        assert terminal.cursor_shown
+        assert 2004 not in terminal.modes
+
+
+def test_a_model_that_fails_is_told_and_the_chat_goes_on(place: Place, server: OpenAIChatServer) -> None:
+    server.say(error("authentication"), "Better.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Hello.")
+        terminal.wait_for("Failed")
+        terminal.wait_for(READY)
+        terminal.enter("/continue")
+        terminal.wait_for("Better.")

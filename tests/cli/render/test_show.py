@@ -1,0 +1,344 @@
+"""What a run looks like, event by event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from tests.cli.render.runs import (
+    Clock,
+    a_show,
+    answer_end,
+    answer_start,
+    answered,
+    end,
+    heard,
+    plain,
+    retry,
+    said,
+    start,
+    tool_end,
+    tool_start,
+    tool_update,
+    turn,
+    update,
+)
+
+from steersman import Agent
+from steersman.cli.render import Show, compared, cost_line, diff
+from steersman.testing import ScriptedModel, answer, call
+from steersman.types.errors import ErrorInfo
+from steersman.types.events import AgentEvent, CompactionEnded, CompactionStarted, CustomEvent, ModelFallback
+from steersman.types.messages import EndReason, user_message
+from steersman.types.stream import Reset, TextEnd, ThinkingDelta, ThinkingEnd, ToolCallDelta, ToolCallStart
+from steersman.types.usage import Usage
+
+HEAD = ("run", 0, 0.0)
+CHANGES = "--- a/poem\n+++ b/poem\n@@ -1,2 +1,2 @@\n roses\n-red\n+blue\n"
+
+
+def test_a_whole_run() -> None:
+    clock = Clock()
+    show = a_show(clock=clock)
+    show.say("user", "Make it blue.")
+    heard(
+        show,
+        [
+            start("gpt-x"),
+            turn(0),
+            *said(user_message("Make it blue.")),
+            *answered(ThinkingDelta("It is a poem."), ThinkingEnd(), "Let me look.", TextEnd()),
+            tool_start("read", {"path": "/home/me/project/poem"}),
+            tool_end(
+                "read", {"path": "/home/me/project/poem"}, "roses\nred\n", first_line=1, last_line=2, total_lines=2
+            ),
+            tool_start("edit", {"path": "poem"}),
+            tool_end("edit", {"path": "poem"}, "Edited.", diff=CHANGES, duration=0.25),
+            tool_start("bash", {"command": "make test"}),
+            tool_end(
+                "bash", {"command": "make test"}, "1 failed\n\n[exit code 2]", error=True, exit_code=2, duration=75
+            ),
+            turn(1),
+            *said(user_message("And the violets?")),
+            *answered("It is **blue** now.\n", model="gpt-x-2026"),
+        ],
+    )
+    clock.now = 81.0
+    show.hear(end(usage=Usage(input=200, output=1234, cache_read=1000, cost=0.0123)))
+    assert show.finished(60) == (
+        "❯ Make it blue.\n"  # noqa: RUF001
+        "\n"
+        "  It is a poem.\n"
+        "\n"
+        "Let me look.\n"
+        "\n"
+        "✓ read  poem · 2 lines\n"
+        "✓ edit  poem · +1 −1 · 0.2 s\n"  # noqa: RUF001
+        "  @@ -1,2 +1,2 @@\n"
+        "   roses\n"
+        "  -red\n"
+        "  +blue\n"
+        "✗ bash  make test · exit 2 · 1 min 15 s\n"
+        "  1 failed\n"
+        "\n"
+        "❯ And the violets?\n"  # noqa: RUF001
+        "\n"
+        "It is blue now.\n"
+        "\n"
+        "1,200 in (1,000 cached) · 1,234 out · $0.012 · 1 min 21 s ·\n"
+        "gpt-x-2026\n"
+    )
+    assert show.finished(60) == ""
+    assert show.live(60, 10) == ""
+    assert not show.changed
+
+
+def test_what_changes_is_live_and_what_is_done_is_finished() -> None:
+    clock = Clock()
+    show = heard(a_show(clock=clock), [start(), answer_start()])
+    assert (show.finished(40), show.live(40, 9)) == ("", "⠋ waiting for the model · 0 s")
+    heard(
+        show,
+        update(
+            ThinkingDelta(
+                "Hm, let me think about this for quite a while, and then for a while, and then for a while longer. "
+            )
+        ),
+    )
+    assert show.live(40, 9) == ("  a while, and then for a while, and\n  then for a while longer.\n\n⠋ thinking · 0 s")
+    heard(show, update("First.\n\nSec", "ond"))
+    assert show.finished(40) == (
+        "  Hm, let me think about this for quite\n  a while, and then for a while, and…\n\nFirst.\n"
+    )
+    clock.now = 2.35
+    assert show.live(40, 9) == "\nSecond\n\n⠸ answering · 2 s"
+    heard(show, update(TextEnd(), ToolCallStart(1, "c1", "write"), ToolCallDelta("x" * 3000, 1)))
+    assert show.finished(40) == "\nSecond\n"
+    assert show.live(40, 9) == ("\n⠸ write  (3,000 characters so far)\n\n⠸ waiting for the model · 2 s")
+    heard(show, [answer_end(), tool_start("bash", {"command": "seq 9"})])
+    heard(show, [tool_update("bash", {"type": "output", "text": "".join(f"{n}\n" for n in range(9))})])
+    clock.now = 4.0
+    assert show.live(40, 9) == ("\n⠋ bash  seq 9 · 1 s\n  5\n  6\n  7\n  8\n\n⠋ working · 4 s")
+    assert show.live(40, 3) == "  8\n\n⠋ working · 4 s"
+    assert show.live(40, 1) == "⠋ working · 4 s"
+    assert show.live(40, 0) == ""
+
+
+def test_it_has_changed_when_something_happened_or_the_spinner_went_on() -> None:
+    clock = Clock()
+    show = a_show(clock=clock)
+    assert not show.changed
+    show.hear(start())
+    assert show.changed
+    show.live(40, 9)
+    assert not show.changed
+    clock.now = 0.1
+    assert show.changed
+    show.live(40, 9)
+    heard(show, [answer_start(), *update("word")])
+    assert show.changed
+
+
+def test_an_answer_that_begins_again_says_so_where_some_of_it_was_printed() -> None:
+    show = heard(a_show(), [start(), answer_start(), *update("One.\n\nTwo")])
+    assert show.finished(40) == "One.\n"
+    heard(show, [retry(), *update(Reset())])
+    assert show.finished(40) == "\n(the answer begins again)\n↻ trying again in 3 s: overloaded\n"
+    assert show.live(40, 9) == "\n⠋ trying again in 3 s: overloaded · 0 s"
+    heard(show, update("Three."))
+    assert show.live(40, 9) == "\nThree.\n\n⠋ answering · 0 s"
+
+
+def test_an_answer_that_begins_again_unseen_leaves_nothing() -> None:
+    show = heard(a_show(), [start(), answer_start(), *update(ThinkingDelta("Hm."), "On", Reset(), "Two.", TextEnd())])
+    assert show.finished(40) == "Two.\n"
+
+
+def test_what_is_said_in_the_middle_of_an_answer_is_shown_between_its_blocks() -> None:
+    show = heard(a_show(), [start(), answer_start(), *update("One.\n\nTwo")])
+    assert show.finished(40) == "One.\n"
+    show.say("notice", "By the way.")
+    show.say("error", "And this failed.")
+    assert show.finished(40) == "\nBy the way.\n✗ And this failed.\n"
+    assert show.live(40, 9) == "\nTwo\n\n⠋ answering · 0 s"
+
+
+READ: dict[str, Any] = {"first_line": 5, "last_line": 9, "total_lines": 1000}
+CALLS: dict[str, AgentEvent] = {
+    "✓ list  . · 2 entries": tool_end("list", {"path": "."}, "a\nb", entries=2),
+    "✓ search  x in src · 1 match in 1 file": tool_end("search", {"pattern": "x", "path": "src"}, matches=1, files=1),
+    "✓ search  x · 0 matches": tool_end("search", {"pattern": "x"}, matches=0, files=9),
+    "✓ read  a · lines 5 to 9 of 1,000": tool_end("read", {"path": "a"}, **READ),
+    "✓ read  a · empty": tool_end("read", {"path": "a"}, total_lines=0),
+    "✓ write  a · created, +1\n  +x": tool_end("write", {"path": "a", "content": "x"}, created=True, diff="+x\n"),
+    "✓ write  a · nothing changed": tool_end("write", {"path": "a", "content": "x"}, created=False, diff=""),
+    '✓ add  "a":1,"b":2 · 3': tool_end("add", {"a": 1, "b": 2}, "3"),
+    "✓ now": tool_end("now"),
+    "✓ fetch  http://a.example · 3 lines": tool_end("fetch", {"url": "http://a.example"}, "a\nb\nc"),
+    "✗ bash  x · timed out": tool_end("bash", {"command": "x"}, exit_code=None, timed_out=True, error=True),
+    "⊘ bash  x · denied\n  No.": tool_end("bash", {"command": "x"}, "No.", error=True, status="denied"),
+    "✗ x · not a valid call\n  Unknown.": tool_end("x", {}, "Unknown.", error=True, status="invalid"),
+    "⊘ x · interrupted": tool_end("x", error=True, status="interrupted"),
+    "✗ bash  a␊b · exit 1\n  red": tool_end("bash", {"command": "a\nb"}, "\x1b[31mred\x1b[0m", error=True, exit_code=1),
+}
+
+
+@pytest.mark.parametrize(("line", "event"), CALLS.items())
+def test_a_call_is_one_line_and_what_matters(line: str, event: AgentEvent) -> None:
+    assert heard(a_show(), [event]).finished(60) == f"{line}\n"
+
+
+def test_colours_tell_what_went_well_from_what_did_not() -> None:
+    show = heard(
+        a_show(color=True), [tool_end("a"), tool_end("b", error=True), tool_end("c", error=True, status="denied")]
+    )
+    assert show.finished(60) == (
+        "\x1b[32m✓\x1b[0m \x1b[1ma\x1b[0m\n"
+        "\x1b[31m✗\x1b[0m \x1b[1mb\x1b[0m\n"
+        "\x1b[33m⊘\x1b[0m \x1b[1mc\x1b[0m\x1b[2m · denied\x1b[0m\n"
+    )
+
+
+def test_a_long_diff_is_cut() -> None:
+    changes = "--- a/x\n+++ b/x\n@@ -0,0 +1,42 @@\n" + "".join(f"+line {number}\n" for number in range(42))
+    lines = diff(changes, width=40, color=True).split("\n")
+    assert lines[:2] == ["\x1b[2m@@ -0,0 +1,42 @@\x1b[0m", "\x1b[32m+line 0\x1b[0m"]
+    assert lines[-2:] == ["\x1b[32m+line 28\x1b[0m", "\x1b[2m… 13 more lines\x1b[0m"]
+    assert len(lines) == 31
+    assert len(diff(changes, width=40, color=False, max_lines=None).split("\n")) == 43
+
+
+def test_two_texts_are_compared() -> None:
+    assert diff(compared("a\nb\n", "a\nc"), width=40, color=False) == "@@ -1,2 +1,2 @@\n a\n-b\n+c"
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "shown"),
+    [
+        ("done", "", ""),
+        ("error", "The key is wrong.", "✗ Failed: The key is wrong.\n"),
+        ("limit", "3 turns", "⊘ Stopped at a limit: 3 turns\n"),
+        ("aborted", "operation aborted", "⊘ Interrupted\n"),
+        ("rejected", "not this", "⊘ Refused: not this\n"),
+    ],
+)
+def test_how_it_ended_is_said_where_it_matters(reason: EndReason, detail: str, shown: str) -> None:
+    assert heard(a_show(), [end(reason, detail)]).finished(60) == shown
+
+
+def test_a_run_that_is_interrupted_leaves_what_it_had_said() -> None:
+    show = heard(a_show(), [start(), answer_start(), *update("Half a sen"), tool_start("bash"), end("aborted")])
+    assert show.finished(60) == "Half a sen\n\n⊘ Interrupted\n\n0.0 s · gpt-x\n"
+    assert show.live(60, 9) == ""
+
+
+def test_retries_other_models_and_compaction_are_told() -> None:
+    events: list[AgentEvent] = [
+        ModelFallback(*HEAD, "a", "b", ErrorInfo("rate_limit", "slow down")),
+        CompactionEnded(*HEAD, 9, 3, 9000, 3000, reduced=True),
+        CompactionEnded(*HEAD, 9, 9, 9000, 9000, reduced=False, error="no model"),
+        CustomEvent(*HEAD, "session_degraded", {"reason": "the disk is full"}),
+        *answered("x", stop_reason="length"),
+        *said(user_message("The prompt itself is not repeated.")),
+        turn(1),
+        *said(user_message("You are repeating yourself.", synthetic=True)),
+    ]
+    assert heard(a_show(), events).finished(80) == (
+        "↻ a failed (rate limit); asking b instead\n"
+        "The conversation is shorter now: 9,000 to 3,000 tokens\n"
+        "The conversation could not be made shorter: no model\n"
+        "The session cannot be kept at the moment: the disk is full\n"
+        "\n"
+        "x\n"
+        "\n"
+        "The answer was cut off: it reached the most tokens it may have.\n"
+        "You are repeating yourself.\n"
+    )
+    show = heard(a_show(), [start(), CompactionStarted(*HEAD, 9000, 9)])
+    assert show.live(80, 9) == "⠋ making the conversation shorter (9 messages) · 0 s"
+
+
+def test_everything_is_shown_to_who_asks_for_it() -> None:
+    events = [*answered(ThinkingDelta("word " * 40)), tool_end("bash", {}, "a\nb\nc", exit_code=0), retry()]
+    show = heard(a_show(verbose=True), events)
+    assert show.finished(80) == (
+        "  word word word word word word word word word word word word word word word\n"
+        "  word word word word word word word word word word word word word word word\n"
+        "  word word word word word word word word word word\n"
+        "\n"
+        "✓ bash · 3 lines\n"
+        "  a\n"
+        "  b\n"
+        "  c\n"
+        "\n"
+        "↻ trying again in 3 s: overloaded (too many of us)\n"
+    )
+
+
+async def test_a_sub_agent_is_shown_one_step_further_in() -> None:
+    helper = Agent(ScriptedModel(answer(call("look", {"path": "a"})), "Found it.").model, tools=[look])
+    agent = Agent(ScriptedModel(answer(call("helper", prompt="Find it.")), "Thanks.").model, tools=[
+        helper.as_tool("helper", "Finds things.")
+    ])  # fmt: skip
+    show = a_show()
+    live: list[str] = []
+    async for event in agent.prompt("Go."):
+        show.hear(event)
+        live.append(show.live(60, 20))
+    assert show.finished(60).split("\n\n")[0] == (
+        "↳ helper  Find it.\n  ✓ look  a · a thing\n✓ helper  Find it. · Found it."
+    )
+    assert any("⠋ helper  Find it.\n  ⠋ look  a\n" in text for text in live)
+    assert any("⠋ helper  Find it.\n  Found it.\n" in text for text in live)
+
+
+def look(path: str) -> str:
+    """Look at something."""
+    return "a thing"
+
+
+@given(st.text(), st.text(), st.integers(20, 60), st.booleans())
+def test_no_line_is_wider_than_the_window(name: str, text: str, width: int, verbose: bool) -> None:
+    show: Show = a_show(verbose=verbose)
+    events: list[Any] = [
+        start(),
+        tool_start(name, {"path": text}),
+        tool_update(name, {"type": "output", "text": text}),
+        tool_end(name, {"path": text}, text, error=True),
+        tool_end(name, {"path": text}, text, diff=f"+{text}", duration=3.3),
+        *answered(ThinkingDelta(text)),
+        retry(),
+        end("error", text),
+    ]
+    for event in events:
+        show.hear(event)
+        for line in [*show.live(width, 12).split("\n"), *show.finished(width).split("\n")]:
+            assert cell_len(line) <= width, line
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        (Usage(), "gpt-x"),
+        (Usage(input=10, output=5), "10 in · 5 out · gpt-x"),
+        (Usage(input=10, output=5, cost=12.5), "10 in · 5 out · $12.50 · gpt-x"),
+        (Usage(input=10, output=5, cost=0.00012, partial=True), "10 in · 5 out · at least $0.00012 · gpt-x"),
+        (Usage(input=1, output=5, cache_write=1000), "1,001 in · 5 out · gpt-x"),
+    ],
+)
+def test_what_a_run_took_in_one_line(usage: Usage, line: str) -> None:
+    assert cost_line(usage, model="gpt-x") == line
+
+
+def test_the_name_of_a_model_is_text_as_any_other() -> None:
+    assert cost_line(Usage(), seconds=125, model="a\x1b[2J\nb") == "2 min 5 s · a␛[2J␊b"
+
+
+def test_colours_add_nothing_but_colours() -> None:
+    events = [start(), *answered("# a\n\nb `c`"), tool_end("edit", {"path": "x"}, "", diff=CHANGES), end("error", "no")]
+    coloured, bare = heard(a_show(color=True), events).finished(50), heard(a_show(), events).finished(50)
+    assert plain(coloured) == bare.replace("# a", "a").replace("`c`", "c")
+    assert "\x1b" not in bare

@@ -1,0 +1,132 @@
+"""One answer on a real terminal: drawn for a person, who is asked before anything is changed and can always leave."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+import pytest
+from tests.cli.command import Place, command_line, ends_of, environment, processes_with, wait_until_gone
+from tests.cli.terminal import Terminal
+
+from steersman.provider.script import answer, call, stall, text
+from steersman.testing.servers import OpenAIChatServer
+
+QUESTION = "say what to do instead"
+TOUCH = answer(text("I make it."), call("bash", command="touch made"))
+
+
+def on_terminal(
+    args: list[str], place: Place, server: OpenAIChatServer, more: Mapping[str, str] | None = None
+) -> Terminal:
+    return Terminal(
+        command_line(args, server), columns=100, env=environment(place, server, more), cwd=place.project, patience=60
+    )
+
+
+def answered(terminal: Terminal, key: str, then: str) -> bool:
+    """Answer a question, and whether that counted: what is typed before anybody can have read it does not."""
+    terminal.type(key)
+    terminal.press("enter")
+    try:
+        terminal.wait_for(then, timeout=0.5)
+    except AssertionError:
+        assert terminal.process.poll() is None
+        return False
+    return True
+
+
+def test_an_answer_is_drawn_for_people(place: Place, server: OpenAIChatServer) -> None:
+    server.say("Some **bold** words and\n\n- a point\n- another \x1b[2Jpoint")
+    with on_terminal(["Hello"], place, server) as terminal:
+        code = terminal.ended()
+        shown = terminal.everything
+    assert code == 0
+    assert "Some bold words and" in shown
+    assert "**" not in shown
+    assert b"\x1b[2J" not in terminal.raw
+    assert (terminal.cursor_shown, "Traceback" in shown) == (True, False)
+
+
+@pytest.mark.parametrize("way", ["dumb", "without the extra"])
+def test_plain_text_is_streamed_where_nothing_can_be_drawn(place: Place, server: OpenAIChatServer, way: str) -> None:
+    server.say(answer(text("I **look**."), call("list", path=".")), "Nothing there.")
+    more = {"TERM": "dumb"}
+    if way != "dumb":
+        package = place.home / "shadow" / "rich"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')\n")
+        more = {"PYTHONPATH": str(package.parent)}
+    with on_terminal(["Look"], place, server, more) as terminal:
+        assert terminal.ended() == 0
+        assert b"\x1b" not in terminal.raw
+        shown = [line for line in terminal.everything.splitlines() if line]
+    assert [line for line in shown if not line.startswith("steersman: ")] == [
+        "I **look**.",
+        "  list .",
+        "Nothing there.",
+    ]
+
+
+def test_a_person_is_asked_with_the_command_before_their_eyes(place: Place, server: OpenAIChatServer) -> None:
+    server.say(TOUCH, call("bash", command="touch more"), "So be it.")
+    with on_terminal(["Make it"], place, server) as terminal:
+        terminal.wait_for(QUESTION)
+        assert "touch made" in terminal.shown
+        while not answered(terminal, "y", "touch more"):
+            pass
+        terminal.wait_for(QUESTION)
+        while not answered(terminal, "n", "So be it."):
+            pass
+        assert terminal.ended() == 0
+        assert terminal.as_before
+    assert [path.name for path in place.project.iterdir()] == ["made"]
+
+
+def test_nobody_is_asked_with_print(place: Place, server: OpenAIChatServer) -> None:
+    server.say(TOUCH, "I **may** not.")
+    with on_terminal(["-p", "Make it"], place, server) as terminal:
+        assert terminal.ended() == 0
+        assert "--allowed-tools 'bash(git status:*)'" in terminal.everything.replace("\n", "")
+        # What is drawn is the same as without it.
+        assert "I may not." in terminal.everything
+    assert list(place.project.iterdir()) == []
+
+
+def test_ctrl_c_leaves_while_a_question_waits(place: Place, server: OpenAIChatServer) -> None:
+    """failures.md F10."""
+    server.say(TOUCH)
+    with on_terminal(["Make it"], place, server) as terminal:
+        terminal.wait_for(QUESTION)
+        terminal.press("ctrl+c")
+        code = terminal.ended()
+        assert (code, terminal.as_before, terminal.cursor_shown) == (130, True, True)
+        assert "Traceback" not in terminal.everything
+    assert ends_of(place) == ["aborted"]
+    assert list(place.project.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(place: Place, server: OpenAIChatServer, number: signal.Signals) -> None:
+    """failures.md F10."""
+    server.say(stall("One two three", after=3))
+    with on_terminal(["Count"], place, server) as terminal:
+        terminal.wait_for("One two")
+        terminal.signal(number)
+        code = terminal.ended()
+        assert (code, terminal.as_before, terminal.cursor_shown) == (128 + number, True, True)
+        assert "Traceback" not in terminal.everything
+    assert ends_of(place) == ["aborted"]
+
+
+def test_ctrl_c_ends_a_command_that_runs(place: Place, server: OpenAIChatServer) -> None:
+    """failures.md F8, F10: it is in a session of its own, so the terminal's signal does not reach it."""
+    server.say(call("bash", command="sleep 98766 & sleep 98766"))
+    with on_terminal(["Wait", "--allowed-tools", "bash"], place, server) as terminal:
+        terminal.wait_for(lambda _: len(processes_with("sleep\x0098766")) > 1)
+        terminal.press("ctrl+c")
+        code = terminal.ended()
+        assert (code, terminal.as_before, terminal.cursor_shown) == (130, True, True)
+        assert "Traceback" not in terminal.everything
+    wait_until_gone("98766")
+    assert ends_of(place) == ["aborted"]
