@@ -7,17 +7,17 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
+COMMAND := $(VENV)/.command
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench wire session soak clean
+.PHONY: help run test check fix bench wire session local fuzz soak reference clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-run: $(READY) ## run the first example on the scripted model; PROMPT="..." says something else to it
-	@echo "Running examples/01_hello.py on the scripted model: no key, no network."
-	@$(BIN)/python examples/01_hello.py $${PROMPT:+"$$PROMPT"}
+run: $(COMMAND) ## ask the agent what this project does, or PROMPT="..."; without a key on a small model of its own
+	@$(BIN)/steersman -- "$${PROMPT:-What does this project do?}"
 
 test: check ## everything that must hold: check, then the tests
 	@$(BIN)/python -m pytest -n 2
@@ -41,16 +41,30 @@ wire: $(READY) ## measure what an answer over HTTP costs against its floors
 session: $(READY) ## measure what a session costs against plain commits
 	@$(BIN)/python -m bench.session
 
-soak: $(READY) ## the long tests, and the properties with many more examples
-	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m soak --timeout 3600
+local: $(READY) ## measure how good and how fast the embedded model is
+	@$(BIN)/python -m bench.local
+
+fuzz: $(READY) ## the properties, with many more examples and new ones each time
+	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m fuzz --timeout 3600
+
+reference: $(READY) ## write docs/reference from the code
+	@$(BIN)/python -m docs.reference
+
+soak: $(READY) ## the long tests
+	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m 'soak and not fuzz' --timeout 3600
 
 clean: ## remove the virtual environment and what tools left behind
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	@find . -name '*.egg-info' -prune -exec rm -rf {} +
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml
+$(COMMAND): pyproject.toml
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cli,local,prices]'
+	@touch $(COMMAND)
+
+$(READY): $(COMMAND)
+	@echo "Adding what the tests need ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(READY)

@@ -18,7 +18,7 @@ from steersman.testing import Witness, run_virtual
 SOAK = os.environ.get("STEERSMAN_SOAK") == "1"
 
 # No deadline: examples run on virtual time, and real time on a busy machine says nothing.
-# The ordinary run tries the same examples every time, so that a change is judged by itself; the soak tries new ones.
+# The ordinary run tries the same examples every time, so that a change is judged by itself; the campaigns try new ones.
 hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=10_000)
 hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
@@ -26,10 +26,10 @@ hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A soak runs every property too, with more examples."""
+    """With more examples, and new ones each time, the properties are a campaign of their own."""
     for item in items:
         if SOAK and isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
-            item.add_marker("soak")
+            item.add_marker("fuzz")
 
 
 @pytest.hookimpl(tryfirst=True)

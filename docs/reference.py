@@ -1,0 +1,379 @@
+"""Writes the reference, `docs/reference/*.md`, from the code: signatures, fields and docstrings as they stand there.
+
+    python -m docs.reference
+
+Everything is read from the source, so that the pages are the same whatever the machine and the version of Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+ROOT = Path(__file__).parent.parent
+PAGES = Path(__file__).parent / "reference"
+SOURCE = ROOT / "src"
+ROOMS = {
+    "agent": "Agent",
+    "loop": "The loop",
+    "events": "The stream of events",
+    "policy": "What a caller may decide",
+    "context": "What has been said",
+    "provider": "Models and providers",
+    "tools": "Tools",
+    "team": "Agents together",
+    "session": "Sessions",
+    "types": "Plain values",
+}
+"""The rooms that have public names in `steersman`, in the order in which they are met."""
+
+_HEAD = "<!-- Written by `make reference` from the code. -->\n"
+_WIDE = 118
+Definition: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign | ast.AnnAssign
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A definition, the module it stands in, and the words right below it where it is a value."""
+
+    module: str
+    node: Definition
+    words: str = ""
+
+
+def pages() -> dict[str, str]:
+    """All pages by file name."""
+    rooms = {f"{room}.md": _room(room, title) for room, title in ROOMS.items()}
+    made = {
+        **rooms,
+        "event-types.md": _events(),
+        "builtin-tools.md": _builtin(),
+        "mcp.md": _names("MCP servers", "steersman.tools.mcp"),
+        "testing.md": _names("For tests", "steersman.testing"),
+        "stores.md": _names("Stores of sessions", "steersman.session"),
+        "servers.md": _names("Strict servers for tests", "steersman.testing.servers"),
+        "command.md": _command(),
+        "settings.md": _settings(),
+    }
+    return {"README.md": _index(made), **made}
+
+
+# Reading the source
+
+
+@cache
+def path_of(module: str) -> Path:
+    """The file of a module."""
+    base = SOURCE.joinpath(*module.split("."))
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+@cache
+def source_of(module: str) -> str:
+    """The text of a module."""
+    return path_of(module).read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(source_of(module))
+
+
+@cache
+def find(module: str, name: str) -> Found | None:
+    """Where a name that a module has is defined, wherever it was imported from."""
+    body = tree_of(module).body
+    # The last one: what comes before it are its overloads.
+    for at, node in reversed(list(enumerate(body))):
+        if name in _defined(node):
+            return Found(module, cast(Definition, node), _string(body[at + 1]) if at + 1 < len(body) else "")
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("steersman"):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return find(node.module or "", alias.name)
+    return None
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return [name]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case _:
+            return []
+
+
+def _string(node: ast.stmt) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str() as text)):
+            return inspect.cleandoc(text)
+        case _:
+            return ""
+
+
+def _text(module: str, node: ast.AST) -> str:
+    return ast.get_source_segment(source_of(module), node) or ""
+
+
+def _public(module: str) -> list[str]:
+    for node in tree_of(module).body:
+        if isinstance(node, ast.Assign) and "__all__" in _defined(node):
+            return cast(list[str], ast.literal_eval(node.value))
+    return []
+
+
+# One definition
+
+
+def entry(name: str, found: Found) -> str:
+    """What the reference says of a name."""
+    match found.node:
+        case ast.ClassDef() as node:
+            return _class(name, found.module, node)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() as node:
+            return _section(name, _signature(found.module, node), _doc(node), found.module)
+        case node:
+            code = re.sub(r"\n\s*", " ", _text(found.module, node))
+            return _section(name, code if len(code) <= 400 else f"{name} = ...", found.words, found.module)
+
+
+def _class(name: str, module: str, node: ast.ClassDef) -> str:
+    bases = [_text(module, base) for base in node.bases]
+    shown = [base for base in bases if not base.startswith("_") and base != "msgspec.Struct"]
+    code = f"class {name}({', '.join(shown)})" if shown else f"class {name}"
+    fields, methods = _members(module, node)
+    if fields:
+        code += ":\n" + "\n".join(f"    {field}" for field in fields)
+    parts = [_section(name, code, _doc(node), module)]
+    for called, (place, method) in methods.items():
+        attribute = any(_text(place, mark) in ("property", "cached_property") for mark in method.decorator_list)
+        what = _property(place, method) if attribute else _signature(place, method)
+        words = _doc(method)
+        title = f"{name}.{called}" if called != "__init__" else f"{name}()"
+        parts.append(f"#### `{title}`\n\n```py\n{what}\n```\n\n{words}".rstrip() + "\n")
+    return "\n".join(parts)
+
+
+def _members(module: str, node: ast.ClassDef) -> tuple[list[str], dict[str, tuple[str, Function]]]:
+    """The fields and the public methods of a class and of what it inherits from here, the inherited fields first."""
+    fields: dict[str, str] = {}
+    methods: dict[str, tuple[str, Function]] = {}
+    for base in node.bases:
+        found = find(module, _text(module, base))
+        if found is not None and isinstance(found.node, ast.ClassDef):
+            inherited, more = _members(found.module, found.node)
+            fields |= {re.split(r"\W", field, maxsplit=1)[0]: field for field in inherited}
+            methods |= more
+    for item in node.body:
+        match item:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                line = re.sub(r"\n\s*", " ", _text(module, item))
+                if "init=False" not in line:
+                    fields[name] = line
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if _shown(module, item):
+                methods[item.name] = (module, item)
+            case _:
+                pass
+    return list(fields.values()), methods
+
+
+def _shown(module: str, node: Function) -> bool:
+    marks = [_text(module, mark) for mark in node.decorator_list]
+    if any(mark.endswith((".setter", "overload")) for mark in marks):
+        return False
+    return not node.name.startswith("_") or node.name == "__init__"
+
+
+def _signature(module: str, node: Function) -> str:
+    """A signature as it is written, without comments; `self` is left out."""
+    lines = source_of(module).splitlines()
+    first = node.body[0]
+    end = first.lineno if first.lineno > node.lineno else node.lineno + 1
+    text = "\n".join(re.sub(r"\s+#.*$", "", line) for line in lines[node.lineno - 1 : end - 1])
+    text = re.sub(r"\s*:\s*(\.\.\.)?\s*$", "", textwrap.dedent(text).rstrip())
+    marks = [f"@{mark}" for item in node.decorator_list if (mark := _text(module, item)) in ("classmethod",)]
+    joined = re.sub(r",?\n\s*\)", ")", re.sub(r"\(\n\s*", "(", re.sub(r",\n\s*", ", ", text)))
+    joined = re.sub(r"\((self|cls)(, |(?=\)))", "(", joined)
+    if len(joined) > _WIDE:
+        joined = re.sub(r"(\n\s*)(self|cls),(?=\n)", "", text)
+    return "\n".join([*marks, joined])
+
+
+def _property(module: str, node: Function) -> str:
+    given = "" if node.returns is None else f": {_text(module, node.returns)}"
+    return f"{node.name}{given}"
+
+
+def _doc(node: ast.ClassDef | Function) -> str:
+    return ast.get_docstring(node) or ""
+
+
+def _section(name: str, code: str, words: str, module: str) -> str:
+    return f"### `{name}`\n\n```py\n{code}\n```\n\n{words}\n\nIn `{module}`.\n".replace("\n\n\n", "\n")
+
+
+# Pages
+
+
+def _room(room: str, title: str) -> str:
+    named = {name: find("steersman", name) for name in _public("steersman")}
+    inside = {name: found for name, found in named.items() if found is not None and found.module.split(".")[1] == room}
+    about = (ast.get_docstring(tree_of(f"steersman.{room}")) or "").split("\n\n")[0]
+    return _page(title, f"{about}\n\nAll of these are in `steersman`.", inside)
+
+
+def _names(title: str, module: str) -> str:
+    about = (ast.get_docstring(tree_of(module)) or "").split("\n\n")[0]
+    found = {name: find(module, name) for name in sorted(_public(module))}
+    return _page(title, f"`{module}`: {about}", {name: each for name, each in found.items() if each is not None})
+
+
+def _page(title: str, about: str, names: Mapping[str, Found]) -> str:
+    body = [entry(name, found) for name, found in names.items()]
+    return "\n".join([_HEAD, f"# {title}\n", f"{about}\n", *body])
+
+
+def _events() -> str:
+    parts = [_HEAD, "# Event types\n"]
+    for module, title in (("steersman.types.events", "Events of a run"), ("steersman.types.stream", "Stream events")):
+        parts += [f"## {title}\n", f"{ast.get_docstring(tree_of(module))}\n"]
+        for node in tree_of(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                parts.append(entry(node.name, Found(module, node)))
+    return "\n".join(parts)
+
+
+def _builtin() -> str:
+    from steersman.tools.builtin import builtin_tools
+
+    package = "steersman.tools.builtin"
+    parts = [_HEAD, "# Built-in tools\n", f"{ast.get_docstring(tree_of(package))}\n"]
+    made = find(package, "builtin_tools")
+    assert made is not None
+    parts.append(entry("builtin_tools", made))
+    homes = next(node for node in tree_of(package).body if isinstance(node, ast.Assign) and "_HOMES" in _defined(node))
+    tools = {tool.name: tool for tool in builtin_tools(".", sandbox="off")}
+    for name, home in cast(dict[str, str], ast.literal_eval(homes.value)).items():
+        factory = find(f"{package}.{home}", f"{name}_tool")
+        assert factory is not None
+        parts += [entry(f"{name}_tool", factory), _parameters(name, tools[name].parameters)]
+    return "\n".join(parts)
+
+
+def _parameters(name: str, schema: Mapping[str, Any]) -> str:
+    rows = ["| the model gives | | |", "|---|---|---|"]
+    for key, value in cast(dict[str, dict[str, Any]], schema.get("properties", {})).items():
+        needed = "needed" if key in schema.get("required", ()) else f"default `{value.get('default')}`"
+        kinds = [str(part.get("type", "")) for part in value.get("anyOf", [value])]
+        rows.append(f"| `{key}` | {' or '.join(kinds)}, {needed} | {_cell(value.get('description', ''))} |")
+    return f"What the model sees of `{name}`:\n\n" + "\n".join(rows) + "\n"
+
+
+def _command() -> str:
+    from steersman.cli import arguments, doctor, exits, models, sessions
+
+    parser = cast(argparse.ArgumentParser, vars(arguments)["_parser"]())
+    parts = [_HEAD, "# The command\n", "```text\n" + (parser.usage or "") + "\n```\n", f"{parser.description}\n"]
+    parts += [_flags(parser, "##")]
+    for word, module in (("sessions", sessions), ("models", models), ("doctor", doctor)):
+        made = argparse.ArgumentParser(prog=f"steersman {word}", conflict_handler="resolve")
+        arguments.add_common(made)
+        module.configure(made)
+        parts += [f"## `steersman {word}`\n", f"{arguments.SUBCOMMANDS[word].capitalize()}.\n", _flags(made, "###")]
+    parts += ["## Exit codes\n", f"{exits.__doc__}\n", "| code | |", "|---|---|"]
+    for node in tree_of("steersman.cli.exits").body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as code)):
+                parts.append(f"| {code} | {name.lower().replace('_', ' ')} |")
+            case _:
+                pass
+    return "\n".join(parts) + "\n"
+
+
+def _flags(parser: argparse.ArgumentParser, level: str) -> str:
+    parts: list[str] = []
+    for group in cast(list[Any], vars(parser)["_action_groups"]):
+        nested, rows = _grouped(group)
+        if rows:
+            title = {"positional arguments": "Words", "options": "Flags"}.get(group.title, group.title.capitalize())
+            parts += [f"{level} {title}\n", "| | |", "|---|---|", *rows, ""]
+        for made in nested:
+            inner = [row for each in cast(list[Any], vars(made)["_action_groups"]) for row in _grouped(each)[1]]
+            shown = [row for row in inner if not row.startswith(("| `--session-dir", "| `--verbose"))]
+            about = [f"{level} `{made.prog.removeprefix('steersman ')}`\n", f"{made.description}\n"]
+            parts += [*about, "| | |", "|---|---|", *shown, ""]
+    return "\n".join(parts)
+
+
+def _grouped(group: Any) -> tuple[list[argparse.ArgumentParser], list[str]]:
+    """The parsers that a group of flags leads to, and the rows for its flags."""
+    actions = [action for action in cast(list[Any], group._group_actions) if "--help" not in action.option_strings]
+    nested = [action for action in actions if isinstance(action.choices, dict)]
+    parsers = [made for action in nested for made in cast(dict[str, argparse.ArgumentParser], action.choices).values()]
+    return parsers, [_flag(action) for action in actions if action not in nested]
+
+
+def _flag(action: Any) -> str:
+    value = action.metavar or ("|".join(action.choices) if action.choices else action.dest.upper())
+    if not action.option_strings:
+        return f"| `{action.metavar or action.dest}` | {_cell(action.help or '')} |"
+    names = ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
+    return f"| `{_cell(names)}` | {_cell(action.help or '')} |"
+
+
+def _settings() -> str:
+    from steersman.cli import settings
+
+    about = (settings.__doc__ or "").split("\n\n")[0]
+    parts = [_HEAD, "# Settings\n", f"{about}\n", "`~/.config/steersman/config.toml`, and a project's"]
+    parts[-1] += f" `{settings.PROJECT_FILE}` once it is trusted.\n"
+    tables = (("_FORMS", ""), ("_APPROVAL", "[approval]"), ("_PROVIDER", "[providers.NAME]"))
+    for name, title in tables:
+        forms = cast(dict[str, tuple[object, str]], vars(settings)[name])
+        parts += [f"## `{title}`\n" if title else "## At the top\n", "| key | it is |", "|---|---|"]
+        parts += [f"| `{key}` | {_cell(what)} |" for key, (_, what) in forms.items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _index(made: Mapping[str, str]) -> str:
+    lines = [_HEAD, "# Reference\n", "Written from the code by `make reference`.\n"]
+    for name, text in made.items():
+        title = next(line for line in text.splitlines() if line.startswith("# ")).removeprefix("# ")
+        names = re.findall(r"^### `(\w+)`$", text, re.MULTILINE)
+        lines.append(f"- [{title}]({name})" + (f": {', '.join(f'`{each}`' for each in names)}" if names else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
+    """Write all pages, and remove those that are no longer made."""
+    made = pages()
+    PAGES.mkdir(exist_ok=True)
+    for path in PAGES.glob("*.md"):
+        if path.name not in made:
+            path.unlink()
+    for name, text in made.items():
+        (PAGES / name).write_text(text, encoding="utf-8")
+    print(f"{len(made)} pages in {PAGES.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

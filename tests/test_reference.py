@@ -1,0 +1,46 @@
+"""The pages of the reference are what the code says now, and every public name is in them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from docs.reference import PAGES, pages
+
+import steersman
+import steersman.session
+import steersman.testing
+import steersman.tools.mcp
+
+
+def test_the_pages_are_those_that_the_code_gives() -> None:
+    """After a change of the code: `make reference`."""
+    made = pages()
+    assert sorted(path.name for path in PAGES.glob("*.md")) == sorted(made)
+    stale = [name for name, text in made.items() if (PAGES / name).read_text(encoding="utf-8") != text]
+    assert stale == [], "run `make reference`"
+
+
+@pytest.mark.parametrize("module", [steersman, steersman.testing, steersman.session, steersman.tools.mcp])
+def test_every_public_name_has_its_entry(module: object) -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.md"))
+    described = set(re.findall(r"^### `(\w+)`$", text, re.MULTILINE))
+    assert sorted(set(getattr(module, "__all__", [])) - described) == []
+
+
+def test_every_entry_says_something() -> None:
+    """A value may speak for itself; a class or a function has a sentence."""
+    silent: list[str] = []
+    for path in PAGES.glob("*.md"):
+        for name, code, words in re.findall(
+            r"^### `(\w+)`\n\n```py\n(.*?)\n```\n\n(.*?)$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            if code.startswith(("class ", "def ", "async def ", "@")) and words.startswith("In `"):
+                silent.append(f"{path.name}: {name}")
+    assert silent == []
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (PAGES.parent / "README.md").read_text(encoding="utf-8")
+    documents = sorted(path.name for path in PAGES.parent.glob("*.md") if path.name != "README.md")
+    assert [name for name in documents if f"]({name})" not in index] == []
