@@ -40,12 +40,13 @@ def test_only_a_clear_yes_is_one() -> None:
 
 def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:
     assert shown("bash", command="make\ttest\nrm -rf x", timeout=5) == [
-        "May it run this command in /work/place?",
+        "May it run this command?",
         "  │ make    test",
         "  │ rm -rf x",
         "  │ {",
         '  │   "timeout": 5',
         "  │ }",
+        "In /work/place.",
         "Asked because no rule allows it.",
     ]
 

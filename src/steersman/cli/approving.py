@@ -61,15 +61,17 @@ def describe(call: ToolCall, why: str, workspace: Path, width: int, *, color: bo
     for text, style in _effect(call.name, call.arguments):
         for line in _barred(text, width):
             lines.append(paper.styled(line, style) if style else line)
-    if why:
-        lines += [paper.styled(line, "dim") for line in wrapped(f"Asked because {one_line(exact(why))}.", width)]
+    where = f"In {one_line(exact(str(workspace)))}." if call.name == "bash" else ""
+    because = f"Asked because {one_line(exact(why))}." if why else ""
+    for told in (where, because):
+        lines += [paper.styled(line, "dim") for line in wrapped(told, width) if told]
     return "\n".join(lines)
 
 
 def _verb(call: ToolCall, workspace: Path) -> str:
     match call.name:
         case "bash":
-            return f"run this command in {one_line(exact(str(workspace)))}?"
+            return "run this command?"
         case "edit":
             return "change this file?"
         case "write":

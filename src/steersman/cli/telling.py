@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from steersman.cli.columns import wrapped
 from steersman.cli.outlet import Outlet
 from steersman.cli.safe import one_line, safe
 from steersman.cli.standard import STDERR, is_terminal
@@ -41,7 +43,7 @@ class Telling:
         if self.instead is not None:
             self.instead(one_line(text))
         else:
-            self.say(f"steersman: {one_line(text)}")
+            self.say("\n".join(wrapped(f"steersman: {one_line(text)}", self._width())))
 
     def say(self, text: str) -> None:
         """Say lines as they are."""
@@ -63,6 +65,15 @@ class Telling:
             return
         self._drawn, self._drawn_at = what, now
         self._write(f"{_ERASE}{what} {amount(news.done, news.total)}".rstrip())
+
+    def _width(self) -> int | None:
+        """How wide the window is; nothing where there is none, and lines stay whole."""
+        if not self.terminal:
+            return None
+        try:
+            return os.get_terminal_size(STDERR).columns or None
+        except OSError:
+            return None
 
     async def close(self) -> None:
         """Wait a moment until everything is said."""

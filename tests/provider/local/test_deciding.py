@@ -112,12 +112,14 @@ def test_of_an_order_it_is_asked_what_came_of_it() -> None:
 
 
 def test_where_every_call_failed_that_is_the_answer_and_nothing_is_made_up() -> None:
+    silent = Step("tide", "{}", " ", True)
+    assert failure(Turn(["?"], [silent])) == "That did not work. tide gave no reason."
     gone = Step("read", '{"path":"a"}', "No file 'a'. There is 'b'.", True)
     denied = Step("bash", '{"command":"wc -l a"}', "Denied: not approved. Do not repeat it.", True)
     broken = Step("bash", '{"command":"pytest"}', "# 1 failed\n\n[exit code 1]", True)
-    assert [failure(Turn(["How long is a?"], steps)) for steps in ([gone], [gone, denied], [broken])] == [
+    assert [failure(Turn(["How long is a?"], steps)) for steps in ([gone], [gone, denied, denied], [broken])] == [
         "That did not work. No file 'a'. There is 'b'.",
-        "That did not work. Denied: not approved.",
+        "That did not work.\n\n    No file 'a'. There is 'b'.\n    Denied: not approved.",
         "That did not work.\n\n    # 1 failed\n    \n    [exit code 1]",
     ]
 

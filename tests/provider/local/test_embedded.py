@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import cast
@@ -27,12 +27,14 @@ from steersman.provider.local import prepare, slots, stream_local
 from steersman.provider.local.child import Orders
 from steersman.provider.local.placing import served
 from steersman.provider.local.process import Child, Settings
+from steersman.provider.local.schema import wanted_parameters
 from steersman.provider.local.server import Server, serving
 from steersman.provider.local.weights import Weights
 from steersman.tools.builtin import builtin_tools
+from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ProviderError
-from steersman.types.messages import AssistantMessage, user_message
-from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message
+from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.stream import Done, StreamEvent, TextDelta
 
 pytestmark = [
@@ -133,6 +135,31 @@ async def test_an_answer_has_the_form_that_is_asked_for(local: Model) -> None:
     got = [event async for event in events(local, request, StreamOptions(output_schema=schema))]
     assert isinstance(got[-1], Done)
     assert json.loads(got[-1].message.text) == {"capital": "Paris"}
+
+
+async def decision(model: Model, tools: Sequence[ToolSpec], *said: Message, required: bool = False) -> list[ToolCall]:
+    options = StreamOptions(tool_choice="required" if required else "auto")
+    got = [event async for event in events(model, Request("", list(said), list(tools)), options)]
+    assert isinstance(got[-1], Done)
+    return got[-1].message.tool_calls
+
+
+async def test_a_decision_can_be_nothing_but_one_of_the_tools(local: Model, tmp_path: Path) -> None:
+    """Nothing but the grammar makes it call a tool for this."""
+    tools = builtin_tools(tmp_path)
+    (call,) = await decision(local, tools, user_message("Hello!"), required=True)
+    (called,) = [tool for tool in tools if tool.name == call.name]
+    assert sorted(call.arguments) == sorted(wanted_parameters(called.parameters))
+
+
+async def test_a_call_that_failed_is_not_made_again(local: Model, tmp_path: Path) -> None:
+    said: list[Message] = [user_message("Which files mention TIMEOUT?")]
+    first = await decision(local, builtin_tools(tmp_path), *said)
+    assert [(call.name, call.arguments) for call in first] == [("search", {"pattern": "TIMEOUT"})]
+    said.append(AssistantMessage([*first], stop_reason="tool_use"))
+    said.append(ToolResultMessage([TextContent("The disk is busy.")], tool_call_id=first[0].id, is_error=True))
+    second = await decision(local, builtin_tools(tmp_path), *said)
+    assert [call.arguments for call in second if call.name == "search"] != [{"pattern": "TIMEOUT"}]
 
 
 async def test_what_nobody_waits_for_is_not_written_to_its_end(local: Model) -> None:
@@ -281,7 +308,10 @@ def test_the_child_ends_with_its_standard_input(real_weights: Weights, tmp_path:
         child.stdin.flush()
         assert child.stdout.readline().startswith(b'{"url":"http://127.0.0.1:')
         child.stdin.close()
-        assert child.wait(20) == 0
+        try:
+            assert child.wait(20) == 0
+        finally:
+            child.kill()
 
 
 async def test_a_model_that_cannot_be_run_is_told_in_a_sentence(tmp_path: Path) -> None:

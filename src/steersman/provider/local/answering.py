@@ -71,13 +71,15 @@ def failure(turn: Turn) -> str:
     """
     if not turn.steps or not all(step.failed for step in turn.steps):
         return ""
-    reason = cut(turn.steps[-1].result, _REASON) or "There is no word why."
-    if reason.startswith("Denied"):
-        # What follows is advice for a model.
-        reason = re.split(r"(?<=\.)\s", reason, maxsplit=1)[0]
-    lines = reason.splitlines()
+    lines = cut("\n".join(dict.fromkeys(map(_reason, turn.steps))), _REASON).splitlines()
     # Indented, what a command wrote stays as it is, whatever marks are in it.
-    return _FAILED + (f" {reason}" if len(lines) == 1 else "\n\n" + "\n".join(f"    {line}" for line in lines))
+    return _FAILED + (f" {lines[0]}" if len(lines) == 1 else "\n\n" + "\n".join(f"    {line}" for line in lines))
+
+
+def _reason(step: Step) -> str:
+    told = step.result.strip() or f"{step.name} gave no reason."
+    # What follows a denial is advice for a model.
+    return re.split(r"(?<=\.)\s", told, maxsplit=1)[0] if told.startswith("Denied") else told
 
 
 def _turn(turn: Turn, tokens: int) -> list[Said]:
