@@ -157,3 +157,15 @@ def test_a_full_standard_error_is_no_error(place: Place, server: OpenAIChatServe
     server.say("Hello.")
     done = shell("$STEERSMAN -p Hello 2>/dev/full", place=place, server=server)
     assert done == Done(0, b"Hello.\n", b"")
+
+
+def test_without_p_a_pipe_gets_all_that_is_said_and_standard_error_the_work(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    server.say(answer(text("I look."), call("list", path=".")), "Nothing there.")
+    done = run_command(["What is here?"], place=place, server=server)
+    assert (done.code, done.stdout) == (0, b"I look.\n\nNothing there.\n")
+    model, tool, cost = done.errors.splitlines()
+    assert model == "steersman: Using openai-chat:gpt-x (--model)."
+    assert tool == "  list ."
+    assert cost.startswith("steersman: ")

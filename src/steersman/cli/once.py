@@ -48,7 +48,7 @@ class _Format(Protocol):
 
 async def once(options: Options, *, start: Callable[[Agent], EventStream] | None = None) -> int:
     """Do what the command line asks for, without a chat; the exit code. `start` begins the run in another way."""
-    stopping, telling = Stopping(), Telling(verbose=options.verbose)
+    stopping, telling = Stopping(), Telling(verbose=options.verbose or _is_followed(options))
     with heard(stopping.ask) as signals:
         try:
             code = await _Once(options, stopping, telling, start).run()
@@ -160,7 +160,7 @@ class _Once:
             if asking is not None:
                 asking.pause = drawn.paused
             return drawn
-        streaming = is_terminal(STDOUT) or not worn.agent.tools
+        streaming = is_terminal(STDOUT) or not worn.agent.tools or _is_followed(self._options)
         return Plain(self._outlet, self._telling, streaming=streaming, structured=structured)
 
     def _conclude(self, result: RunResult) -> None:
@@ -193,8 +193,12 @@ class _Once:
 
 def _can_ask(options: Options) -> bool:
     """Whether there is a person who expects to be asked."""
-    people = options.output_format == "text" and options.input_format == "text" and not options.print_only
-    return people and is_terminal(STDERR)
+    return _is_followed(options) and is_terminal(STDERR)
+
+
+def _is_followed(options: Options) -> bool:
+    """Whether somebody reads along, and wants to see the work and not its result alone: that is what -p is for."""
+    return options.output_format == "text" and options.input_format == "text" and not options.print_only
 
 
 def _format(options: Options, outlet: Outlet) -> _Format | None:

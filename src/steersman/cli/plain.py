@@ -1,9 +1,9 @@
 """A run as plain text: the answer on standard output, what led to it on standard error.
 
-Where standard output is no terminal it gets the final answer and nothing else, so that `x=$(steersman -p ...)` holds
-what was asked for. An answer is the final one when it calls no tool, which is known at its end; so it is streamed as it
-arrives only where there are no tools to call, and elsewhere written when it is complete. What the model says between
-its tools goes to standard error, for whoever follows the work there. On a terminal everything is streamed.
+With -p in a pipe standard output gets the final answer and nothing else, so that `x=$(steersman -p ...)` holds what was
+asked for. An answer is the final one when it calls no tool, which is known at its end; so it is streamed as it arrives
+only where there are no tools to call, and elsewhere written when it is complete. What the model says between its tools
+goes to standard error, for whoever follows the work there. Without -p, and on a terminal, everything is streamed.
 
 Text that was streamed cannot be taken back: when the model's answer breaks off and is asked for again, standard error
 says so, and the new answer begins on a new line.
