@@ -20,7 +20,7 @@ run: $(COMMAND) ## ask the agent what this project does, or PROMPT="..."; withou
 	@$(BIN)/steersman -- "$${PROMPT:-What does this project do?}"
 
 test: check ## everything that must hold: check, then the tests
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: $(READY) ## format, lint, types and layers, without running tests
 	@$(BIN)/ruff format --check .
