@@ -51,6 +51,7 @@ def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server
         terminal.wait_for(lambda at: "never mind" not in at.shown)
         terminal.press("ctrl+c")
         terminal.wait_for("once more leaves")
+        # What is sent in between makes the next one a first one again, however soon it comes.
         terminal.enter("Begin.")
         terminal.wait_for("started")
         terminal.press("ctrl+c")

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,20 @@ async def test_a_terminal_that_takes_nothing_holds_up_nobody() -> None:
     finally:
         os.close(slave)
         os.close(master)
+    # The numbers of its descriptors are soon somebody else's: the thread that was left behind writes nothing there.
+    master, slave = os.openpty()
+    try:
+        await in_thread(_wait_until_nobody_writes)
+        assert select.select([master], [], [], 0)[0] == []
+    finally:
+        os.close(slave)
+        os.close(master)
+
+
+def _wait_until_nobody_writes() -> None:
+    me = threading.current_thread()
+    while any(one.name == me.name and one is not me for one in threading.enumerate()):
+        os.sched_yield()
 
 
 def _wait_until_full(descriptor: int) -> None:

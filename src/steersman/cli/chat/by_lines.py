@@ -156,6 +156,8 @@ class ByLines:
             await self.conversation.over()
 
     async def _said(self, line: str) -> None:
+        if line:
+            self._breaking.forget()
         if self._question is not None:
             if self._question.settled:
                 self._question.take(line)

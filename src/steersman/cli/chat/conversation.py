@@ -175,6 +175,10 @@ class Breaking:
         """One came; another one soon means to leave."""
         self.code, self._at = code, asyncio.get_running_loop().time()
 
+    def forget(self) -> None:
+        """Something else was typed since: the next one is a first one."""
+        self._at = float("-inf")
+
 
 def abridged(text: str) -> str:
     """A text as it is shown again to who wrote it: of a long one, the first lines."""

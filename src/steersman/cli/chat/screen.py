@@ -192,6 +192,7 @@ class Screen:
         words = text.strip()
         if not words:
             return
+        self._breaking.forget()
         if is_command(words):
             self._start(obey(self, words))
         elif later:

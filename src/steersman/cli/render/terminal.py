@@ -143,7 +143,8 @@ class TerminalView:
         data = memoryview(text.encode("utf-8", "backslashreplace"))
         with self._lock:
             try:
-                while data:
+                # Not once it was given up: the number of its descriptor may be somebody else's by now.
+                while data and not self._gone:
                     data = data[os.write(self._fd, data) :]
             except OSError:
                 # The terminal is gone. The run is told by the signal that comes with it.
