@@ -38,6 +38,7 @@ from steersman.types.model import Model, ThinkingLevel
 
 if TYPE_CHECKING:
     from steersman.provider.local.progress import Progress
+    from steersman.session.session import Session
 
 MAX_TURNS = 200
 """How often the model may be asked in one run, where nobody says otherwise."""
@@ -86,21 +87,11 @@ async def outfit(
         notices.append(text)
         tell(text)
 
-    workspace = current_folder()
-    schema = None if options.json_schema is None else _schema(options.json_schema)
-    own = read_settings(config_file())
-    settings = own.tightened(await project_settings(workspace, ask=trust, tell=note))
-    # What can be wrong is looked at before anything is started, fetched or written.
-    builtin = _builtin(options.tools if options.tools is not None else settings.tools, workspace)
-    approval = _approval(options, settings, workspace)
-    choice = await choose(options.model, settings)
-    fallbacks = [await named_model(name) for name in settings.fallbacks]
-    budget = options.max_budget_usd or settings.max_budget_usd
-    model = choice.model if budget is None else with_usual_prices(choice.model)
-    limits = _limits(options, settings, model, note)
+    plan = await _planned(options, ask=trust, tell=note)
+    workspace, settings, model = plan.workspace, plan.settings, plan.model
     async with AsyncExitStack() as stack:
-        words = _words(options, settings, workspace, builtin, note, brief=_is_small(model))
-        tools: list[Tool | Toolset] = [*builtin]
+        words = _words(options, settings, workspace, plan.builtin, note, brief=_is_small(model))
+        tools: list[Tool | Toolset] = [*plan.builtin]
         if options.tools != ():
             tools.extend(await _found(options, settings, workspace, stack, ask=trust, tell=note))
             skills = [found.text for found in tools if isinstance(found, Skills)]
@@ -108,24 +99,67 @@ async def outfit(
         session = open_session(options, workspace, note)
         if session is not None:
             stack.callback(close_session, session, options, workspace, tell)
-        agent = Agent(
-            model,
-            tools=tools,
-            system_prompt=words,
-            output_type=schema,
-            thinking_level=cast(ThinkingLevel, options.thinking or settings.thinking or "off"),
-            limits=limits,
-            context_config=context_for(model),
-            fallbacks=fallbacks,
-            session=session,
-            approval=approval,
-            approve=approve,
-        )
+        agent = plan.agent(options, tools, words, session, approve)
         stack.enter_context(agent)
         if chosen is not None:
-            chosen(choice)
+            chosen(plan.choice)
         await _prepare(agent, progress)
-        yield Outfit(agent, model, choice.why, workspace, tuple(notices), schema)
+        yield Outfit(agent, model, plan.choice.why, workspace, tuple(notices), plan.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What was decided and found to be right before anything is started, fetched or written."""
+
+    workspace: Path
+    settings: Settings
+    schema: dict[str, Any] | None
+    builtin: list[Tool]
+    approval: Approval
+    choice: Choice
+    model: Model
+    fallbacks: list[Model]
+    limits: ExecutionLimits
+
+    def agent(
+        self,
+        options: Options,
+        tools: Sequence[Tool | Toolset],
+        words: str,
+        session: Session | None,
+        approve: ApproveFn | None,
+    ) -> Agent:
+        """The agent of this plan, with what was found for it."""
+        return Agent(
+            self.model,
+            tools=tools,
+            system_prompt=words,
+            output_type=self.schema,
+            thinking_level=cast(ThinkingLevel, options.thinking or self.settings.thinking or "off"),
+            limits=self.limits,
+            context_config=context_for(self.model),
+            fallbacks=self.fallbacks,
+            session=session,
+            approval=self.approval,
+            approve=approve,
+        )
+
+
+async def _planned(
+    options: Options, *, ask: Callable[[str, str], Awaitable[bool]] | None, tell: Callable[[str], None]
+) -> _Plan:
+    workspace = current_folder()
+    schema = None if options.json_schema is None else _schema(options.json_schema)
+    own = read_settings(config_file())
+    settings = own.tightened(await project_settings(workspace, ask=ask, tell=tell))
+    builtin = _builtin(options.tools if options.tools is not None else settings.tools, workspace)
+    approval = _approval(options, settings, workspace)
+    choice = await choose(options.model, settings)
+    fallbacks = [await named_model(name) for name in settings.fallbacks]
+    budget = options.max_budget_usd or settings.max_budget_usd
+    model = choice.model if budget is None else with_usual_prices(choice.model)
+    limits = _limits(options, settings, model, tell)
+    return _Plan(workspace, settings, schema, builtin, approval, choice, model, fallbacks, limits)
 
 
 def _schema(path: Path) -> dict[str, Any]:
