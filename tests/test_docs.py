@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import itertools
 import re
-from collections.abc import Coroutine
+import shlex
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, cast
 
 import pytest
 
+from steersman.cli.arguments import parse
 from steersman.testing import run_virtual
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+SHELL = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 PROMISE = re.compile(r"#> ?(.*)")
 
 
@@ -55,6 +60,30 @@ def test_the_python_of_a_document_runs_and_prints_what_it_says(path: Path) -> No
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(path):
         assert output_of(block, path, names) == PROMISE.findall(block.code), f"{shown(path)}:{block.above + 1}"
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """The words of each command in the shell blocks of a document, apart from what is set before it."""
+    for block in SHELL.findall(path.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r" (?:\||&&) ", line):
+                words = shlex.split(part, comments=True)
+                yield [*itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words)]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
+    targets = TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
+    for words in commands(path):
+        match words:
+            case ["steersman" | ".venv/bin/steersman", "sessions" | "models" | "doctor" as command, *arguments]:
+                assert parse([command, *arguments]).command == command
+            case ["steersman" | ".venv/bin/steersman", *arguments]:
+                assert parse([*arguments, "Hello"]).command == "run"  # without a word it would be a chat, on a terminal
+            case ["make", target, *_]:
+                assert target in targets
+            case _:
+                continue
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
