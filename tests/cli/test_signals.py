@@ -89,7 +89,7 @@ def test_a_signal_ends_the_wait_before_a_retry(place: Place, server: OpenAIChatS
 def test_a_signal_before_the_run_ends_what_was_being_prepared(
     place: Place, server: OpenAIChatServer, number: signal.Signals, options: list[str]
 ) -> None:
-    marker = f"9{number}765"
+    marker = f"9{number}{os.getpid()}"
     servers = {"mcpServers": {"silent": {"command": "sleep", "args": [marker]}}}
     config = place.home / "mcp.json"
     config.write_text(json.dumps(servers))
