@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.loop.play import asked, listened, outline, said
 
-from steersman import Agent, ExecutionLimits, Prices, Usage, UserMessage, tool
+from steersman import Agent, ExecutionLimits, Inject, Prices, Usage, UserMessage, tool
 from steersman.testing import ScriptedModel, answer, call, error, stall
 from steersman.types.events import ToolExecutionEnd
 from steersman.types.messages import AssistantMessage, ToolResultMessage
@@ -229,6 +229,26 @@ async def test_with_wrap_up_there_is_one_last_answer_with_tools_declared_and_not
         "assistant: That is all I found.",
         "turn_end 1 stop",
         "agent_end limit",
+    ]
+
+
+async def test_nobody_puts_a_word_between_the_notice_of_a_limit_and_the_last_answer() -> None:
+    """loop.md T3, and the event grammar: after the notice comes the last answer."""
+    script = ScriptedModel(call("look"), "That is all I found.")
+    agent, events = listened(
+        script,
+        tools=[look],
+        limits=ExecutionLimits(max_turns=1, wrap_up=True),
+        pre_turn_policies=[lambda view: Inject("Look out.")],  # pyright: ignore[reportUnknownLambdaType]
+    )
+
+    result = await agent.run("go")
+
+    assert (result.end_reason, result.text) == ("limit", "That is all I found.")
+    assert said(result.messages).count("user: Look out.") == 1
+    assert outline(events)[-4:-2] == [
+        "user: [Agent stopped: Max turns reached (1/1)]",
+        "assistant: That is all I found.",
     ]
 
 

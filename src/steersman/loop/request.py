@@ -29,7 +29,7 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
         if decision.stop is not None:
             run.finish("stopped", decision.stop.reason or "pre_turn_policies said no")
             return None
-        if decision.inject:
+        if decision.inject and not run.limit_noted:  # after the notice of a limit there is one last answer, and no more
             for message in decision.inject:
                 say(run, message)
             messages = await _shown(run, overflow=overflow)
