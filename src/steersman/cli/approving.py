@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from steersman.cli.columns import Paper, Style, cells, pieces, wrapped
 from steersman.cli.safe import exact, one_line
+from steersman.cli.standard import STDERR, columns_of
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 
@@ -156,7 +157,7 @@ async def ask_on_terminal(
 
     The question is shown on standard error and answered where the keyboard is, also when standard input is a pipe.
     """
-    text = f"{describe(call, why, workspace, _width(), color=color)}\n{CHOICES}"
+    text = f"{describe(call, why, workspace, columns_of(STDERR) or 80, color=color)}\n{CHOICES}"
     line = await _asked_on_terminal(text)
     answer = Answer(yes=False) if line is None else answer_of(line)
     if answer.words and instead is not None:
@@ -166,16 +167,9 @@ async def ask_on_terminal(
 
 async def trust_on_terminal(question: str, content: str) -> bool:
     """Ask whether a file of the project may count, with all of it shown; only a clear yes is one."""
-    lines = [*wrapped(one_line(exact(question)), _width()), *_barred(content, _width())]
+    lines = [*wrapped(one_line(exact(question)), columns_of(STDERR) or 80), *_barred(content, columns_of(STDERR) or 80)]
     line = await _asked_on_terminal("\n".join([*lines, "y yes · n no"]))
     return line is not None and answer_of(line) == Answer(yes=True)
-
-
-def _width() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except OSError:
-        return 80
 
 
 async def _asked_on_terminal(text: str) -> str | None:

@@ -79,3 +79,11 @@ def is_terminal(number: int) -> bool:
         return os.isatty(number)
     except OSError:
         return False
+
+
+def columns_of(descriptor: int) -> int | None:
+    """How many columns the window behind a descriptor has, where there is one and it is known."""
+    try:
+        return os.get_terminal_size(descriptor).columns or None
+    except OSError:
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from steersman.cli.columns import wrapped
 from steersman.cli.outlet import Outlet
 from steersman.cli.safe import one_line, safe
-from steersman.cli.standard import STDERR, is_terminal
+from steersman.cli.standard import STDERR, columns_of, is_terminal
 
 if TYPE_CHECKING:
     from steersman.provider.local.weights import Progress
@@ -43,7 +42,7 @@ class Telling:
         if self.instead is not None:
             self.instead(one_line(text))
         else:
-            self.say("\n".join(wrapped(f"steersman: {one_line(text)}", self._width())))
+            self.say("\n".join(wrapped(f"steersman: {one_line(text)}", columns_of(STDERR))))
 
     def say(self, text: str) -> None:
         """Say lines as they are."""
@@ -65,15 +64,6 @@ class Telling:
             return
         self._drawn, self._drawn_at = what, now
         self._write(f"{_ERASE}{what} {amount(news.done, news.total)}".rstrip())
-
-    def _width(self) -> int | None:
-        """How wide the window is; nothing where there is none, and lines stay whole."""
-        if not self.terminal:
-            return None
-        try:
-            return os.get_terminal_size(STDERR).columns or None
-        except OSError:
-            return None
 
     async def close(self) -> None:
         """Wait a moment until everything is said."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 
@@ -16,7 +15,7 @@ from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.outfit import Outfit
 from steersman.cli.plain import call_line
 from steersman.cli.safe import one_line, safe
-from steersman.cli.standard import STDIN
+from steersman.cli.standard import STDIN, STDOUT, columns_of
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEnd, AgentEvent, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
@@ -100,7 +99,9 @@ class ByLines:
         """Ask about a tool call; the next line that is typed is the answer."""
         async with self._turn:
             question = self._question = Question(call, why)
-            self._print(f"{describe(call, why, self.outfit.workspace, _width(), color=self._color)}\n{CHOICES}")
+            self._print(
+                f"{describe(call, why, self.outfit.workspace, columns_of(STDOUT) or 80, color=self._color)}\n{CHOICES}"
+            )
             question.shown()
             try:
                 await asyncio.sleep(SETTLING)
@@ -193,10 +194,3 @@ class ByLines:
         except OSError:  # the window was closed
             self._gone = True
             self.leave(HUNG_UP)
-
-
-def _width() -> int:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    except OSError:
-        return 80
