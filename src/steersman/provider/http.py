@@ -6,7 +6,6 @@ A connection whose answer was not read to its end is closed and never used again
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -20,10 +19,11 @@ from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.dialects import misdirected
 from steersman.provider.headers import completed
 from steersman.provider.keys import find_key, given_key
-from steersman.provider.pool import aclose_http, open_session, proxy_for, session
+from steersman.provider.pool import aclose_http, open_pool, opened_pool, proxy_for
 from steersman.provider.presets import PRESETS, base_url_of
 from steersman.provider.protocol import Decoder, HttpRequest, Wire, feed_all
 from steersman.provider.remembered import remembered
+from steersman.provider.response import Response
 from steersman.provider.sse import Event, SseDecoder
 from steersman.provider.troubles import (
     broken_stream,
@@ -46,11 +46,10 @@ from steersman.types.secrets import hidden
 from steersman.types.stream import Done, StreamEvent, StreamStart
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientTimeout
+    from aiohttp import ClientTimeout
 
 __all__ = ["aclose_http", "http_stream"]
 
-_LARGE_BODY = 1024 * 1024
 _ERROR_BODY = 1024 * 1024
 _REDIRECTS = 2
 _REDIRECT = frozenset((301, 302, 303, 307, 308))
@@ -184,7 +183,7 @@ def _is_trouble(error: Exception) -> bool:
     return isinstance(error, ClientError | OSError | ValueError)
 
 
-def _lowered(response: ClientResponse) -> dict[str, str]:
+def _lowered(response: Response) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
 
 
@@ -204,7 +203,7 @@ class _Exchange:
         self._watch = Watch(self._loop, self._bounds)
         self._key: str | None = None
         self._url = ""
-        self._response: ClientResponse | None = None
+        self._response: Response | None = None
         self._first = b""
         self._received = 0
 
@@ -219,7 +218,9 @@ class _Exchange:
             response = await self._follow(response, call)
         if 200 <= response.status < 300:
             self._first = await self.read(fresh=True)
-            encoding = "" if self._first.startswith(_USUAL) else response.headers.get("content-encoding", "")
+            if self._first.startswith(_USUAL):
+                return
+            encoding = response.headers.get("content-encoding", "")
             if is_packed(encoding, self._first):
                 raise packed(model, call.url, f"content-encoding {encoding!r}")
             if _is_stream(response.headers.get("content-type", ""), self._first):
@@ -257,9 +258,13 @@ class _Exchange:
         response = self._response
         assert response is not None
         watch = self._watch
-        watch.begin(response, fresh=fresh)
+        if fresh:
+            watch.heard()
         try:
-            chunk = await response.content.readany()
+            chunk = response.ready()
+            if not chunk and not response.over:
+                watch.begin(response, first=not self._received)
+                chunk = await response.read()
         except Exception as error:  # noqa: BLE001  # whatever the client raises here means that the answer broke off
             if watch.fired is None:
                 raise broken_stream(self.model, error, self._received) from None
@@ -279,13 +284,13 @@ class _Exchange:
     @property
     def over(self) -> bool:
         """Whether all of the response has come."""
-        return self._response is not None and self._response.content.is_eof()
+        return self._response is not None and self._response.over
 
     def ended(self) -> bool:
         """Give the connection back if the response is over; whether it is."""
         response = self._response
         assert response is not None
-        if not response.content.is_eof():
+        if not response.over:
             return False
         response.release()
         self._response = None
@@ -296,7 +301,7 @@ class _Exchange:
         response = self._response
         assert response is not None
         ended = self._loop.create_future()
-        response.content.on_eof(lambda: None if ended.done() else ended.set_result(None))
+        response.when_over(lambda: None if ended.done() else ended.set_result(None))
         timer = self._loop.call_later(_END_WAIT, lambda: None if ended.done() else ended.set_result(None))
         try:
             await ended
@@ -316,7 +321,7 @@ class _Exchange:
         if self._response is not None:
             self._response.close()
 
-    async def _follow(self, response: ClientResponse, call: HttpRequest) -> ClientResponse:
+    async def _follow(self, response: Response, call: HttpRequest) -> Response:
         url = call.url
         for _ in range(_REDIRECTS):
             location = response.headers.get("location")
@@ -332,26 +337,19 @@ class _Exchange:
             raise redirected(self.model, call.url, response.status, url)
         return response
 
-    async def _send(self, url: str, call: HttpRequest) -> ClientResponse:
-        # aiohttp sends bytes in one go, however many; a file-like body is sent in pieces.
-        body = call.body if len(call.body) < _LARGE_BODY else io.BytesIO(call.body)
+    async def _send(self, url: str, call: HttpRequest) -> Response:
         proxy = self.model.settings.get("proxy") or proxy_for(url)
         if proxy is not None and not proxy.startswith(("http://", "https://")):
             raise unusable_proxy(self.model, proxy)
         if "@" in url and has_password(url):
             raise with_password(self.model, url)
-        client = open_session() or await session()
+        pool = open_pool() or await opened_pool()
+        headers = _headers(call.headers, self.model.headers)
+        timeout = _timeout(self._bounds.connect_timeout)
         watch = self._watch
         watch.head()
         try:
-            self._response = response = await client.post(
-                url,
-                data=body,
-                headers=_headers(call.headers, self.model.headers),
-                allow_redirects=False,
-                proxy=proxy,
-                timeout=_timeout(self._bounds.connect_timeout),
-            )
+            self._response = response = await pool.post(url, headers, call.body, proxy=proxy, timeout=timeout)
         except asyncio.CancelledError:
             if watch.headed() and watch.fired is not None:
                 raise stalled(self.model, *watch.fired) from None
@@ -390,8 +388,6 @@ def _target(url: str, location: str) -> str | None:
 
 def _is_stream(content_type: str, first: bytes) -> bool:
     """Whether a body is a stream of events; servers mislabel both errors and streams."""
-    if first.startswith(_USUAL) and content_type.startswith("text/event-stream"):
-        return True
     head = first.lstrip(_BLANK)[:8]
     kind = content_type.partition(";")[0].strip().lower()
     if kind in ("text/event-stream", ""):

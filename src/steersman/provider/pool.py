@@ -3,39 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import io
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from steersman.provider.line import Route, post, route_to
+from steersman.provider.response import ReadByClient, Response
+
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientSession, ClientTimeout
 
 _KEEPALIVE = 30.0
 _DNS_TTL = 300
 _READ_BUFFER = 64 * 1024
+_LARGE_BODY = 1024 * 1024
+_ROUTES = 256
+# Who sets one of these wants a request of another form than the usual one.
+_FRAMING = frozenset(("connection", "content-encoding", "content-length", "expect", "host", "te", "trailer",
+                      "transfer-encoding", "upgrade"))  # fmt: skip
 # What every request has, unless it says otherwise itself.
 _EVERY = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
+class Pool:
+    """The connections of one event loop."""
+
     session: ClientSession
     keeper: AsyncGenerator[None, None]
+    routes: dict[str, Route | None]
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, proxy: str | None, timeout: ClientTimeout
+    ) -> Response:
+        """Send a request and wait for the head of its answer; raises what the client raises."""
+        route = None if proxy is not None or len(body) >= _LARGE_BODY else self._route(url)
+        if route is not None and _FRAMING.isdisjoint(headers):
+            return await post(self.session, route, {**_EVERY, **headers}, body, timeout)
+        # The client sends bytes in one go, however many; a file-like body is sent in pieces.
+        data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
+        response = await self.session.post(
+            url, data=data, headers=headers, allow_redirects=False, proxy=proxy, timeout=timeout
+        )
+        return ReadByClient(response.status, response.headers, response.content, response)
+
+    def _route(self, url: str) -> Route | None:
+        routes = self.routes
+        if url not in routes:
+            if len(routes) >= _ROUTES:
+                routes.clear()
+            routes[url] = route_to(url)
+        return routes[url]
 
 
-_pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+_pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
 
-def open_session() -> ClientSession | None:
-    """The session of the running event loop, if it has an open one."""
+def open_pool() -> Pool | None:
+    """The pool of the running event loop, if it has an open one."""
     pool = _pools.get(asyncio.get_running_loop())
-    return None if pool is None or pool.session.closed else pool.session
+    return None if pool is None or pool.session.closed else pool
 
 
 async def session() -> ClientSession:
-    """The session of the running event loop, opened if need be."""
-    return open_session() or (await _opened()).session
+    """The client's session of the running event loop, opened if need be."""
+    return (open_pool() or await opened_pool()).session
 
 
 async def aclose_http() -> None:
@@ -48,7 +82,8 @@ async def aclose_http() -> None:
         await pool.keeper.aclose()
 
 
-async def _opened() -> _Pool:
+async def opened_pool() -> Pool:
+    """A new pool for the running event loop."""
     import aiohttp
 
     _forget_closed_loops()
@@ -62,7 +97,7 @@ async def _opened() -> _Pool:
         # Not trust_env: it also takes passwords from ~/.netrc, and proxies for loopback.
         trust_env=False,
     )
-    pool = _Pool(made, _kept(made))
+    pool = Pool(made, _kept(made), {})
     # Once begun, the generator is known to the loop, which closes it before it ends, and the session with it.
     await anext(pool.keeper)
     _pools[asyncio.get_running_loop()] = pool

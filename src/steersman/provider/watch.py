@@ -56,12 +56,14 @@ class Watch:
         task, self._task = self._task, None
         return self.fired is not None and task is not None and task.uncancel() <= self._cancelling
 
-    def begin(self, response: Closable, *, fresh: bool) -> None:
-        """The wait for the next bytes begins; `fresh` says that there was content in the last ones."""
-        now = self._loop.time()
-        if fresh:
-            self._content = now + self._content_idle
-        deadline = now + self._idle if self._response is response else self._next
+    def heard(self) -> None:
+        """There was content in the last bytes."""
+        if self._content_idle < inf:
+            self._content = self._loop.time() + self._content_idle
+
+    def begin(self, response: Closable, *, first: bool) -> None:
+        """The wait for the next bytes begins; `first` says that there were none before."""
+        deadline = self._next if first else self._loop.time() + self._idle
         self._response = response
         self._wait(min(deadline, self._content, self._total))
 
