@@ -11,7 +11,7 @@ COMMAND := $(VENV)/.command
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench wire session local fuzz soak reference clean
+.PHONY: help run test check fix bench session local fuzz soak reference clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -32,11 +32,8 @@ fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## measure what the loop costs against its floor
-	@$(BIN)/python -m bench.loop
-
-wire: $(READY) ## measure what an answer over HTTP costs against its floors
-	@$(BIN)/python -m bench.wire
+bench: $(READY) ## measure what the loop, and an answer over HTTP, cost against their floors
+	@$(BIN)/python -m bench
 
 session: $(READY) ## measure what a session costs against plain commits
 	@$(BIN)/python -m bench.session
