@@ -149,9 +149,11 @@ class Line(asyncio.Protocol):
 
     @property
     def over(self) -> bool:
+        """Whether all of it has come, read or not."""
         return self._chunks is not None and self._chunks.over
 
     def ready(self) -> bytes:
+        """What has come and was not read."""
         parts = self._parts
         if not parts:
             return b""
@@ -164,6 +166,7 @@ class Line(asyncio.Protocol):
         return data
 
     async def read(self) -> bytes:
+        """The next bytes, b"" at the end."""
         while not (data := self.ready()) and not self.over:
             if self._error is not None:
                 raise self._error
@@ -171,9 +174,11 @@ class Line(asyncio.Protocol):
         return data
 
     def when_over(self, call: Callable[[], None]) -> None:
+        """Call this once all of it has come."""
         self._call = call
 
     def release(self) -> None:
+        """Give the connection back, for others to use."""
         chunks = self._chunks
         if chunks is None or not chunks.over or chunks.surplus or self._transport.get_write_buffer_size():
             self.close()
@@ -181,6 +186,7 @@ class Line(asyncio.Protocol):
             connection.release()
 
     def close(self) -> None:
+        """Close the connection unless it was given back."""
         connection = self._put_back()
         if connection is not None:
             connection.close()

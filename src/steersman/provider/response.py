@@ -32,7 +32,10 @@ class Response(Protocol):
         """The next bytes, b"" at the end."""
         ...
 
-    def when_over(self, call: Callable[[], None]) -> None: ...
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call this once all of it has come."""
+        ...
+
     def release(self) -> None:
         """Give the connection back, for others to use."""
         ...
@@ -57,21 +60,27 @@ class ReadByClient:
 
     @property
     def over(self) -> bool:
+        """Whether all of it has come, read or not."""
         return self._content.is_eof()
 
     def ready(self) -> bytes:
+        """What has come and was not read."""
         return self._content.read_nowait()
 
     async def read(self) -> bytes:
+        """The next bytes, b"" at the end."""
         return await self._content.readany()
 
     def when_over(self, call: Callable[[], None]) -> None:
+        """Call this once all of it has come."""
         self._content.on_eof(call)
 
     def release(self) -> None:
+        """Give the connection back, for others to use."""
         self._held.release()
 
     def close(self) -> None:
+        """Close the connection unless it was given back."""
         self._held.close()
 
 
