@@ -19,6 +19,7 @@ from steersman.session.session import Session
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.errors import SteersmanError
+from steersman.types.model import Model
 
 pytestmark = pytest.mark.real_time
 MODEL = "openai-chat:gpt-x"
@@ -145,6 +146,19 @@ async def test_instructions_and_skills_of_the_project_are_read(place: Place) -> 
     assert worn["tools"] == []
     assert "Use tabs." in str(worn["prompt"])
     assert "release" not in str(worn["prompt"])
+
+
+async def test_each_model_has_its_own_words_and_what_is_wrong_with_the_project_is_told_once(place: Place) -> None:
+    """The embedded model has a prompt of its own and little room: with another one the usual words come back."""
+    (place.project / "AGENTS.md").write_bytes(b"Use tabs. \xff")
+    told: list[str] = []
+    async with outfit(Options(model=MODEL, tools=("read",)), approve=None, tell=told.append) as worn:
+        usual = worn.agent.context.system_prompt
+        assert "Use tabs." in usual
+        assert worn.words_for(Model("local", "qwen2.5-coder-0.5b")) == ""
+        assert worn.words_for(Model("local", "/models/big.gguf")) == usual
+        assert worn.words_for(Model("anthropic", "claude")) == usual
+    assert [line.partition(" is not all UTF-8")[1] for line in told] == [" is not all UTF-8"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from steersman.cli.arguments import Options
-from steersman.cli.choosing import LOCAL_FILE
+from steersman.cli.choosing import LOCAL_FILE, choose
 from steersman.cli.columns import Paper, Style, counted, padded, paper_of, wrapped
 from steersman.cli.models import size
 from steersman.cli.places import config_file, current_folder, session_file
@@ -25,7 +25,6 @@ from steersman.cli.settings import PROJECT_FILE, Settings
 from steersman.cli.survey import (
     EXTRAS,
     asked_afar,
-    chosen,
     embedded,
     providers,
     reached,
@@ -259,7 +258,7 @@ async def _model(options: Options, settings: Settings, *, online: bool) -> tuple
         words = f"The server at {afar} says which models there are, and it was not asked; --online asks it."
         return Finding("model", "ok", words, vital=True), None
     try:
-        choice = await chosen(options.model, settings)
+        choice = await choose(options.model, settings)
     except (UserError, SteersmanError, NotImplementedError) as error:
         return Finding("model", "problem", line_of(error), "`steersman models` shows what there is.", vital=True), None
     own = os.environ.get(LOCAL_FILE)

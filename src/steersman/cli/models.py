@@ -11,14 +11,13 @@ from typing import Any
 import msgspec
 
 from steersman.cli.arguments import Options
-from steersman.cli.choosing import DEFAULT_MODELS
+from steersman.cli.choosing import DEFAULT_MODELS, choose
 from steersman.cli.columns import Paper, cells, paper_of, table, wrapped
 from steersman.cli.printing import print_json
 from steersman.cli.safe import one_line
 from steersman.cli.survey import (
     Embedded,
     Provider,
-    chosen,
     embedded,
     providers,
     servers,
@@ -55,7 +54,7 @@ async def run(options: Options) -> int:
     found = providers()
     answering = await servers()
     try:
-        choice = await chosen(options.model, settings)
+        choice = await choose(options.model, settings)
         now = {"model": choice.model.name, "why": choice.why}
     except (UserError, SteersmanError, NotImplementedError) as error:
         now = {"model": None, "why": line_of(error)}

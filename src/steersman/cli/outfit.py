@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -55,14 +56,25 @@ class Outfit:
     """An agent with everything around it; `why` is the line that says which model it has and why.
 
     `notices` are what was told while it was made. `agent.session` is its session, `None` where none can be kept.
+    `words_for` gives the system prompt that another model would get in its place.
     """
 
     agent: Agent
     model: Model
     why: str
     workspace: Path
+    words_for: Callable[[Model], str]
     notices: tuple[str, ...] = ()
     output_schema: dict[str, Any] | None = None
+
+    async def prepare(self, model: Model, progress: Callable[[Progress], None] | None = None) -> None:
+        """Have the embedded model ready, which may fetch it first; other models need nothing."""
+        if model.provider != "local":
+            return
+        from steersman.provider.local import prepare
+
+        tools = [*self.agent.tools.values()]
+        await prepare(model, report=progress, tools=tools, system_prompt=self.words_for(model))
 
 
 @asynccontextmanager
@@ -90,21 +102,29 @@ async def outfit(
     plan = await _planned(options, ask=trust, tell=note)
     workspace, settings, model = plan.workspace, plan.settings, plan.model
     async with AsyncExitStack() as stack:
-        words = _words(options, settings, workspace, plan.builtin, note, brief=_is_small(model))
         tools: list[Tool | Toolset] = [*plan.builtin]
         if options.tools != ():
             tools.extend(await _found(options, settings, workspace, stack, ask=trust, tell=note))
+
+        @cache  # what is wrong with the project's files is told once
+        def words(*, brief: bool) -> str:
+            own = _words(options, settings, workspace, plan.builtin, note, brief=brief)
             skills = [found.text for found in tools if isinstance(found, Skills)]
-            words = "\n\n".join(part for part in (words, *skills) if part)
+            return "\n\n".join(part for part in (own, *skills) if part)
+
+        def words_for(other: Model) -> str:
+            return words(brief=_is_small(other))
+
         session = open_session(options, workspace, note)
         if session is not None:
             stack.callback(close_session, session, options, workspace, tell)
-        agent = plan.agent(options, tools, words, session, approve)
+        agent = plan.agent(options, tools, words_for(model), session, approve)
         stack.enter_context(agent)
         if chosen is not None:
             chosen(plan.choice)
-        await _prepare(agent, progress)
-        yield Outfit(agent, model, plan.choice.why, workspace, tuple(notices), plan.schema)
+        worn = Outfit(agent, model, plan.choice.why, workspace, words_for, tuple(notices), plan.schema)
+        await worn.prepare(model, progress)
+        yield worn
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +333,3 @@ async def _servers(
         except MissingExtra as error:
             tell(one_line(str(error)))
     return entered
-
-
-async def _prepare(agent: Agent, progress: Callable[[Progress], None] | None) -> None:
-    """Have the embedded model ready, which may fetch it first; other models need nothing."""
-    if agent.config.model.provider != "local":
-        return
-    from steersman.provider.local import prepare
-
-    words = agent.context.system_prompt
-    await prepare(agent.config.model, report=progress, tools=[*agent.tools.values()], system_prompt=words)

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from steersman.cli.choosing import DEFAULT_MODELS, Choice, apply_providers, choose, key_variable
+from steersman.cli.choosing import DEFAULT_MODELS, apply_providers, key_variable
 from steersman.cli.places import config_file
 from steersman.cli.settings import Settings, read_settings
 from steersman.cli.troubles import UserError, line_of
@@ -81,11 +81,6 @@ async def servers(*, afar: bool = True) -> list[Found]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(find_server(name)) for name in asked]
     return [found for task in tasks if (found := task.result()) is not None]
-
-
-async def chosen(named: str | None, settings: Settings) -> Choice:
-    """The model that a run would have now."""
-    return await choose(named, settings)
 
 
 def asked_afar(named: str | None, settings: Settings) -> str | None:

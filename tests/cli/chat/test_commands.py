@@ -94,6 +94,8 @@ class Room:
     def refresh(self) -> None: ...
     def leave(self, code: int = 0) -> None: ...
     async def prepare(self, model: Model) -> None: ...
+    def words_for(self, model: Model) -> str:
+        return f"You are {model.id}."
 
 
 async def test_another_model_has_its_own_window_and_does_not_undo_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +117,22 @@ async def test_another_model_has_its_own_window_and_does_not_undo_a_budget(monke
     assert room.conversation.agent.config.context_config == ContextConfig(max_context_tokens=UNKNOWN_WINDOW)
 
 
+@pytest.mark.real_time
+async def test_another_model_gets_its_own_words_from_the_next_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with OpenAIChatServer("One.", "Two.") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        room = Room(Agent("openai-chat:gpt-x", system_prompt="You are gpt-x."))
+        conversation = room.conversation
+        conversation.send("Begin.")
+        await obey(room, "/model openai-chat:gpt-y")
+        await conversation.over()
+        conversation.send("Go on.")
+        await conversation.over()
+    heard_by = [(request["model"], request["messages"][0]["content"]) for request in server.requests]
+    assert heard_by == [("gpt-x", "You are gpt-x."), ("gpt-y", "You are gpt-y.")]
+
+
 def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: OpenAIChatServer) -> None:
     server.say(answer(call("bash", command=WAITING)), "Done.", "New.")
     with chatting(place, server) as terminal:
@@ -127,8 +145,15 @@ def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: O
         terminal.wait_for(READY)
         terminal.enter("/clear")
         terminal.wait_for("knows nothing of what was said")
+        terminal.enter("/tree")
+        terminal.wait_for("● the beginning, where /clear took you")
+        assert terminal.shown.count("●") == 1
         terminal.enter("Who are you?")
         terminal.wait_for("New.")
+        terminal.wait_for(READY)
+        terminal.enter("/tree")
+        terminal.wait_for("you are here")
+        assert re.search("you are here\n● [0-9]+  Who are you\\?", terminal.shown)
     assert heard(server, 2) == [("user", "Who are you?")]
 
 

@@ -88,10 +88,12 @@ class ByLines:
     async def prepare(self, model: Model) -> None:
         """Get an embedded model ready."""
         if model.provider == "local":
-            from steersman.provider.local import prepare
-
             self._print("Getting the model ready...")
-            await prepare(model)
+        await self.outfit.prepare(model)
+
+    def words_for(self, model: Model) -> str:
+        """The system prompt that a model gets here."""
+        return self.outfit.words_for(model)
 
     # Questions
 

@@ -49,6 +49,10 @@ class Room(Protocol):
         """Get a model ready that has to be fetched or started first."""
         ...
 
+    def words_for(self, model: Model) -> str:
+        """The system prompt that a model gets here."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -120,6 +124,7 @@ async def _model(room: Room, name: str) -> None:
         raise UserError(f"{no_budget(model)} The model stays {agent.config.model.name}.")
     await room.prepare(model)
     agent.config = changed(agent.config, {"model": model, "context_config": context_for(model)})
+    room.conversation.next_words = room.words_for(model)
     when = "From the next run on" if room.conversation.running else "Now"
     room.say("notice", f"{when} the model is {facts(model)}. The conversation goes with it.")
 
@@ -177,7 +182,7 @@ def _tree(room: Room, _: str) -> None:
     if session is None:
         room.say("error", "There is no session here that could have branches.")
         return
-    lines = tree_lines(session)
+    lines = tree_lines(session, cleared=not room.conversation.agent.messages)
     room.say("notice", "\n".join(lines) if lines else "Nothing has been said yet.")
 
 

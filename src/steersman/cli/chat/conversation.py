@@ -53,6 +53,8 @@ class Conversation:
         self.agent = agent
         self.usage = Usage()
         self.last: RunResult | None = None
+        # The system prompt from the next run on, where it is another one.
+        self.next_words: str | None = None
         self._front = front
         self._run: asyncio.Task[None] | None = None
         self._turn = 0
@@ -91,6 +93,8 @@ class Conversation:
 
     def begin(self, start: Callable[[], EventStream]) -> None:
         """Start a run and show it; what stands in its way is told."""
+        if self.next_words is not None:
+            self.agent.context.system_prompt, self.next_words = self.next_words, None
         try:
             stream = start()
         except Exception as error:  # noqa: BLE001  # a wrong id, an empty prompt, a closed session: said, and the chat goes on

@@ -123,13 +123,14 @@ class Screen:
 
     async def prepare(self, model: Model) -> None:
         """Get an embedded model ready; the line above the input says how far it is."""
-        if model.provider == "local":
-            from steersman.provider.local import prepare
+        try:
+            await self.outfit.prepare(model, self._progress)
+        finally:
+            self._hint("")
 
-            try:
-                await prepare(model, report=self._progress)
-            finally:
-                self._hint("")
+    def words_for(self, model: Model) -> str:
+        """The system prompt that a model gets here."""
+        return self.outfit.words_for(model)
 
     # Questions
 

@@ -16,24 +16,28 @@ if TYPE_CHECKING:
 _WORDS = 60
 
 
-def tree_lines(session: Session) -> list[str]:
-    """Every branch, the current one last: an ID stands for where an exchange ended, the words are what began it."""
+def tree_lines(session: Session, *, cleared: bool = False) -> list[str]:
+    """Every branch, the current one last: an ID stands for where an exchange ended, the words are what began it.
+
+    Where the conversation was `cleared` none of them is current, and what is said next begins another.
+    """
     short = _short_names(session)
     lines: list[str] = []
     seen: set[str] = set()
     branches = sorted(session.tree(), key=lambda branch: (branch.current, branch.updated))
     for number, branch in enumerate(branches):
+        current = branch.current and not cleared
         if len(branches) > 1:
             label = f" “{one_line(branch.label)}”" if branch.label else ""
             forked = "" if branch.fork is None else f" from {short.get(branch.fork, branch.fork)}"
-            here = ", you are here" if branch.current else ""
+            here = ", you are here" if current else ""
             lines += [""] * (number > 0) + [f"branch{label}{forked}{here}"]
         for id, words in _exchanges(session.entries(branch.leaf)):
-            mark = "●" if branch.current and id == branch.leaf else "·" if id in seen else "○"
-            if id not in seen or branch.current:
+            mark = "●" if current and id == branch.leaf else "·" if id in seen else "○"
+            if id not in seen or current:
                 lines.append(f"{mark} {short.get(id, id)}  {words}")
             seen.add(id)
-    return lines
+    return [*lines, "", "● the beginning, where /clear took you"] if lines and cleared else lines
 
 
 def _exchanges(entries: Sequence[Entry]) -> list[tuple[str, str]]:
