@@ -123,6 +123,8 @@ def _lines(paragraph: str, room: int | None) -> list[str]:
 
 def pieces(text: str, room: int) -> list[str]:
     """A text in pieces of at most so many cells, cut where they end: no blank of it is lost."""
+    if text.isascii():
+        return [text[at : at + room] for at in range(0, len(text), room)] or [""]
     found: list[str] = []
     piece, taken = "", 0
     for character in text:
