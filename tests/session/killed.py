@@ -33,9 +33,10 @@ from steersman.context.recovery import UNKNOWN
 from steersman.context.repair import repair
 from steersman.provider import anthropic, google, openai_chat, openai_responses
 from steersman.provider.protocol import HttpRequest
+from steersman.session.handle import SqliteHandle
 from steersman.session.records import Record, decode, encode
 from steersman.session.session import Session
-from steersman.session.sqlite import SqliteHandle, SqliteStore
+from steersman.session.sqlite import SqliteStore
 from steersman.session.store import Handle, Problem, SessionNotFound, Store, Summary
 from steersman.testing import check_transcript, watch
 from steersman.testing.servers import AnthropicServer, GoogleServer, OpenAIChatServer, OpenAIResponsesServer

@@ -115,7 +115,7 @@ print(kept())
 """
 
 
-def _run(program: str, *arguments: object, before: str = "") -> list[str]:
+def run_child(program: str, *arguments: object, before: str = "") -> list[str]:
     python = [sys.executable, "-c", PRELUDE + program, *map(str, arguments)]
     command = ["unshare", "-rm", "sh", "-ec", f'{before}; exec "$@"', "sh", *python] if before else python
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -137,28 +137,28 @@ def _mounted(options: str, folder: Path) -> str:
 @pytest.mark.parametrize("start", [70_000, 83_000, 97_001])
 def test_a_file_that_may_not_grow_keeps_what_it_has(tmp_path: Path, start: int) -> None:
     """failures.md H7, H8: a write that fails at any place leaves nothing of its group, and the next one is whole."""
-    assert _run(LIMITED, tmp_path / "s.db", start) == ["True True"]
+    assert run_child(LIMITED, tmp_path / "s.db", start) == ["True True"]
 
 
 @pytest.mark.parametrize("size", [200, 260, 500])
 def test_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room(tmp_path: Path, size: int) -> None:
     """failures.md H7: a real disk of a few hundred kilobytes."""
     before = _mounted(f"-t tmpfs -o size={size}k none", tmp_path)
-    found = _run(FULL, tmp_path / "s.db", before=f"{before}; head -c 60000 /dev/zero > {tmp_path}/filler")
+    found = run_child(FULL, tmp_path / "s.db", before=f"{before}; head -c 60000 /dev/zero > {tmp_path}/filler")
     assert found[0] == "The session 's' could not be written: database or disk is full."
     assert found[1:] == ["True True", "kept", "True"]
 
 
 def test_too_many_open_files_are_told_and_nothing_is_lost(tmp_path: Path) -> None:
     """failures.md H8: EMFILE at each file that is needed to open; whoever is open goes on, and nothing is left open."""
-    assert _run(NO_FILES, tmp_path / "s.db") == ["kept", "True 9", "True"]
+    assert run_child(NO_FILES, tmp_path / "s.db") == ["kept", "True 9", "True"]
 
 
 def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
     """failures.md H8: also what a killed program left in the log; whoever would write is told."""
     _leave(tmp_path)
     before = _mounted(f"--bind {tmp_path}", tmp_path)
-    found = _run(READ_ONLY, tmp_path / "s.db", before=f"{before}; mount -o remount,bind,ro {tmp_path}")
+    found = run_child(READ_ONLY, tmp_path / "s.db", before=f"{before}; mount -o remount,bind,ro {tmp_path}")
     assert found == [
         "StoreFailed: The file 's.db' cannot be used: Read-only file system.",
         "StoreFailed: The file 's.db' cannot be used: Read-only file system.",
@@ -177,7 +177,7 @@ def test_a_folder_without_the_right_to_write_can_be_read() -> None:
             path.chmod(0o444)
         folder.chmod(0o555)
         try:
-            found = _run(NOBODY + READ_ONLY, folder / "s.db")
+            found = run_child(NOBODY + READ_ONLY, folder / "s.db")
         finally:
             folder.chmod(0o700)
     assert found == [

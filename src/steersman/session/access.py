@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from steersman.session.salvage import beside, examine, set_aside, settle, sync_f
 from steersman.session.store import Problem, SessionBusy, StoreFailed
 from steersman.session.tables import (
     ONCE,
+    Damage,
     Lost,
     SessionRow,
     connect,
@@ -75,6 +76,24 @@ class Access:
             return self.locks is None or not self.locks.writable
         self.locks.share(EVERYBODY)
         return True
+
+    @contextmanager
+    def secluded(self, reason: str) -> Generator[None]:
+        """Have a file that turned out damaged alone for a while; `Damage` if others use it."""
+        if self.locks is None:
+            raise Damage(reason)
+        try:
+            if not self.locks.take(EVERYBODY):
+                raise Damage(f"{reason}, and others use the file: it is salvaged once they have closed it")
+            yield
+        finally:
+            self.locks.share(EVERYBODY)
+
+    def connect(self) -> None:
+        """Write to what is in the place of the file now."""
+        self.connection = connect(self.path, write=True)
+        self.leave.callback(self.connection.close)
+        self.place = outside(self.path, place_of, self.path)
 
     def afterwards(self, do: Callable[[], object]) -> None:
         """Do this when everything is let go."""

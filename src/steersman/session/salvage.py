@@ -114,8 +114,14 @@ def torn(log: Frames, where: str = "") -> Problem:
     )
 
 
-def salvage(path: Path, reason: str) -> None:
-    """Put a fresh file with all that can be read in the place of a damaged one; `SessionDamaged` if nothing can."""
+def salvage(path: Path, reason: str, known: SessionRow | None = None) -> None:
+    """Put a fresh file with all that can be read in the place of a damaged one; `SessionDamaged` if nothing can.
+
+    Who has a session open knows its row, whatever the file says.
+    """
+    if beside(path, "-ready").exists():
+        settle(path)
+        return
     fresh = beside(path, "-fresh")
     for ending in ("", "-wal", "-shm"):
         beside(fresh, ending).unlink(missing_ok=True)
@@ -123,20 +129,25 @@ def salvage(path: Path, reason: str) -> None:
     log = _bytes(beside(path, "-wal"))
     text = f"The file was damaged ({reason}). What can be read was copied; the damaged one is kept as {kept.name!r}."
     try:
-        _copy(path, frames(log), fresh, text)
+        _copy(path, frames(log), fresh, text, known)
         shutil.copy2(path, kept)
         if log:
             shutil.copy2(beside(path, "-wal"), beside(kept, "-wal"))
         for file in (fresh, kept):
             _sync(file)
         fresh.replace(beside(path, "-ready"))
+    except BaseException:
+        # What is not whole keeps nothing, and would be in the way of the next one who tries.
+        for ending in ("", "-wal"):
+            beside(kept, ending).unlink(missing_ok=True)
+        raise
     finally:
         fresh.unlink(missing_ok=True)
     sync_folder(path.parent)
     settle(path)
 
 
-def _copy(path: Path, log: Frames, fresh: Path, text: str) -> None:
+def _copy(path: Path, log: Frames, fresh: Path, text: str, known: SessionRow | None) -> None:
     """Write every row that is whole to a new file."""
     os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with (
@@ -151,6 +162,8 @@ def _copy(path: Path, log: Frames, fresh: Path, text: str) -> None:
             numbers = {number for (number,) in connection.execute(NUMBERS)}
             if not sessions and not numbers:
                 raise nothing_left(path)
+            if known is not None:
+                sessions[known.number] = known
             for number in sorted(sessions.keys() | numbers):
                 _finish(connection, number, sessions, text)
     if _bytes(beside(fresh, "-wal")):

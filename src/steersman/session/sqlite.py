@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,14 +22,13 @@ from steersman.session.access import (
     checked_path,
     locks_of,
     outside,
-    place_of,
     prepare,
     reading_locks_of,
 )
-from steersman.session.records import Record, encode, title_in
+from steersman.session.handle import SqliteHandle
+from steersman.session.neighbours import undisturbed
 from steersman.session.salvage import beside, duplicate, gaps, salvage
 from steersman.session.store import (
-    Problem,
     SessionBusy,
     SessionDamaged,
     SessionError,
@@ -47,19 +44,14 @@ from steersman.session.tables import (
     Lost,
     SessionRow,
     add,
-    change,
-    connect,
     judged,
     lost_in,
     moment,
-    record_checksum,
-    record_key,
     sessions_in,
     transaction,
     warnings_in,
     whole_rows,
 )
-from steersman.types.content import well_formed
 
 _T = TypeVar("_T")
 
@@ -83,7 +75,8 @@ class SqliteStore:
                 (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
                 now = time.time()
                 row = SessionRow(last + 1, session_id, now, now, "", 0)
-                add(connection, row)
+                with undisturbed(connection, row.number, 0, 0):
+                    add(connection, row)
                 access.take(row)
             return SqliteHandle(access, row, [], 0)
 
@@ -206,168 +199,12 @@ class SqliteStore:
         return given
 
 
-class SqliteHandle:
-    """One open session of a file."""
-
-    def __init__(self, access: Access, row: SessionRow, lost: Sequence[Lost], link: int) -> None:
-        self.session_id = row.id
-        # Who found a torn tail and finds the word that was left about it is told of it once.
-        self.problems: list[Problem] = list(dict.fromkeys([*access.problems, *(item.problem for item in lost)]))
-        self._access = access
-        self._row = row
-        self._lost = lost
-        self._link = link
-        self._writing = threading.Lock()
-        self._reading = threading.Lock()
-        self._reader = access.connection
-        if access.taken:
-            # Whoever reads has a connection of its own, and is never in the way of the thread that writes.
-            self._reader = connect(access.path, write=False)
-            access.leave.callback(self._reader.close)
-        self._closed = False
-
-    @property
-    def writable(self) -> bool:
-        """Whether this is the writer."""
-        return self._access.taken
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last record; whoever only reads sees it grow."""
-        if self._access.taken:
-            return self._row.last
-        self._check_open()
-        with judged(self._cannot("read")), self._reading:
-            found = self._reader.execute("SELECT last FROM sessions WHERE number = ?", (self._row.number,)).fetchone()
-        return self._row.last if found is None else found[0]
-
-    def append(self, records: Sequence[Record], /) -> None:
-        """Keep these, which go on from `last_seq`."""
-        rows = self._rows(records)
-        if not rows:
-            return
-        changed = replace(
-            self._row,
-            last=records[-1].seq,
-            updated=max(self._row.updated, *(record.time for record in records)),
-            title=self._row.title or title_in(records),
-        )
-        with self._written() as connection:
-            key = record_key(self._row.number, self._row.last)
-            # A commit that failed may have been kept all the same: what is there is not written again.
-            there = dict(
-                connection.execute("SELECT key, checksum FROM records WHERE key > ? AND key <= ?", (key, rows[-1][0]))
-            )
-            if any(there.get(row[0], row[2]) != row[2] for row in rows):
-                raise StoreFailed(f"{self._cannot('written')}: somebody else wrote to it.")
-            connection.executemany(
-                "INSERT INTO records VALUES (?, ?, ?, ?)", [row for row in rows if row[0] not in there]
-            )
-            change(connection, changed)
-        self._row = changed
-        self._link = rows[-1][2]
-
-    def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
-        """The encoded records after a number, in order, without holding them all; damage is told in `problems`."""
-        self._check_open()
-        expected = after + 1
-        try:
-            with judged(self._cannot("read")):
-                for seq, _, data in whole_rows(self._reader, self._row.number, after, self._reading):
-                    if seq > expected:
-                        self._miss(expected, seq - 1)
-                    expected = seq + 1
-                    yield seq, data
-        except Damage as damage:
-            self._tell(Problem(f"records from {expected} on", f"They cannot be read: {damage}."))
-
-    def entitle(self, title: str, /) -> None:
-        """What the session is called in a list."""
-        changed = replace(self._row, title=well_formed(title))
-        with self._written() as connection:
-            change(connection, changed)
-        self._row = changed
-
-    def erase(self) -> None:
-        """Remove the session and its records, so that no byte of them is left."""
-        number = self._row.number
-        with self._written() as connection:
-            keys = (record_key(number, 0), record_key(number + 1, 0))
-            connection.execute("DELETE FROM records WHERE key > ? AND key < ?", keys)
-            connection.execute("DELETE FROM lost WHERE number = ?", (number,))
-            connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
-        with judged(self._cannot("removed")):
-            self._access.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def close(self) -> None:
-        """Let go of the session."""
-        with self._writing, self._reading:
-            self._closed = True
-            self._access.close()
-
-    def afterwards(self, do: Callable[[], object]) -> None:
-        """Do this when the session is closed."""
-        self._access.afterwards(do)
-
-    def _rows(self, records: Sequence[Record]) -> list[tuple[int, int, int, bytes]]:
-        rows: list[tuple[int, int, int, bytes]] = []
-        link = self._link
-        for expected, record in enumerate(records, self._row.last + 1):
-            if record.seq != expected:
-                raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
-            data = encode(record)
-            key = record_key(self._row.number, record.seq)
-            checksum = record_checksum(key, link, data)
-            rows.append((key, link, checksum, data))
-            link = checksum
-        return rows
-
-    @contextmanager
-    def _written(self) -> Generator[sqlite3.Connection]:
-        """A transaction, and `StoreFailed` for whatever stops it."""
-        self._check_writer()
-        with self._writing:
-            self._check_open()
-            try:
-                with judged(self._cannot("written")):
-                    if place_of(self._access.path) != self._access.place:
-                        raise StoreFailed(f"{self._cannot('written')}: its file was replaced.")
-                    with transaction(self._access.connection):
-                        yield self._access.connection
-            except OSError as error:
-                raise StoreFailed(f"{self._cannot('written')}: {error.strerror}.") from error
-            except Damage as damage:
-                raise StoreFailed(f"{self._cannot('written')}: {damage}.") from damage
-
-    def _check_writer(self) -> None:
-        if not self._access.taken:
-            raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
-        if self._access.locks is None or (self._access.locks.closed and not self._closed):
-            raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SessionError(f"The session {self.session_id!r} is closed.")
-
-    def _cannot(self, done: str) -> str:
-        return f"The session {self.session_id!r} could not be {done}"
-
-    def _miss(self, first: int, last: int) -> None:
-        """Tell of records that are not there, unless that is known."""
-        if not any(lost.first <= first and last <= lost.last for lost in self._lost):
-            self._tell(Lost(first, last, "Damaged, and left out.").problem)
-
-    def _tell(self, problem: Problem) -> None:
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-
 def _judged(access: Access, row: SessionRow) -> tuple[list[Lost], int]:
     """What is missing of a session, and the checksum of its last record; `Damage` for what is new and can be cured."""
     known = lost_in(access.connection, row.number)
     seqs: list[int] = []
     link = 0
-    for seq, checksum, _ in whole_rows(access.connection, row.number, 0, nullcontext()):
+    for seq, checksum, _ in whole_rows(lambda: nullcontext(access.connection), row.number, 0):
         seqs.append(seq)
         link = checksum if seq == row.last else 0
     found = [

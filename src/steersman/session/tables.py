@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,7 +273,7 @@ def warnings_in(connection: sqlite3.Connection) -> list[str]:
 
 
 def whole_rows(
-    connection: sqlite3.Connection, number: int, after: int, turn: AbstractContextManager[object]
+    turn: Callable[[], AbstractContextManager[sqlite3.Connection]], number: int, after: int
 ) -> Iterator[tuple[int, int, bytes]]:
     """The numbers, checksums and data of the records after one, without those whose checksum is wrong.
 
@@ -282,7 +282,7 @@ def whole_rows(
     key = record_key(number, after)
     last = record_key(number + 1, 0)
     while True:
-        with turn:
+        with turn() as connection:
             rows: list[tuple[Any, ...]] = connection.execute(
                 "SELECT key, link, checksum, data FROM records WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
                 (key, last, _CHUNK),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.cli.render.runs import (
@@ -301,6 +301,8 @@ def look(path: str) -> str:
 
 
 @given(st.text(), st.text(), st.integers(20, 60), st.booleans())
+@example("fourteen wide!", "", 20, False)
+@example("thirteen wide", "\n" * 9, 20, False)
 def test_no_line_is_wider_than_the_window(name: str, text: str, width: int, verbose: bool) -> None:
     show: Show = a_show(verbose=verbose)
     events: list[Any] = [

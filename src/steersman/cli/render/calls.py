@@ -70,7 +70,8 @@ def entry(sign: Span, name: str, about: str, tail: list[str], width: int, depth:
     shift = _INDENT * depth
     lead: list[Span] = [(shift, ""), sign, (" ", ""), (cropped(name, max(4, width - len(shift) - 2)), BOLD)]
     room = width - cells(lead)
-    came = _fitted([word for word in tail if word], max(room // 2, room - cells([(about, "")]) - 5))
+    fair = max(room // 2, room - cells([(about, "")]) - 5)
+    came = _fitted([word for word in tail if word], min(fair, room - len(SEPARATOR)))
     left = room - (cells([(came, "")]) + len(SEPARATOR) if came else 0) - 2
     shown = cropped(about, left) if left >= 4 else ""
     spans = [*lead, *([("  ", ""), (shown, "")] if shown else []), *([(f"{SEPARATOR}{came}", DIM)] if came else [])]

@@ -112,7 +112,8 @@ def cropped(text: str, room: int) -> str:
     if room <= 1:
         return "\u2026" if room == 1 else ""
     kept = chopped(text, room - 1)[0]
-    return f"{kept.rstrip()}\u2026"
+    # Pieces have two columns at least, so that a wide character finds room in one.
+    return f"{kept.rstrip() if width_of(kept) < room else ''}\u2026"
 
 
 def indented(lines: Iterable[str], first: Span, rest: Span, *, color: bool) -> list[str]:
