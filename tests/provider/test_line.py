@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from aiohttp import TCPConnector
+from aiohttp import ClientRequest, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from tests.provider.wires import ASKED, stream
 
@@ -178,10 +181,11 @@ async def test_every_form_of_an_answer_is_read_byte_by_byte(name: str) -> None:
     "data",
     [
         USUAL.replace(KIND, KIND + b"Connection: close\r\n"),
+        USUAL.replace(KIND, KIND + b"Connection: keep-alive\r\nConnection: close\r\n"),
         b"HTTP/1.0 200 OK\r\n" + KIND + b"\r\n" + HELLO,
         b"HTTP/1.1 200 OK\r\n" + KIND + b"\r\n" + HELLO,
     ],
-    ids=["said to be the last", "an old server", "to the end of the connection"],
+    ids=["said to be the last", "said last to be the last", "an old server", "to the end of the connection"],
 )
 async def test_an_answer_that_ends_its_connection_is_read(data: bytes) -> None:
     async def answer(peer: Peer) -> None:
@@ -205,15 +209,21 @@ async def test_an_answer_that_ends_its_connection_is_read(data: bytes) -> None:
         USUAL.replace(KIND, b"X: " + b"y" * 40_000 + b"\r\n" + KIND),
         USUAL.replace(b"HTTP/1.1", b"HTTP/1.7"),
         USUAL.replace(b"HTTP/1.1 200", b"HTTP/1.1 20"),
+        USUAL.replace(KIND, KIND + b"X: a\nContent-Length: 5\r\n"),
+        USUAL.replace(CHUNKED, CHUNKED + b" , gzip\r\n"),
+        USUAL.replace(CHUNKED, CHUNKED + b"Transfer-Encoding: gzip\r\n"),
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 40_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: upgrade\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
         b"\n\nnothing of the kind\r\n\r\n",
     ],
     ids=["two codings", "a packing", "chunks and a length", "bare line ends", "a folded line", "a null", "a long head",
-         "another version", "half a status", "something else", "blank lines"],
+         "another version", "half a status", "a length behind a bare line end", "a folded coding", "a second coding",
+         "a head without end", "another protocol", "something else", "blank lines"],
 )  # fmt: skip
 async def test_a_head_that_is_not_as_it_should_be_never_hangs(head: bytes) -> None:
     """Whether it is read or refused is for the client's own reader to say; it ends, and the next one is right."""
-    heads = [head]
+    heads = [head, head]
 
     async def answer(peer: Peer) -> None:
         while True:
@@ -222,10 +232,37 @@ async def test_a_head_that_is_not_as_it_should_be_never_hangs(head: bytes) -> No
 
     async with serving(answer) as served:
         first = (await served.ask())[-1]
+        # With a header of this kind the client sends the request itself, and reads its answer.
+        judged = (await served.ask(headers={"TE": "trailers"}))[-1]
         assert isinstance(first, Done | Failed)
+        assert isinstance(judged, type(first))
         if isinstance(first, Done):
             assert first.message.text == "hello"
+        else:
+            assert failed([first]).kind == failed([judged]).kind
         assert said(await served.ask()) == "hello"
+
+
+async def test_a_request_given_up_while_the_client_reads_its_head_leaves_no_connection_open() -> None:
+    sent, closed = asyncio.Event(), asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 100 Continue\r\n\r\n")
+        sent.set()
+        await peer.reader.read()
+        closed.set()
+
+    async with serving(answer) as served, asyncio.timeout(4):
+        task = asyncio.create_task(served.ask())
+        await sent.wait()
+        # What was sent has come, and has been read, when others have had their turn for a while.
+        for _ in range(100):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await closed.wait()
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["with the answer", "after it"])
@@ -275,6 +312,58 @@ async def test_an_answer_before_the_end_of_a_request_is_read(size: int) -> None:
     assert complaints == []
 
 
+@pytest.mark.parametrize("data", [USUAL, b"HTTP/1.1 429 Slow\r\nContent-Length: 2\r\n\r\n{}"], ids=["usual", "refused"])
+async def test_no_request_waits_behind_the_rest_of_one_that_was_answered_early(data: bytes) -> None:
+    """The server answers before it has read a request, and never reads on."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    # So little room that the request cannot be on its way as a whole.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    left = asyncio.Event()
+    connections = 0
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        peer = Peer(reader, writer, connections)
+        await peer.request()
+        await peer.say(USUAL)
+        if connections == 1:
+            await reader.readuntil(b"\r\n\r\n")
+            await peer.say(data)
+            await left.wait()
+        writer.close()
+
+    server = await asyncio.start_server(accept, sock=listener, limit=4096)
+    served = Served()
+    served.port = listener.getsockname()[1]
+    try:
+        assert said(await served.ask()) == "hello"
+        for line in _own_sockets(served.port):
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        early = await served.ask("x" * 900_000)
+        assert isinstance(early[-1], Done if data is USUAL else Failed)
+        assert said(await served.ask()) == "hello"
+    finally:
+        left.set()
+        await aclose_http()
+        server.close()
+    assert connections == 2
+
+
+def _own_sockets(port: int) -> list[socket.socket]:
+    """The sockets of this process that are connected to a port."""
+    found: list[socket.socket] = []
+    for one in gc.get_objects():
+        if type(one) is socket.socket and one.family == socket.AF_INET and one.fileno() >= 0:
+            try:
+                peer = one.getpeername()
+            except OSError:
+                continue  # a listener
+            if peer[1] == port:
+                found.append(one)
+    return found
+
+
 @pytest.mark.parametrize("size", [40_000, 700_000])
 async def test_a_long_request_arrives_whole(size: int) -> None:
     async def answer(peer: Peer) -> None:
@@ -317,6 +406,65 @@ async def test_a_reader_that_takes_its_time_is_not_flooded() -> None:
         rest = [event async for event in events]
         assert isinstance(rest[-1], Done)
         assert len(rest[-1].message.text) == 10_000 * count + 5
+
+
+async def test_a_connection_whose_end_nobody_read_is_heard_again() -> None:
+    """The end of an answer comes behind more than is read ahead; the next answer on that connection still comes."""
+    comment = b": " + b"x" * 60_000 + b"\n\n"
+    rest = b"%x\r\n%s\r\n" % (len(comment), comment) * 9 + b"0\r\n\r\n"
+    read, sent = asyncio.Event(), asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(USUAL.removesuffix(b"0\r\n\r\n"))
+        await read.wait()
+        await peer.say(rest)
+        sent.set()
+        await every(USUAL)(peer)
+
+    async with serving(answer) as served:
+        seen: list[StreamEvent] = []
+        async for event in events_of(stream, served.model(), ASKED, StreamOptions()):
+            seen.append(event)
+            if isinstance(event, TextDelta) and not sent.is_set():
+                read.set()
+                await sent.wait()
+                # What was sent has come when all of it has been taken from the socket.
+                for _ in range(200):
+                    await asyncio.sleep(0)
+        assert said(seen) == "hello"
+        assert said(await served.ask()) == "hello"
+    assert served.connections == 1
+
+
+@pytest.mark.parametrize("bound", ["idle_timeout", "content_idle_timeout", "total_timeout"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\n" + KIND + CHUNKED,
+        b"HTTP/1.1 200 OK\r\n" + KIND + b"Content-Length: 1000\r\n",
+        b"HTTP/1.1 200 OK\r\n" + KIND,
+        b"HTTP/1.0 200 OK\r\n" + KIND,
+    ],
+    ids=["chunks", "a length", "to the end of the connection", "an old server"],
+)
+async def test_an_answer_that_stalls_is_cut_whatever_its_form(head: bytes, bound: str) -> None:
+    event = b'data: {"t":"hel"}\n\n'
+    begun = head + b"\r\n" + (b"%x\r\n%s\r\n" % (len(event), event) if CHUNKED in head else event)
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(begun if peer.number == 1 else USUAL)
+        await peer.reader.read()
+
+    async with serving(answer) as served, asyncio.timeout(4):
+        model = replace(served.model(), settings={**HELD, bound: 0.05})
+        events = [event async for event in events_of(stream, model, ASKED, StreamOptions())]
+        assert [event.delta for event in events if isinstance(event, TextDelta)] == ["hel"]
+        info = failed(events)
+        assert (info.kind, bound in info.message) == ("stalled", True)
+        assert said(await served.ask()) == "hello"
+    assert served.connections == 2
 
 
 @pytest.mark.parametrize("name", ["connection", "Host", "Transfer-Encoding", "Expect"])
@@ -427,7 +575,11 @@ def test_only_a_client_that_is_known_lends_its_connections() -> None:
         def connect(self, request: object) -> None: ...
         def set_response_params(self, *, read_until_eof: bool) -> None: ...
 
-    assert lends(TCPConnector, ResponseHandler)
-    assert not lends(Changed, ResponseHandler)
-    assert not lends(TCPConnector, Changed)
-    assert not lends(TCPConnector, object)
+    class Curious:
+        def __init__(self, method: str, url: object, *, loop: object, session: object) -> None: ...
+
+    assert lends(TCPConnector, ResponseHandler, ClientRequest)
+    assert not lends(Changed, ResponseHandler, ClientRequest)
+    assert not lends(TCPConnector, Changed, ClientRequest)
+    assert not lends(TCPConnector, object, ClientRequest)
+    assert not lends(TCPConnector, ResponseHandler, Curious)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 
-_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+# A size and its extensions. A line end that is none in there would be one for others on the way.
+_SIZE = re.compile(rb"(0*[0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?")
 _END = b"\r\n"
 # The sizes of most chunks, as servers write them, and what they mean.
 _LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
 # A size with its extensions, or a line of the trailer: what a server needs is far below it.
 _LONGEST_LINE = 8192
+_LONGEST_SHOWN = 20
 
 
 class Chunks:
@@ -95,9 +97,11 @@ class Chunks:
         line = data[at:end]
         if self._trailer:
             self.over = not line
-        elif _SIZE.fullmatch(size := line.partition(b";")[0].rstrip(b" \t")) is None:
-            self.broken = f"{line[:20]!r} is not the size of a chunk"
-        elif length := int(size, 16):
+        elif (size := _SIZE.fullmatch(line)) is None:
+            # Shown whole or not at all: half of a key that a server says again would not be found and hidden.
+            shown = repr(line) if len(line) <= _LONGEST_SHOWN else f"a line of {len(line):,} bytes"
+            self.broken = f"{shown} is not the size of a chunk"
+        elif length := int(size[1], 16):
             self._left = length + len(_END)
         else:
             self._trailer = True

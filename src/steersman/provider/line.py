@@ -47,15 +47,21 @@ def route_to(url: str) -> Route | None:
         address = URL(url)
     except ValueError:
         return None
-    if address.scheme not in ("http", "https") or not address.host or not lends(TCPConnector, ResponseHandler):
+    if address.scheme not in ("http", "https") or not address.host:
+        return None
+    if not lends(TCPConnector, ResponseHandler, ClientRequest):
         return None
     request = ClientRequest("POST", address, loop=asyncio.get_running_loop())
     return Route(request, f"POST {request.url.raw_path_qs} HTTP/1.1\r\nHost: {request.headers['Host']}\r\n")
 
 
-def lends(connector: type, reader: type) -> bool:
+def lends(connector: type, reader: type, request: type) -> bool:
     """Whether these are of a version of the client that lends its connections in the way we know."""
     names = ("data_received", "read", "set_response_params", "should_close")
+    try:
+        signature(request).bind("POST", "", loop=None)
+    except TypeError:
+        return False
     return (
         "traces" in signature(getattr(connector, "connect", len)).parameters
         and "read_until_eof" in signature(getattr(reader, "set_response_params", len)).parameters
@@ -183,6 +189,9 @@ class Line(asyncio.Protocol):
         if chunks is None or not chunks.over or chunks.surplus or self._transport.get_write_buffer_size():
             self.close()
         elif (connection := self._put_back()) is not None:
+            if self._paused:
+                # The end came behind more than anybody read; whoever is next on this connection must be heard.
+                self._transport.resume_reading()
             connection.release()
 
     def close(self) -> None:
@@ -231,7 +240,7 @@ class Line(asyncio.Protocol):
         """Look for the end of the head: what is behind it, if it is a usual one."""
         self._head += data
         head, end, body = self._head.partition(b"\r\n\r\n")
-        if end and _is_usual(head):
+        if end and len(head) <= _LONGEST_HEAD and _is_usual(head):
             self._head = head
             self._chunks = Chunks()
             return body
@@ -284,4 +293,5 @@ def _is_usual(head: bytes) -> bool:
         return False
     if _UNUSUAL.search(lines) is not None or _BARE_LINE_FEED.search(lines) is not None:
         return False
-    return b"\r\nconnection:" not in lines or _ALIVE in lines
+    said = lines.count(b"connection:")
+    return not said or (said == 1 and _ALIVE in lines)

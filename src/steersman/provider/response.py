@@ -80,8 +80,12 @@ class ReadByClient:
         self._held.release()
 
     def close(self) -> None:
-        """Close the connection unless it was given back."""
+        """Close the connection unless it was given back; whoever waits for more of the answer is told."""
+        from aiohttp import ClientConnectionError
+
         self._held.close()
+        if self._content.exception() is None:
+            self._content.set_exception(ClientConnectionError("Connection closed"))
 
 
 async def read_by_client(connection: Connection, request: ClientRequest, *, packed: bool) -> Response:
@@ -103,5 +107,14 @@ async def read_by_client(connection: Connection, request: ClientRequest, *, pack
     except BaseException:
         connection.close()
         raise
-    content.on_eof(connection.release)
+    content.on_eof(lambda: _give_back(connection))
     return ReadByClient(message.code, message.headers, content, connection)
+
+
+def _give_back(connection: Connection) -> None:
+    """Let others use a connection, unless they would have to wait for the rest of a request that was answered early."""
+    transport = connection.transport
+    if transport is not None and transport.get_write_buffer_size():
+        connection.close()
+    else:
+        connection.release()
