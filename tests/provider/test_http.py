@@ -636,8 +636,9 @@ async def test_a_proxy_that_is_no_http_proxy_is_named() -> None:
         (b"data: " + CANARY.encode() + b"\n\n",),
         (raises(OSError("x")),),
         (Reply(302, b"", {"location": f"http://host.invalid/{CANARY}"}),),
+        (Reply(500, {"error": "x"}, {"x-request-id": CANARY}),),
     ],
-    ids=["body", "body in a 200", "event", "garbage", "reset", "redirect"],
+    ids=["body", "body in a 200", "event", "garbage", "reset", "redirect", "request id"],
 )
 async def test_the_key_is_in_no_error(script: tuple[Answer, ...]) -> None:
     """failures.md L13: not in the text, the body, the exception or its causes."""

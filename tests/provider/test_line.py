@@ -36,6 +36,8 @@ BODY = b"%x\r\n%s\r\n0\r\n\r\n" % (len(HELLO), HELLO)
 USUAL = b"HTTP/1.1 200 OK\r\n" + KIND + CHUNKED + b"\r\n" + BODY
 LENGTH = b"Content-Length: %d\r\n" % len(HELLO)
 
+MANY = 5
+
 Answering: TypeAlias = Callable[["Peer"], Awaitable[None]]
 
 
@@ -269,29 +271,37 @@ async def test_a_request_given_up_while_the_client_reads_its_head_leaves_no_conn
 async def test_what_comes_behind_an_answer_is_never_the_next_one(*, late: bool) -> None:
     """failures.md F6: a connection on which something came that nobody asked for is not used again."""
     forged = USUAL.replace(b"hel", b"bad")
-    read, sent = asyncio.Event(), asyncio.Event()
+    answered, read, sent = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
 
     async def answer(peer: Peer) -> None:
         await peer.request()
+        if peer.number <= MANY:
+            # None is answered before all have come, each on a connection of its own.
+            if peer.number == MANY:
+                answered.set()
+            await answered.wait()
         await peer.say(USUAL if late else USUAL + forged)
-        if late and peer.number == 1:
+        if late and peer.number <= MANY:
             await read.wait()
             await peer.say(forged)
-            sent.set()
+            sent.release()
         await peer.reader.read()
 
     async with serving(answer) as served:
-        assert said(await served.ask()) == "hello"
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(served.ask()) for _ in range(MANY)]
+        assert [said(task.result()) for task in tasks] == ["hello"] * MANY
         read.set()
         if late:
-            await sent.wait()
+            for _ in range(MANY):
+                await sent.acquire()
             # What was sent has come when another connection has been there and back.
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writer.write(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
             await reader.readuntil(b"0\r\n\r\n")
             writer.close()
         assert said(await served.ask()) == "hello"
-    assert served.connections == 2 + late
+    assert served.connections == MANY + 1 + late
 
 
 @pytest.mark.parametrize("size", [40_000, 700_000])

@@ -67,7 +67,7 @@ def completed(
         body=None if info.body is None else hidden(info.body, key),
         provider=info.provider or provider,
         status=status if info.status is None else info.status,
-        request_id=info.request_id or request_id(headers),
+        request_id=hidden(info.request_id or request_id(headers) or "", key) or None,
         retry_after=retry_after(headers, clock=clock) if info.retry_after is None else info.retry_after,
         retryable=should_retry(headers) if info.retryable is None else info.retryable,
     )

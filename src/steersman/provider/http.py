@@ -173,7 +173,7 @@ def _timeout(connect: float | None) -> ClientTimeout:
 
 def _headers(given: Mapping[str, str], own: Mapping[str, str]) -> Mapping[str, str]:
     """What a wire sends, and what the model's settings put over it and over what every request has."""
-    return {name.lower(): value for part in (given, own) for name, value in part.items()} if own else given
+    return {name.lower(): value for part in (given, own) for name, value in part.items()}
 
 
 def _is_trouble(error: Exception) -> bool:

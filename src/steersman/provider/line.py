@@ -27,6 +27,8 @@ _UNUSUAL = re.compile(rb"\r\n(?:content-encoding|content-length|trailer|upgrade)
 _BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
 _LONGEST_HEAD = 32 * 1024
 _PAUSE = 512 * 1024
+# Connections of the pool that are given up, one after the other, before the request is.
+_TRIED = 100
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -88,7 +90,7 @@ async def _connected(client: ClientSession, route: Route, timeout: ClientTimeout
     connector = client.connector
     if connector is None:
         raise aiohttp.ClientConnectionError("Connector is closed")
-    for _ in range(2):
+    for _ in range(_TRIED):
         try:
             connection = await connector.connect(route.request, [], timeout)
         except TimeoutError:
