@@ -93,7 +93,7 @@ async def test_a_budget_is_shared_over_all_levels() -> None:
     result = await agent.run("go")
     assert (script.asked, parent.asked, result.end_reason) == (3, 1, "limit")
     assert [reason for reason, _ in child_ends(heard)] == ["limit"]
-    assert result.usage == Usage(input=152, output=152, cost=1.5)
+    assert result.usage == Usage(input=152, output=152, cost=1.5, partial=True)  # not all of them have a price
 
 
 def answering(count: int, **options: Any) -> tuple[Tool, ScriptedModel]:

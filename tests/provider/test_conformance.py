@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from tests.provider.protocols import SERVERS
 
-from steersman import tool
+from steersman import Agent, Retry, tool
 from steersman.provider.events import events_of
 from steersman.provider.http import aclose_http
 from steersman.provider.models import stream_fn_for
 from steersman.testing import Subject, answer, call, conformance_checks, cut, error, stall, thinking
 from steersman.testing.conformance import Check, Scenario
 from steersman.testing.servers import StrictServer
+from steersman.types.errors import ErrorKind
 from steersman.types.messages import user_message
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -51,3 +52,16 @@ async def test_a_provider_does_what_every_provider_has_to(kind: type[StrictServe
         await check(subject)
         # The pool's own work is not a task the stream left behind.
         await aclose_http()
+
+
+KINDS = ("authentication", "quota", "rate_limit", "overloaded", "context_overflow", "invalid_request", "refused")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SERVERS)
+async def test_an_error_of_a_script_is_read_as_what_it_was_written_as(name: str, kind: ErrorKind) -> None:
+    """The words and statuses of a strict server are those that tell the real one's errors apart."""
+    async with SERVERS[name](error(kind), repeat_last=True) as server:
+        result = await Agent(server.model(), retry=Retry(max_attempts=1)).run("Hi")
+    assert (result.end_reason, result.error_kind) == ("error", kind)

@@ -113,6 +113,10 @@ PLAIN: dict[str, tuple[Any, str, int]] = {
     "a page": (Reply(200, b"<html>Welcome</html>", HTML), "protocol", 1),
     "a page as a stream": (Reply(200, b"<html>Welcome</html>", STREAM), "protocol", 1),
     "a page for what is not there": (Reply(404, b"<html>Not found</html>", HTML), "invalid_request", 1),
+    "a page of a proxy that forbids": (Reply(403, b"<html>Access denied</html>", HTML), "authentication", 1),
+    "a page of a proxy that wants a password": (Reply(407, b"<html>Sign in</html>", HTML), "invalid_request", 1),
+    "a page of a gateway": (Reply(502, b"<html>Bad gateway</html>", HTML), "overloaded", 2),
+    "a page for a request that was not encrypted": (Reply(400, b"<html>Use HTTPS</html>", HTML), "invalid_request", 1),
     "JSON for what is not there": (Reply(404, {"detail": "Not Found"}), "invalid_request", 1),
     "what takes no POST": (Reply(405, {"detail": "Method Not Allowed"}), "invalid_request", 1),
     "other JSON": (Reply(200, {"hello": 1}), "protocol", 1),
@@ -133,6 +137,9 @@ async def test_a_server_of_no_protocol_is_named_with_what_to_check(own: Spoken, 
         result = await asked(own, server)
         assert (kind_of(result), len(server.raw)) == (kind, times)
     assert "It looks like" not in result.detail
+    assert "Check the key" not in result.detail
+    if isinstance(said, Reply) and isinstance(said.body, bytes) and said.body:
+        assert repr(said.body.decode()) in result.detail
 
 
 PING = sse({"type": "ping"}, "ping") + b": still here\n\n"

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.provider.protocols import READINGS, SERVERS
 
 from steersman import Agent, AssistantMessage, Retry
+from steersman.testing.servers.exchange import sse
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -81,3 +83,49 @@ async def test_an_answer_of_as_many_tokens_as_allowed_was_cut_whatever_the_serve
     finally:
         server.close()
         await server.wait_closed()
+
+
+def counted(name: str, one: object, details: object = None) -> bytes:
+    """A whole answer whose tokens are counted like this."""
+    match name:
+        case "openai":
+            usage = {"prompt_tokens": one, "completion_tokens": 3, "prompt_tokens_details": details}
+            choice = {"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}
+            return sse({"choices": [choice], "usage": usage}) + sse("[DONE]")
+        case "google":
+            usage = {"promptTokenCount": one, "candidatesTokenCount": 3, "promptTokensDetails": details}
+            candidate = {"content": {"parts": [{"text": "Fine."}]}, "finishReason": "STOP"}
+            return sse({"candidates": [candidate], "usageMetadata": usage})
+        case "responses":
+            usage = {"input_tokens": one, "output_tokens": 3, "input_tokens_details": details}
+            item = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "Fine."}]}
+            response = {"id": "r", "status": "completed", "usage": usage, "output": [item]}
+            return sse({"type": "response.completed", "response": response})
+        case _:
+            usage = {"input_tokens": one, "output_tokens": 3, "cache_creation": details}
+            return b"".join(
+                map(
+                    sse,
+                    (
+                        {"type": "message_start", "message": {"id": "m", "usage": usage}},
+                        {"type": "content_block_start", "content_block": {"type": "text", "text": "Fine."}},
+                        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
+                        {"type": "message_stop"},
+                    ),
+                )
+            )
+
+
+@pytest.mark.parametrize("one", [12.0, "12", 1.5, -5, None, [], "x", True, 10**30])
+@pytest.mark.parametrize("name", SERVERS)
+def test_an_answer_is_not_lost_over_its_bill(name: str, one: object) -> None:
+    message = READINGS[name].message_of(counted(name, one))
+    assert (message.text, message.stop_reason) == ("Fine.", "stop")
+
+
+@pytest.mark.parametrize("details", [[], "x", {}, None])
+@pytest.mark.parametrize("name", SERVERS)
+def test_what_is_known_of_a_bill_is_kept(name: str, details: object) -> None:
+    """Gateways in PHP write an empty list for an empty object."""
+    usage = READINGS[name].message_of(counted(name, 12, details)).usage
+    assert (usage.input, usage.output, usage.total) == (12, 3, 15)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from traceback import TracebackException
 from typing import Any
 
 import pytest
+from tests.provider.protocols import SERVERS
 
+from steersman import Agent, Retry
 from steersman.provider.keys import find_key
 from steersman.provider.models import stream_fn_for
 from steersman.provider.pool import is_loopback, proxy_for
 from steersman.provider.presets import PRESETS, Preset, add_preset, base_url_of
 from steersman.testing.clock import run_virtual
-from steersman.types.errors import AuthenticationError
-from steersman.types.model import Model, StreamOptions
+from steersman.testing.servers import OpenAIChatServer, Received, Reply
+from steersman.types.errors import AuthenticationError, NetworkError
+from steersman.types.messages import user_message
+from steersman.types.model import Model, Request, StreamOptions
 
 CANARY = "sk-canary-5f1e9c0a7b"
 
@@ -153,3 +158,55 @@ def test_proxies_come_from_the_environment_but_never_for_loopback(monkeypatch: p
     assert proxy_for("https://localhost/v1") is None
     assert proxy_for("http://127.0.0.1:8000/v1") is None
     assert proxy_for("http://[::1]:8000/v1") is None
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_wrong_key_is_told_with_the_variable_it_may_have_come_from(name: str) -> None:
+    async with SERVERS[name]("Never.", key="the right one") as server:
+        model = server.model(api_key=CANARY)
+        result = await Agent(model).run("Hi")
+    assert result.detail.startswith(f"{model.name}: ")
+    variables = " or ".join(PRESETS[model.provider].keys)
+    assert result.detail.endswith(f". Check the key: api_key=..., or the variable {variables}.")
+
+
+@pytest.mark.real_time
+async def test_a_wrong_key_of_a_compatible_server_is_told_with_its_own_variable() -> None:
+    async with OpenAIChatServer("Never.", key="the right one") as server:
+        result = await Agent("groq:m", base_url=server.url, api_key=CANARY).run("Hi")
+    assert result.detail.endswith("Check the key: api_key=..., or the variable GROQ_API_KEY.")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "openai-chat", "google"])
+async def test_a_traceback_that_shows_the_variables_does_not_show_the_key(provider: str) -> None:
+    """failures.md L13: what error reporters send away."""
+    model = Model(provider, "m", base_url="http://127.0.0.1:9/v1", api_key=CANARY)
+    stream: Any = stream_fn_for(model)(model, Request("", [user_message("Hi")]), StreamOptions())
+    with pytest.raises(NetworkError) as caught:
+        await anext(stream)
+    shown = TracebackException.from_exception(caught.value, capture_locals=True)
+    ours = [frame for frame in shown.stack if "steersman" in frame.filename and "tests" not in frame.filename]
+    assert len(ours) > 2
+    assert CANARY not in repr([frame.locals for frame in ours])
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("header", ["authorization", "api-key", "x-gateway-token"])
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_key_in_a_header_of_ones_own_is_not_shown_where_a_server_quotes_it(name: str, header: str) -> None:
+    """failures.md L13."""
+
+    def quoting(received: Received) -> Reply:
+        return Reply(503, f"Busy: {dict(received.headers)}")
+
+    async with SERVERS[name](quoting, quoting, key=None, strict=False) as server:
+        model = server.model(api_key=None, headers={header: f"Basic {CANARY}"})
+        agent = Agent(model, retry=Retry(max_attempts=2, base_delay=0))
+        told: list[str] = []
+        agent.subscribe(lambda event: told.append(repr(event)))
+        result = await agent.run("Hi")
+    assert len(server.raw) == 2
+    assert f"'{header}': 'Basic [redacted]'" in result.detail
+    assert CANARY not in "".join((*told, repr(result)))

@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from steersman.provider.anthropic import WIRE as ANTHROPIC
+from steersman.provider.google import WIRE as GOOGLE
+from steersman.provider.openai_chat import WIRE as CHAT
+from steersman.provider.openai_responses import WIRE as RESPONSES
 from steersman.provider.overflow import classify_overflow
+from steersman.provider.protocol import Wire
+from steersman.types.model import Model
+
+WIRES: dict[str, Wire] = {"anthropic": ANTHROPIC, "google": GOOGLE, "openai-chat": CHAT, "openai": RESPONSES}
 
 TOO_LONG = [
     "prompt is too long: 213462 tokens > 200000 maximum",
@@ -11,6 +20,7 @@ TOO_LONG = [
     "Your input exceeds the context window of this model. Please adjust your input and try again.",
     "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
     "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+    "The input token count exceeds the maximum number of tokens allowed 1048576.",
     "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
     "Please reduce the length of the messages or completion.",
     "This endpoint's maximum context length is 163,840 tokens. However, you requested about 170,000 tokens",
@@ -93,3 +103,30 @@ def test_a_code_of_throttling_outweighs_the_words(code: str, expected: bool) -> 
 )
 def test_a_body_too_large_or_an_error_without_any_words_is_overflow(message: str, status: int, expected: bool) -> None:
     assert classify_overflow(message, status=status) is expected
+
+
+def kind(name: str, status: int, message: str, **more: str) -> str:
+    """What the error of a server means in this protocol."""
+    body = msgspec.json.encode({"error": {"message": message, **more}})
+    return WIRES[name].error(Model(name, "m"), status, {}, body).info.kind
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("message", TOO_LONG)
+@pytest.mark.parametrize("status", [400, 500])
+def test_every_wording_is_overflow_in_every_protocol(name: str, message: str, status: int) -> None:
+    """failures.md E6"""
+    assert kind(name, status, message) == "context_overflow"
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("message", TOO_FAST[:3])
+@pytest.mark.parametrize("status", [400, 413, 429, 503])
+def test_throttling_is_a_rate_limit_in_every_protocol(name: str, message: str, status: int) -> None:
+    """failures.md E6: retried, and not compacted, whatever status a gateway gives it."""
+    assert kind(name, status, message) == "rate_limit"
+
+
+@pytest.mark.parametrize("name", [name for name in WIRES if name != "google"])  # whose codes are numbers
+def test_a_code_of_overflow_needs_no_words_in_any_protocol(name: str) -> None:
+    assert kind(name, 400, "Bad request", code="context_length_exceeded") == "context_overflow"

@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.provider.protocols import SERVERS, played
 
+from steersman import Agent, Retry
 from steersman.provider.retry_after import retry_after
+from steersman.testing.servers import Reply
 
 NOW = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
 
@@ -85,6 +88,37 @@ def test_a_header_that_names_a_wait_outweighs_the_body_and_the_body_a_reset() ->
 
     assert retry_after({"retry-after": "3"}, clock=clock, body=body) == 3.0
     assert retry_after({"x-ratelimit-reset": "60"}, clock=clock, body=body) == 0.85
+
+
+def test_when_a_limit_begins_anew_matters_only_where_one_was_reached() -> None:
+    for name in ("x-ratelimit-reset-after", "x-ratelimit-reset"):
+        assert retry_after({name: "60"}, clock=clock, limited=True) == 60.0
+        assert retry_after({name: "60"}, clock=clock, limited=False) is None
+        assert retry_after({name: "60", "retry-after": "3"}, clock=clock, limited=False) == 3.0
+
+
+LIMITS = {"x-ratelimit-reset-after": "7200", "x-ratelimit-remaining": "900"}
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_server_that_tells_its_limits_with_every_response_is_asked_again_at_once(name: str) -> None:
+    """failures.md E1: it failed, and its answer was cut, for other reasons than a limit."""
+    cut = played(SERVERS[name](), alt="sse")[:400]
+    faults = (Reply(503, "busy", LIMITS), Reply(200, cut, {**LIMITS, "content-type": "text/event-stream"}))
+    async with SERVERS[name](*faults, "Hello.") as server:
+        result = await Agent(server.model(), retry=Retry(base_delay=0)).run("Hi")
+    assert (result.text, len(server.raw)) == ("Hello.", 3)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_limit_that_was_reached_says_when_it_begins_anew(name: str) -> None:
+    """failures.md E1: longer than the longest wait, so it fails at once and says how long."""
+    async with SERVERS[name](Reply(429, "slow down", LIMITS), "Hello.") as server:
+        result = await Agent(server.model()).run("Hi")
+    assert result.detail.endswith("(the server asks to wait 7200 s, longer than max_delay=60 s)")
+    assert len(server.raw) == 1
 
 
 def test_without_headers_and_words_nothing_is_said_and_the_clock_is_not_asked() -> None:

@@ -92,6 +92,10 @@ def test_unknown_usage_is_not_zero() -> None:
     assert Usage().total is None
     assert Usage() + Usage() == Usage()
     assert Usage(input=1, output=2) + Usage() == Usage(input=1, output=2)
+    priced_one, other = Usage(input=1, cost=0.5), Usage(input=1)
+    assert (priced_one + other).partial, "What the other cost is unknown, and not nothing."
+    assert other + priced_one == priced_one + other == Usage(input=2, cost=0.5, partial=True)
+    assert not (priced_one + priced_one).partial
     assert Usage(input=1, cache_read=5) + Usage(output=2, partial=True) == Usage(
         input=1, output=2, cache_read=5, total=8, partial=True
     )

@@ -114,15 +114,13 @@ class AnthropicDecoder:
             raise unfinished(self._model, "anthropic", "'message_stop'", () if begun else self._strange)
         content = [block.content() for block in self._blocks]
         reason, error, kind = self._ending(content)
-        usage = _usage(self._usage)
         if self._before is not None:
             content[:0] = self._before.content
-            usage = self._before.usage + usage
         return AssistantMessage(
             content,
             stop_reason=reason,
             raw_stop_reason=_word(self._reason),
-            usage=usage,
+            usage=_usage(self._usage),
             model=self._model.id,
             provider=self._model.provider,
             error_message=error,
@@ -278,8 +276,10 @@ class AnthropicDecoder:
 
     def _end(self, got: MessageDelta) -> None:
         self._stopped = True
-        self._reason = got.delta.stop_reason
-        self._details = got.delta.stop_details or {}
+        if got.delta.stop_reason is not None or self._reason is None:
+            # Some servers send another one, for the usage alone.
+            self._reason = got.delta.stop_reason
+            self._details = got.delta.stop_details or {}
         self._count(got.usage)
 
     def _count(self, usage: dict[str, Any] | None) -> None:

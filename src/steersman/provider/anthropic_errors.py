@@ -10,10 +10,10 @@ import msgspec
 
 from steersman.provider.headers import request_id as named
 from steersman.provider.headers import should_retry
-from steersman.provider.overflow import classify_overflow
+from steersman.provider.overflow import classify_overflow, is_throttled
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.provider.troubles import not_a_stream
+from steersman.provider.troubles import advice, is_page, not_a_stream
 from steersman.types.errors import (
     ERRORS,
     AuthenticationError,
@@ -47,11 +47,6 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
 # A limit the account has set itself: it answers 429, and no waiting helps.
 _SPENT = frozenset(("enforced_spend_limit_reached",))
 
-_ADVICE: dict[type[ProviderError], str] = {
-    AuthenticationError: "Check the key: api_key=..., or the variable ANTHROPIC_API_KEY.",
-    QuotaError: "The account has no budget left for this.",
-}
-
 
 def response_error(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
@@ -62,12 +57,14 @@ def response_error(
     found = _found(text)
     if found is None and status < 400:
         return not_a_stream(model, status, given, text)
-    error, request_id = found or ({"message": f"HTTP status {status}: {redacted(text, _SHOWN)}" if text else ""}, None)
-    wait = retry_after(_with_reset(given), clock=clock, body=text)
+    plain = "" if is_page(text) or not text else f"HTTP status {status}: {redacted(text, _SHOWN)}"
+    error, request_id = found or ({"message": plain}, None)
+    status = _status(status, error)
+    wait = retry_after(_with_reset(given), clock=clock, body=text, limited=status == 429)
     return _error(
         model,
         error,
-        status=_status(status, error),
+        status=status,
         request_id=named(given) or request_id,
         retry_after=wait,
         retryable=should_retry(given),
@@ -114,12 +111,12 @@ def _error(
     body: str,
 ) -> ProviderError:
     words = str(error.get("message") or "").strip()
-    kind = _kind(error, words, status)
+    kind = _kind(error, words or body, status)
     said = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     name = error.get("type")
     text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
-    if advice := _ADVICE.get(kind):
-        text = f"{text}. {advice}"
+    if what_to_do := advice(model.provider, kind.kind, body):
+        text = f"{text}. {what_to_do}"
     return kind(
         text,
         provider=model.provider,
@@ -132,6 +129,7 @@ def _error(
 
 
 _TELLING = frozenset((401, 403, 408, 409, 429))
+_VAGUE = (InvalidRequestError, ContextOverflowError, OverloadedError)
 
 
 def _kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
@@ -143,10 +141,16 @@ def _kind(error: dict[str, Any], words: str, status: int | None) -> type[Provide
     if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
         code = None  # a proxy's words; its status says better what happened
     kind = _BY_TYPE.get(code or "") or ERRORS[kind_of_status(status if status and status >= 400 else 500)]
-    # The one thing no type tells: which of the invalid requests were too long.
-    if kind in (InvalidRequestError, ContextOverflowError) and classify_overflow(words, status=status, code=code):
-        return ContextOverflowError
-    return kind
+    if kind not in _VAGUE:
+        return kind
+    # What no type tells: which of the invalid requests came too fast, and which were too long.
+    if is_throttled(words):
+        return RateLimitError
+    codes = (code, error.get("code"))
+    too_long = any(
+        classify_overflow(words, status=status, code=word) for word in codes if word is None or isinstance(word, str)
+    )
+    return ContextOverflowError if too_long else kind
 
 
 def _found(text: str) -> tuple[dict[str, Any], str | None] | None:

@@ -12,6 +12,7 @@ import msgspec
 
 from steersman.provider.headers import is_elsewhere, reworded
 from steersman.provider.presets import Protocol
+from steersman.provider.troubles import is_page
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redacted
@@ -35,6 +36,7 @@ _ANTHROPIC = frozenset(
 )
 _GOOGLE = ("candidates", "promptFeedback", "usageMetadata")
 _SHOWN = 200
+_PAGE = 120
 _KEPT = 4
 
 
@@ -109,6 +111,14 @@ def unfinished(model: Model, own: str, end: str, strange: Sequence[str]) -> Prov
 def misdirected(error: ProviderError, model: Model, own: str, body: bytes) -> ProviderError:
     """The same error with what to do about the address, where what answers is not what was asked."""
     if is_elsewhere(error):
-        check = "" if "base_url" in error.info.message else "Check the model's id and base_url."
+        check = "" if "base_url" in error.info.message else _page(body) or "Check the model's id and base_url."
         reworded(error, check, elsewhere(model, own, (body,)))
     return error
+
+
+def _page(body: bytes) -> str:
+    text = body.decode("utf-8", "replace")
+    if not is_page(text):
+        return ""
+    shown = redacted(" ".join(text.split()), _PAGE)
+    return f"It came with a page instead of words of the API: {shown!r}. Check base_url, and any proxy on the way."

@@ -29,6 +29,7 @@ _CLOSING_SECONDS = 2.0
 # What HTTP clients call a connection that broke; by name, so that none of them has to be imported.
 _CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
+_LIMITED = 429
 
 
 class Normal(Batched, frozen=True):
@@ -263,7 +264,7 @@ def error_info(error: BaseException) -> ErrorInfo:
         return info
     status: object = getattr(error, "status", getattr(error, "status_code", None))
     if isinstance(status, int):
-        return ErrorInfo(kind_of_status(status), words, status=status, retry_after=_asked_wait(error))
+        return ErrorInfo(kind_of_status(status), words, status=status, retry_after=_asked_wait(error, status))
     if isinstance(error, TimeoutError):
         return ErrorInfo("stalled", words)
     if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
@@ -273,12 +274,14 @@ def error_info(error: BaseException) -> ErrorInfo:
     return ErrorInfo("internal", words)
 
 
-def _asked_wait(error: BaseException) -> float | None:
+def _asked_wait(error: BaseException, status: int) -> float | None:
     """How long the server behind another client's exception asks to wait, where its headers are kept."""
     from steersman.provider.retry_after import retry_after  # as above
 
     headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
-    return retry_after(cast(Mapping[str, str], headers), clock=time) if isinstance(headers, Mapping) else None
+    if not isinstance(headers, Mapping):
+        return None
+    return retry_after(cast(Mapping[str, str], headers), clock=time, limited=status == _LIMITED)
 
 
 def shown(seen: Sequence[StreamEvent]) -> bool:

@@ -61,13 +61,13 @@ class Feedback(msgspec.Struct, rename="camel"):
 
 
 class Tokens(msgspec.Struct, rename="camel"):
-    """How many tokens were used so far."""
+    """How many tokens were used so far; of any form, since an answer is not lost over its bill."""
 
-    prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
+    prompt_token_count: Any = None
+    cached_content_token_count: Any = None
+    candidates_token_count: Any = None
+    thoughts_token_count: Any = None
+    tool_use_prompt_token_count: Any = None
 
 
 class Chunk(msgspec.Struct, rename="camel"):

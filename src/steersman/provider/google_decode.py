@@ -61,6 +61,7 @@ _OUTCOMES: dict[str, _Outcome] = {
     **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"), ("error", "incomplete")),
 }
 _NO_CHUNK = Chunk()
+_LONGEST_COUNT = 15
 _UNKNOWN: _Outcome = ("error", "protocol")
 _REFUSED: _Outcome = ("refusal", "refused")
 
@@ -113,8 +114,8 @@ class GoogleDecoder:
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """The events of one chunk, or of a whole array of them."""
         del event
-        if data == "[DONE]":  # said by gateways, never by Google
-            return ()
+        if not data or data == "[DONE]" or data.startswith(":"):
+            return ()  # said by gateways, never by Google: an end of its own, or a comment wrapped as data
         events: list[StreamEvent] = []
         try:
             answer = decoded(data)
@@ -159,7 +160,7 @@ class GoogleDecoder:
 
     def _chunk(self, chunk: Chunk, answer: Decoded, events: list[StreamEvent]) -> None:
         if chunk.error is not None:
-            raise stream_error(self._model.provider, chunk.error)
+            raise stream_error(self._model, chunk.error)
         if chunk.response_id and not self._response:
             self._response = chunk.response_id
         if chunk.usage_metadata is not None:
@@ -171,9 +172,11 @@ class GoogleDecoder:
                 for part in candidate.content.parts:
                     self._part(part, answer, events)
             if candidate.finish_reason is not None:
-                self._end(events)
                 self._reason = str(candidate.finish_reason)
                 self._note = candidate.finish_message
+            if self._reason is not None:
+                # Nobody says whether more follows, and what does is part of the answer.
+                self._end(events)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             self._end(events)
             self._blocked = True
@@ -282,7 +285,16 @@ def _by_calls(content: Sequence[Content]) -> StopReason:
 
 def _last(tokens: Sequence[Tokens], name: str) -> int | None:
     """Counts are cumulative: the last word holds, and what later chunks leave out stays as it was."""
-    return next((count for one in reversed(tokens) if (count := getattr(one, name)) is not None), None)
+    return next((count for one in reversed(tokens) if (count := _count(getattr(one, name))) is not None), None)
+
+
+def _count(value: object) -> int | None:
+    """A count as a whole number; gateways write some with a point, or as a text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
+        return int(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return int(value) if 0 <= value < 10**_LONGEST_COUNT else None
 
 
 def _usage(tokens: Sequence[Tokens]) -> Usage:

@@ -10,10 +10,10 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.headers import request_id, should_retry
-from steersman.provider.overflow import classify_overflow
+from steersman.provider.overflow import classify_overflow, is_throttled
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.provider.troubles import not_a_stream
+from steersman.provider.troubles import advice, is_page, not_a_stream
 from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redacted
@@ -42,22 +42,21 @@ _SHOWN = 2_000
 
 def response_error(model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """What a response that is no stream means."""
-    provider = model.provider
     text = body.decode("utf-8", "replace")
     given = {name.lower(): value for name, value in headers.items()}
     told = _told(body)
     if told is not None:
-        return _made(provider, told, status, given, text)
+        return _made(model, told, status, given, text)
     if status >= 400:
-        plain = "" if text.lstrip().startswith("<") else text.strip()
-        return _made(provider, {"message": plain}, status, given, text)
+        plain = "" if is_page(text) else text.strip()
+        return _made(model, {"message": plain}, status, given, text)
     return not_a_stream(model, status, given, text)
 
 
-def stream_error(provider: str, error: Any) -> ProviderError:
+def stream_error(model: Model, error: Any) -> ProviderError:
     """What an error inside a stream means: its own code counts, since the stream began with 200."""
     told = cast(Mapping[str, Any], error) if isinstance(error, Mapping) else {"message": str(error)}
-    return _made(provider, told, 200, {}, msgspec.json.encode({"error": error}).decode())
+    return _made(model, told, 200, {}, msgspec.json.encode({"error": error}).decode())
 
 
 def unreadable(provider: str, data: str, error: Exception) -> ProtocolError:
@@ -86,16 +85,19 @@ def _told(body: bytes) -> Mapping[str, Any] | None:
     return cast(Mapping[str, Any], error) if isinstance(error, Mapping) else None
 
 
-def _made(provider: str, told: Mapping[str, Any], status: int, headers: Mapping[str, str], body: str) -> ProviderError:
+def _made(model: Model, told: Mapping[str, Any], status: int, headers: Mapping[str, str], body: str) -> ProviderError:
     words = str(told.get("message") or "")
     meant = status if status >= 400 else _embedded(told)
     kind = _kind(words, told, meant)
+    shown = f"{model.name}: {redacted(words, _SHOWN) or f'HTTP status {meant}'}"
+    if kind == "authentication" and (what_to_do := advice(model.provider, kind, body)):
+        shown = f"{shown.rstrip('.')}. {what_to_do}"
     return ERRORS[kind](
-        redacted(words, _SHOWN) or f"{provider} answered with status {meant} and no words.",
-        provider=provider,
+        shown,
+        provider=model.provider,
         status=meant,
         request_id=request_id(headers),
-        retry_after=_wait(headers, told, words),
+        retry_after=_wait(headers, told, words, meant),
         retryable=should_retry(headers),
         body=redacted(body, _SHOWN) or None,
     )
@@ -114,6 +116,8 @@ def _kind(words: str, told: Mapping[str, Any], status: int) -> ErrorKind:
         return "authentication"
     if status == 429:
         return "quota" if any(_spent(detail) for detail in details) else "rate_limit"
+    if is_throttled(words):
+        return "rate_limit"
     if words and classify_overflow(words, status=status):
         return "context_overflow"
     return kind_of_status(status)
@@ -135,7 +139,7 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _wait(
-    headers: Mapping[str, str], told: Mapping[str, Any], words: str, clock: Callable[[], float] = time.time
+    headers: Mapping[str, str], told: Mapping[str, Any], words: str, status: int, clock: Callable[[], float] = time.time
 ) -> float | None:
     """The delay that RetryInfo asks for, else what headers and words say."""
     for detail in _details(told):
@@ -145,4 +149,4 @@ def _wait(
             asked = retry_after({}, clock=clock, body=body)
             if asked is not None:
                 return asked
-    return retry_after(headers, clock=clock, body=words)
+    return retry_after(headers, clock=clock, body=words, limited=status == 429)

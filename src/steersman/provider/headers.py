@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -30,8 +30,9 @@ def should_retry(headers: Mapping[str, str]) -> bool | None:
 
 
 def is_elsewhere(error: ProviderError) -> bool:
-    """Whether what answered may be something else than what was asked."""
-    return error.info.kind in _ELSEWHERE or error.info.status in _NOT_THERE
+    """Whether what answered may be something else than what was asked; a page in its body gives that away."""
+    info = error.info
+    return info.kind in _ELSEWHERE or info.status in _NOT_THERE or (info.body or "").lstrip().startswith("<")
 
 
 def reworded(error: ProviderError, *sentences: str) -> None:
@@ -49,11 +50,11 @@ def completed(
     provider: str,
     headers: Mapping[str, str] | None = None,
     status: int | None = None,
-    key: str | None = None,
+    keys: Iterable[str] = (),
     place: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ProviderError:
-    """The same error with what it left unsaid taken from the response, and the key, should it be quoted, hidden.
+    """The same error with what it left unsaid taken from the response, and the keys, should they be quoted, hidden.
 
     `place` is what was asked, and is told where what answered may be something else.
     """
@@ -61,14 +62,22 @@ def completed(
         reworded(error, f"Tried: POST {place}{'.' if 'base_url' in error.info.message else ', as base_url says.'}")
     info = error.info
     headers = headers or {}
+    wait = info.retry_after
+    if wait is None:
+        wait = retry_after(headers, clock=clock, limited=info.kind == "rate_limit")
+    message, body, named = _named(info.message, provider), info.body, info.request_id or request_id(headers)
+    for key in keys:
+        message = hidden(message, key)
+        body = None if body is None else hidden(body, key)
+        named = None if named is None else hidden(named, key)
     info = msgspec.structs.replace(
         info,
-        message=hidden(_named(info.message, provider), key),
-        body=None if info.body is None else hidden(info.body, key),
+        message=message,
+        body=body,
         provider=info.provider or provider,
         status=status if info.status is None else info.status,
-        request_id=hidden(info.request_id or request_id(headers) or "", key) or None,
-        retry_after=retry_after(headers, clock=clock) if info.retry_after is None else info.retry_after,
+        request_id=named,
+        retry_after=wait,
         retryable=should_retry(headers) if info.retryable is None else info.retryable,
     )
     if info.message != error.info.message:

@@ -18,7 +18,7 @@ from steersman.provider.batches import Batched, Batches
 from steersman.provider.bounds import Bounds, bounds_of
 from steersman.provider.dialects import misdirected
 from steersman.provider.headers import completed
-from steersman.provider.keys import find_key, given_key
+from steersman.provider.keys import find_key, given_key, secret_headers
 from steersman.provider.pool import aclose_http, open_pool, opened_pool, proxy_for
 from steersman.provider.presets import PRESETS, base_url_of
 from steersman.provider.protocol import Decoder, HttpRequest, Wire, feed_all
@@ -231,9 +231,12 @@ class _Exchange:
                 self.reader = array(max_event_bytes=self._bounds.max_event_bytes)
                 return
         body = await self._rest()
-        if self._key:
+        if secrets := self._secrets():
             # Before anybody cuts it: half a key is no longer found.
-            body = hidden(body.decode("utf-8", "replace"), self._key).encode()
+            text = body.decode("utf-8", "replace")
+            for secret in secrets:
+                text = hidden(text, secret)
+            body = text.encode()
         error = self._wire.error(model, response.status, _lowered(response), body)
         raise misdirected(error, model, self._wire.name, body)
 
@@ -313,7 +316,11 @@ class _Exchange:
         """Put into an error what the response says beside its body, and take the key out of it."""
         headers = {} if self._response is None else _lowered(self._response)
         tried = place(self._url) if self._url else None
-        completed(error, provider=self.model.provider, headers=headers, key=self._key, place=tried)
+        completed(error, provider=self.model.provider, headers=headers, keys=self._secrets(), place=tried)
+
+    def _secrets(self) -> list[str]:
+        """What was sent and nobody may see again."""
+        return [*([self._key] if self._key else ()), *secret_headers(self.model)]
 
     def close(self) -> None:
         """Close the connection unless it was given back."""
@@ -344,12 +351,14 @@ class _Exchange:
         if "@" in url and has_password(url):
             raise with_password(self.model, url)
         pool = open_pool() or await opened_pool()
-        headers = _headers(call.headers, self.model.headers)
         timeout = _timeout(self._bounds.connect_timeout)
         watch = self._watch
         watch.head()
         try:
-            self._response = response = await pool.post(url, headers, call.body, proxy=proxy, timeout=timeout)
+            # No variable here holds the headers: a traceback that shows the variables would show the key.
+            self._response = response = await pool.post(
+                url, _headers(call.headers, self.model.headers), call.body, proxy=proxy, timeout=timeout
+            )
         except asyncio.CancelledError:
             if watch.headed() and watch.fired is not None:
                 raise stalled(self.model, *watch.fired) from None

@@ -38,10 +38,15 @@ def known_keys(*models: Model) -> set[str]:
     found = {os.environ.get(name, "").strip() for name in names}
     for model in models:
         found.add(model.api_key if isinstance(model.api_key, str) else "")
-        sent = (value for name, value in model.headers.items() if _SECRET.search(name))
-        found.update(value.split()[-1] for value in sent if value.strip())
+        found.update(secret_headers(model))
     found.discard("")
     return found
+
+
+def secret_headers(model: Model) -> list[str]:
+    """What the headers of a model's own hold that is as good as a key."""
+    sent = (value for name, value in model.headers.items() if _SECRET.search(name))
+    return [value.split()[-1] for value in sent if value.strip()]
 
 
 async def _own_key(model: Model) -> str | None:

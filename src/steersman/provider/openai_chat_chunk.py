@@ -127,8 +127,8 @@ class _Counts(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
+    prompt_tokens_details: msgspec.Raw = NOTHING
+    completion_tokens_details: msgspec.Raw = NOTHING
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
     cost: float | None = None
@@ -136,6 +136,7 @@ class _Counts(msgspec.Struct):
 
 _NO_DETAILS = _Details()
 _counts = msgspec.json.Decoder(_Counts, strict=False)
+_details = msgspec.json.Decoder(_Details | None, strict=False)
 
 
 def usage_of(raw: msgspec.Raw) -> Usage | None:
@@ -147,13 +148,21 @@ def usage_of(raw: msgspec.Raw) -> Usage | None:
     if counts.prompt_tokens is None and counts.completion_tokens is None:
         return None
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
-    details = counts.prompt_tokens_details or _NO_DETAILS
+    details = _details_of(counts.prompt_tokens_details)
     cached = details.cached_tokens
     if cached is None:
         cached = counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens
     written = details.cache_write_tokens
-    reasoning = (counts.completion_tokens_details or _NO_DETAILS).reasoning_tokens
+    reasoning = _details_of(counts.completion_tokens_details).reasoning_tokens
     if completion is not None and reasoning and counts.total_tokens == (prompt or 0) + completion + reasoning:
         completion += reasoning  # xAI and others count it beside the output
     fresh = None if prompt is None else max(0, prompt - (cached or 0) - (written or 0))
     return Usage(fresh, completion, cached, written, reasoning, cost=counts.cost)
+
+
+def _details_of(raw: msgspec.Raw) -> _Details:
+    """Details, where they can be read: some gateways write an empty list for none."""
+    try:
+        return (_details.decode(raw) if raw else None) or _NO_DETAILS
+    except (msgspec.DecodeError, RecursionError):
+        return _NO_DETAILS

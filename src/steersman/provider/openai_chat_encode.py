@@ -263,12 +263,12 @@ class _Writer:
             answer["content"] = words
         elif self.quirks.empty_content != "omit":
             answer["content"] = None if self.quirks.empty_content == "null" else ""
-        replay = self.quirks.replay_reasoning
+        replay, field = self.quirks.replay_reasoning, self.quirks.require_reasoning
         if replay == "always" or (calls and replay == "tool_calls"):
             answer.update(_reasoning(message.content))
+        if field is not None and (calls or replay == "always"):
+            answer.setdefault(field, "")
         if calls:
-            if (field := self.quirks.require_reasoning) is not None:
-                answer.setdefault(field, "")
             answer["tool_calls"] = [self._call(call) for call in calls]
         return answer
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.headers import request_id, should_retry
-from steersman.provider.overflow import classify_overflow
+from steersman.provider.overflow import classify_overflow, is_throttled
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.provider.troubles import not_a_stream
+from steersman.provider.troubles import advice, is_page, not_a_stream
 from steersman.types.errors import ERRORS, ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redacted
@@ -58,7 +58,7 @@ def response_error(
     if error is None and status < 400:
         return not_a_stream(model, status, given, text)
     if error is None:
-        error = {} if text.startswith("<") else {"message": text}
+        error = {} if is_page(text) else {"message": text}
     if status < 400:
         status = _status_in(error) or status
     return _made(
@@ -67,7 +67,7 @@ def response_error(
         text,
         status=status,
         headers=given,
-        retry_after=retry_after(given, clock=clock, body=text),
+        retry_after=retry_after(given, clock=clock, body=text, limited=status == 429),
     )
 
 
@@ -87,11 +87,13 @@ def _made(
     retry_after: float | None = None,
 ) -> ProviderError:
     words = _words(error)
-    said = words or (f"HTTP status {status} without a reason" if status else "an error without a reason")
+    said = words or (f"HTTP status {status}" if status else "an error without a reason")
     kind = _kind(error, words or text, status)
-    advice = _ADVICE.get(kind, "")
+    shown = f"{model.name}: {redacted(said, _SHOWN)}"
+    if what_to_do := advice(model.provider, kind, text):
+        shown = f"{shown.rstrip('.')}. {what_to_do}"
     return ERRORS[kind](
-        f"{model.name}: {redacted(said, _SHOWN)}{advice}",
+        shown,
         provider=model.provider,
         status=status,
         request_id=request_id(headers or {}),
@@ -101,17 +103,13 @@ def _made(
     )
 
 
-_ADVICE: dict[ErrorKind, str] = {
-    "authentication": " (check the key: api_key=..., or the provider's variable)",
-    "quota": " (the account has no budget left for this)",
-}
-
-
 def _kind(error: Mapping[str, Any], words: str, status: int | None) -> ErrorKind:
     code, name = _word(error.get("code")), _word(error.get("type"))
     for word in (code, name):
         if word is not None and (kind := _CODES.get(word)) is not None:
             return kind
+    if is_throttled(words):
+        return "rate_limit"
     if any(classify_overflow(words, status=status, code=word) for word in (code, name)):
         return "context_overflow"
     if status is not None and status >= 400:

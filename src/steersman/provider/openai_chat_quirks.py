@@ -7,6 +7,7 @@ What is not a flag goes to the server as it is, through `settings["extra_body"]`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -33,7 +34,8 @@ class Quirks(msgspec.Struct, frozen=True):
     replay_reasoning: Replay = "tool_calls"
     """Which answers go back with their reasoning, under the field it came in."""
     require_reasoning: str | None = None
-    """A field that every answer with tool calls must have, if only as an empty text (DeepSeek, Kimi)."""
+    """A field that every answer that goes back with its reasoning must have, if only as an empty text, because
+    it came from another model (DeepSeek, Kimi)."""
     thinking: Literal["effort", "openrouter", "switch", "template", "none"] = "effort"
     """How a thinking level is asked for: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
     output_format: Literal["json_schema", "json_object", "tool", "none"] = "json_schema"
@@ -76,7 +78,13 @@ PRESETS: dict[str, Preset] = {
     "deepseek": Preset(
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
-        Quirks(thinking="switch", output_format="json_object", output_with_tools=True),
+        Quirks(
+            replay_reasoning="always",
+            require_reasoning="reasoning_content",
+            thinking="switch",
+            output_format="json_object",
+            output_with_tools=True,
+        ),
     ),
     "groq": Preset("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), Quirks(replay_reasoning="never")),
     "mistral": Preset(
@@ -97,7 +105,11 @@ PRESETS: dict[str, Preset] = {
     "xai": Preset("https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never", output_with_tools=True)),
     "together": Preset("https://api.together.xyz/v1", ("TOGETHER_API_KEY",), Quirks(finish_reasons={"eos": "stop"})),
     "fireworks": Preset("https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
-    "moonshot": Preset("https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), Quirks(empty_content="omit")),
+    "moonshot": Preset(
+        "https://api.moonshot.ai/v1",
+        ("MOONSHOT_API_KEY",),
+        Quirks(empty_content="omit", require_reasoning="reasoning_content"),
+    ),
     "ollama": Preset("http://127.0.0.1:11434/v1", (), Quirks(empty_content="empty")),
     "vllm": Preset("http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), Quirks(thinking="template")),
     "llamacpp": Preset("http://127.0.0.1:8080/v1", ("LLAMA_API_KEY",), Quirks(thinking="template")),
@@ -106,6 +118,9 @@ PRESETS: dict[str, Preset] = {
 """Servers known by name."""
 
 _PLAIN = Quirks()
+# A gateway hands on what it is sent, and these models of OpenAI's refuse the older name wherever they stand.
+_BEHIND = Quirks(max_tokens_field="max_completion_tokens")
+_NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
@@ -116,8 +131,10 @@ def quirks_of(model: Model) -> Quirks:
 
 def _usual(model: Model) -> Quirks:
     preset = PRESETS.get(model.provider)
-    if preset is None or (preset.quirks is _OPENAI and not _is_openai(model.base_url)):
+    if preset is None:
         return _PLAIN
+    if preset.quirks is _OPENAI and not _is_openai(model.base_url):
+        return _BEHIND if _NEW_LIMIT.match(model.id) else _PLAIN
     return preset.quirks
 
 

@@ -25,6 +25,7 @@ from steersman.provider.openai_responses_events import (
     item_of,
     responses,
     type_of,
+    usage_of,
     with_halves,
 )
 from steersman.provider.openai_responses_items import (
@@ -42,7 +43,6 @@ from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import StreamEvent, StreamStart
-from steersman.types.usage import Usage
 
 _DELTAS = {
     "response.output_text.delta": "message",
@@ -129,12 +129,11 @@ class ResponsesDecoder:
         """The whole answer; `IncompleteStreamError` when its terminal event has not come."""
         if not self.done:
             raise unfinished(self._model, "openai", "'response.completed'", () if self._started else self._strange)
-        usage = self._response.usage
         return AssistantMessage(
             [block.content for block in self._output.blocks() if block.content is not None],
             stop_reason=self._reason,
             raw_stop_reason=self._raw_reason,
-            usage=Usage() if usage is None else usage.usage(),
+            usage=usage_of(self._response.usage),
             model=self._model.id,
             provider=self._model.provider,
             error_message=self._error,

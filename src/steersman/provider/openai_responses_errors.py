@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from steersman.provider.headers import request_id, should_retry
-from steersman.provider.overflow import classify_overflow
+from steersman.provider.overflow import classify_overflow, is_throttled
 from steersman.provider.retry_after import retry_after
 from steersman.provider.status import kind_of_status
-from steersman.provider.troubles import not_a_stream
+from steersman.provider.troubles import advice, is_page, not_a_stream
 from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redacted
@@ -46,11 +46,6 @@ _KINDS: dict[str, ErrorKind] = {
     "invalid_request_error": "invalid_request",
     "model_not_found": "invalid_request",
     "previous_response_not_found": "invalid_request",
-}
-
-_ADVICE: dict[ErrorKind, str] = {
-    "authentication": "Check the key: api_key=..., or the variable OPENAI_API_KEY.",
-    "quota": "The account has no budget left for this.",
 }
 
 _SHOWN = 2_000
@@ -93,16 +88,12 @@ def response_error(
     if said is None and status < 400:
         return not_a_stream(model, status, given, text)
     if said is None:
-        said = Told(message="" if text.startswith("<") else text)
+        said = Told(message="" if is_page(text) else text)
     embedded = _embedded(said)
-    return _made(
-        model,
-        said,
-        status=embedded if status < 400 and embedded is not None else status,
-        headers=given,
-        body=text,
-        wait=retry_after(given, clock=clock, body=text),
-    )
+    if status < 400 and embedded is not None:
+        status = embedded
+    wait = retry_after(given, clock=clock, body=text, limited=status == 429)
+    return _made(model, said, status=status, headers=given, body=text, wait=wait)
 
 
 def event_error(model: Model, said: Told, *, body: str) -> ProviderError:
@@ -136,11 +127,11 @@ def _made(
 ) -> ProviderError:
     words = said.message.strip() if isinstance(said.message, str) else ""
     codes = [word for word in (said.code, said.type) if isinstance(word, str) and word]
-    kind = _kind(words, codes, status)
+    kind = _kind(words or body, codes, status)
     shown = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
-    if advice := _ADVICE.get(kind):
-        text = f"{text}. {advice}"
+    if what_to_do := advice(model.provider, kind, body):
+        text = f"{text}. {what_to_do}"
     return ERRORS[kind](
         text,
         provider=model.provider,
@@ -156,6 +147,8 @@ def _kind(words: str, codes: Sequence[str], status: int | None) -> ErrorKind:
     known: list[ErrorKind] = [_KINDS[code] for code in codes if code in _KINDS]
     if "quota" in known:
         return "quota"
+    if is_throttled(words):
+        return "rate_limit"
     if any(classify_overflow(words, status=status, code=code) for code in codes or [""]):
         return "context_overflow"
     for kind in known:

@@ -71,21 +71,38 @@ class _Details(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
-class Tokens(msgspec.Struct):
-    """Usage as the server counts it: cached tokens are part of the input, reasoning is part of the output."""
-
+class _Tokens(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
+    input_tokens_details: msgspec.Raw = _EMPTY
+    output_tokens_details: msgspec.Raw = _EMPTY
 
-    def usage(self) -> Usage:
-        """The same in the normal form."""
-        into, out = self.input_tokens_details or _Details(), self.output_tokens_details or _Details()
-        known = self.input_tokens
-        if known is not None:
-            known = max(0, known - (into.cached_tokens or 0) - (into.cache_write_tokens or 0))
-        return Usage(known, self.output_tokens, into.cached_tokens, into.cache_write_tokens, out.reasoning_tokens)
+
+_tokens = msgspec.json.Decoder(_Tokens, strict=False)
+_details = msgspec.json.Decoder(_Details | None, strict=False)
+
+
+def usage_of(raw: msgspec.Raw) -> Usage:
+    """Usage in the normal form; for the server cached tokens are part of the input, and reasoning is of the output.
+
+    What cannot be read is unknown: an answer is not lost over its bill.
+    """
+    try:
+        counts = _tokens.decode(raw) if given(raw) else _Tokens()
+    except (msgspec.DecodeError, RecursionError):
+        return Usage()
+    into, out = _details_of(counts.input_tokens_details), _details_of(counts.output_tokens_details)
+    known = counts.input_tokens
+    if known is not None:
+        known = max(0, known - (into.cached_tokens or 0) - (into.cache_write_tokens or 0))
+    return Usage(known, counts.output_tokens, into.cached_tokens, into.cache_write_tokens, out.reasoning_tokens)
+
+
+def _details_of(raw: msgspec.Raw) -> _Details:
+    try:
+        return (_details.decode(raw) if raw else None) or _Details()
+    except (msgspec.DecodeError, RecursionError):
+        return _Details()
 
 
 class _Incomplete(msgspec.Struct):
@@ -100,7 +117,7 @@ class Response(msgspec.Struct):
     error: Any = None
     incomplete_details: _Incomplete | None = None
     output: list[msgspec.Raw] | None = None
-    usage: Tokens | None = None
+    usage: msgspec.Raw = _EMPTY
 
 
 events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -6,10 +6,8 @@ import re
 
 _TOO_FAST_STATUS = frozenset((429, 503))
 
-_TOO_FAST = re.compile(
-    r"throttlingexception|too many tokens, please wait|tokens per min|rate.?limit",
-    re.IGNORECASE,
-)
+_THROTTLED = re.compile(r"throttlingexception|too many tokens, please wait|tokens per min", re.IGNORECASE)
+_TOO_FAST = re.compile(rf"{_THROTTLED.pattern}|rate.?limit", re.IGNORECASE)
 
 _CODES = frozenset(
     (
@@ -30,7 +28,7 @@ _TOO_LONG = re.compile(
             r"input is too long for requested model",  # Bedrock
             r"exceeds the context window",  # OpenAI
             rf"maximum context length is {_N} tokens",  # OpenAI, OpenRouter, vLLM
-            rf"input token count \(?{_N}\)? exceeds the maximum number of tokens allowed",  # Gemini
+            rf"input token count (?:\(?{_N}\)? )?exceeds the maximum number of tokens allowed",  # Gemini
             rf"maximum prompt length is {_N} but the request contains",  # xAI
             r"reduce the length of the messages",  # Groq
             rf"your prompt contains at least {_N} input tokens",  # vLLM
@@ -51,6 +49,11 @@ _TOO_LONG = re.compile(
 # Copilot's words fit any limit, so what is counted must not be something else.
 _OVER_LIMIT = re.compile(r"exceeds the limit of [\d,._]+(?!\s*[kmg]i?b\b|\s*(?:bytes|characters))", re.IGNORECASE)
 _NOT_TOKENS = re.compile(r"\b(?:image|file|document|tool|function|page|stop sequence|size)s?\b", re.IGNORECASE)
+
+
+def is_throttled(message: str) -> bool:
+    """Whether a server says in words that requests come too fast, whatever status it says so with."""
+    return _THROTTLED.search(message) is not None
 
 
 def classify_overflow(message: str, *, status: int | None = None, code: str | None = None) -> bool:

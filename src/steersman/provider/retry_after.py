@@ -25,10 +25,14 @@ _WORDS = re.compile(
 )
 
 
-def retry_after(headers: Mapping[str, str], *, clock: Callable[[], float], body: str = "") -> float | None:
+def retry_after(
+    headers: Mapping[str, str], *, clock: Callable[[], float], body: str = "", limited: bool = True
+) -> float | None:
     """The seconds to wait, from the headers or else from the words of the body; `None` when nothing usable is said.
 
     `clock` gives the wall-clock time, which only the forms that name a point in time need. A past one means 0.
+    `limited` says that a limit was reached: servers tell with every response, also with one that failed for another
+    reason, when their limits begin anew.
     """
     given = {name.lower(): value.strip() for name, value in headers.items()}
     asked = _scaled(given.get("retry-after-ms"), 0.001)
@@ -36,9 +40,9 @@ def retry_after(headers: Mapping[str, str], *, clock: Callable[[], float], body:
         asked = _wait(given.get("retry-after"), clock)
     if asked is None:
         asked = _from_body(body)
-    if asked is None:
+    if asked is None and limited:
         asked = _wait(given.get("x-ratelimit-reset-after"), clock)
-    if asked is None:
+    if asked is None and limited:
         asked = _reset(given.get("x-ratelimit-reset"), clock)
     return asked
 

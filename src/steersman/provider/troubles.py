@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
 from steersman.provider.headers import request_id
-from steersman.provider.presets import NO_PASSWORD
+from steersman.provider.presets import NO_PASSWORD, PRESETS
 from steersman.types.errors import (
+    ErrorKind,
     IncompleteStreamError,
     InvalidRequestError,
     NetworkError,
@@ -94,6 +95,22 @@ def stalled(model: Model, bound: str, seconds: float | None) -> ProviderError:
     return StalledError(text, provider=model.provider)
 
 
+def advice(provider: str, kind: ErrorKind, body: str) -> str:
+    """What to do about an error that a provider itself told with this body; a page comes from somebody else."""
+    if is_page(body):
+        return ""
+    if kind == "authentication":
+        known = PRESETS.get(provider)
+        names = "" if known is None else " or ".join(known.keys)
+        return f"Check the key: api_key=..., or the variable {names}." if names else "Check the key: api_key=..."
+    return "The account has no budget left for this." if kind == "quota" else ""
+
+
+def is_page(body: str) -> bool:
+    """Whether a body is a page for people, which no API sends."""
+    return body.lstrip().startswith("<")
+
+
 def not_a_stream(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
     """A response that should be a stream of events, is none, and tells no error either."""
     shown = redacted(text, _SHOWN)
@@ -172,5 +189,5 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
 
 
 def _words(error: Exception) -> str:
-    text = str(getattr(error, "message", "") or error).strip().rstrip(".")
+    text = " ".join(str(getattr(error, "message", "") or error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -47,8 +47,12 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             other.reasoning if self.reasoning is None else self.reasoning + (other.reasoning or 0),
             other.total if self.total is None else self.total + (other.total or 0),
             other.cost if self.cost is None else self.cost + (other.cost or 0),
-            self.partial or other.partial,
+            self.partial or other.partial or self._half_priced(other),
         )
+
+    def _half_priced(self, other: Usage) -> bool:
+        """Whether only one of the two has a cost: their sum is then less than both cost."""
+        return (self.cost is None) is not (other.cost is None) and self.known and other.known
 
     @property
     def known(self) -> bool:

@@ -490,6 +490,12 @@ def test_a_stop_without_its_reason_is_no_end() -> None:
         read(begun() + said(0, "Hi") + event("message_stop"))
 
 
+def test_a_second_end_for_the_usage_alone_does_not_take_the_reason_back() -> None:
+    stream = begun() + said(0, "Hi") + ended().removesuffix(event("message_stop"))
+    message = message_of(stream + event("message_delta", delta={}, usage={"output_tokens": 9}) + event("message_stop"))
+    assert (message.stop_reason, message.raw_stop_reason, message.usage.output) == ("stop", "end_turn", 9)
+
+
 def test_what_had_arrived_of_a_broken_answer_can_be_shown() -> None:
     stream = begun() + said(0, "Hello") + start(1, "tool_use", id="t", name="add", input={})
     events = read(stream + ended())[0]
@@ -497,13 +503,13 @@ def test_what_had_arrived_of_a_broken_answer_can_be_shown() -> None:
 
 
 def test_an_answer_goes_on_where_the_server_paused() -> None:
-    """failures.md D3: to the reader it is one answer, with the tokens of both requests."""
+    """failures.md D3: to the reader it is one answer; the tokens of both requests are added up where both are known."""
     first = message_of(begun() + start(0, "new_thing") + stop(0) + said(1, "Wait.") + ended("pause_turn"))
     assert (first.stop_reason, first.raw_stop_reason) == ("stop", "pause_turn")
     events, message = read(begun() + said(0, "Done.") + ended(), request=Request("", [first]))
     assert message.content == [*first.content, TextContent("Done.")]
     assert [event for event in events if isinstance(event, TextStart | TextEnd)] == [TextStart(2), TextEnd(2)]
-    assert message.usage == Usage(input=20, output=10)
+    assert message.usage == Usage(input=10, output=5)
     assert (message.stop_reason, message.raw_stop_reason) == ("stop", "end_turn")
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.provider.anthropic.kit import begun, called, delta, ended, event, said, start
 
-from steersman import Retry
+from steersman import Agent, Retry
 from steersman.provider.anthropic import WIRE, stream_anthropic
 from steersman.provider.events import events_of
 from steersman.provider.http import http_stream
@@ -20,6 +20,7 @@ from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import Request, StreamFn, StreamOptions
 from steersman.types.stream import Done, Failed, Reset, RetryNotice, StreamEvent, TextDelta
+from steersman.types.usage import Usage
 
 pytestmark = pytest.mark.real_time
 
@@ -231,6 +232,25 @@ async def test_two_pauses_are_one_answer() -> None:
     assert sent["content"][1]["content"] == [{"encrypted_content": "ZW5j"}]
     indices = [event.content_index for event in events if isinstance(event, TextDelta)]
     assert indices == [2, 3]
+
+
+async def test_the_parts_of_a_paused_answer_have_a_token_limit_each() -> None:
+    """failures.md D3: two halves of six tokens are no answer that was cut at ten."""
+    pause = answer(text("Wait."), raw_stop_reason="pause_turn", usage=Usage(input=1, output=6))
+    async with AnthropicServer(pause, answer("Done.", usage=Usage(input=2, output=6))) as server:
+        result = await Agent(server.model(), max_tokens=10).run("Hello?")
+    last = result.messages[-1]
+    assert isinstance(last, AssistantMessage)
+    assert (last.text, last.stop_reason, result.usage.total) == ("Wait.Done.", "stop", 15)
+
+
+async def test_what_a_paused_answer_cost_is_counted_when_the_rest_of_it_fails() -> None:
+    """loop.md T8: the answer is asked for anew, and the part that had come was paid for."""
+    pause = answer(text("Wait."), raw_stop_reason="pause_turn", usage=Usage(input=100, output=10))
+    script = (pause, error("overloaded"), answer("Done.", usage=Usage(input=100, output=20)))
+    async with AnthropicServer(*script) as server:
+        result = await Agent(server.model(), retry=Retry(base_delay=0)).run("Hello?")
+    assert (result.text, result.usage.total, result.usage.partial) == ("Done.", 230, True)
 
 
 async def test_a_scripted_pause_is_taken_by_the_strict_server() -> None:

@@ -23,6 +23,7 @@ from tests.provider.google.streams import (
     without_id,
 )
 
+from steersman.testing import check_stream
 from steersman.testing.deltas import DeltaReader
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -30,6 +31,7 @@ from steersman.types.errors import IncompleteStreamError, OverloadedError, Proto
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model
 from steersman.types.stream import (
+    Done,
     StreamStart,
     TextDelta,
     TextEnd,
@@ -349,6 +351,13 @@ def test_what_follows_a_finish_reason_still_counts() -> None:
         {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 2}},
     )
     assert (message.text, message.stop_reason, message.usage) == ("Hello", "tool_use", Usage(input=4, output=2))
+
+
+@pytest.mark.parametrize("rest", [text, thought])
+def test_words_after_the_only_finish_reason_are_told_and_kept(rest: Any) -> None:
+    events, message = events_of(stream(chunk(text("Hel"), finish="STOP"), chunk(rest("lo"))))
+    assert check_stream([*events, Done(message)]) is message
+    assert message.content == [TextContent("Hel"), TextContent("lo") if rest is text else ThinkingContent("lo")]
 
 
 USAGES: list[tuple[list[Any], Usage]] = [

@@ -66,7 +66,8 @@ def test_an_error_is_told_apart_by_status_and_words(given: Any, kind: str, retri
     status, body = given
     info = read(status, body)
     assert (info.kind, info.should_retry, info.status, info.provider) == (kind, retried, status, "google")
-    assert info.message == body["error"]["message"]
+    assert info.message.startswith(f"google:gemini-2.5-flash: {body['error']['message']}".rstrip("."))
+    assert ("Check the key" in info.message) is (kind == "authentication")
     # The same error in a list of one, as the API sends it when it was asked for a stream.
     assert read(status, [body]) == msgspec.structs.replace(info, body=f"[{info.body}]")
 
@@ -119,9 +120,9 @@ def test_a_page_or_another_json_is_no_answer() -> None:
     assert (gateway.kind, gateway.request_id, gateway.message) == (
         "overloaded",
         "r1",
-        "google answered with status 502 and no words.",
+        "google:gemini-2.5-flash: HTTP status 502",
     )
-    assert read(503, b"upstream connect error").message == "upstream connect error"
+    assert read(503, b"upstream connect error").message == "google:gemini-2.5-flash: upstream connect error"
 
 
 @pytest.mark.parametrize(
@@ -138,4 +139,7 @@ def test_what_looks_like_a_key_is_not_shown() -> None:
     info = read(*error(403, f"Key {key} is not allowed; Bearer ya29.a0123456789_abc"))
     assert key not in repr(info)
     assert "ya29" not in repr(info)
-    assert info.message == "Key [redacted] is not allowed; [redacted]"
+    assert info.message == (
+        "google:gemini-2.5-flash: Key [redacted] is not allowed; [redacted]. "
+        "Check the key: api_key=..., or the variable GEMINI_API_KEY or GOOGLE_API_KEY."
+    )

@@ -189,7 +189,7 @@ def test_errors_have_the_same_status_and_words() -> None:
     with GoogleServer(Reply(429, body)) as server, client_for(server) as client, failing as theirs:
         list(client.models.generate_content_stream(model="m", contents="Hi"))
     mine: ProviderError = WIRE.error(MODEL, 429, {}, msgspec.json.encode(body))
-    assert (mine.info.status, mine.info.message) == (theirs.value.code, theirs.value.message)
+    assert (mine.info.status, mine.info.message) == (theirs.value.code, f"{MODEL.name}: {theirs.value.message}")
 
 
 def test_where_we_differ_an_end_without_a_finish_reason_is_no_success(client: Client) -> None:

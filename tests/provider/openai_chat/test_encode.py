@@ -124,6 +124,12 @@ def test_a_preset_knows_where_its_server_is(provider: str) -> None:
             {"max_tokens": 9},
             {"max_completion_tokens": 9},
         ),
+        (Model("openai-chat", "gpt-5", base_url="http://gateway/v1"), {"max_tokens": 9}, {"max_completion_tokens": 9}),
+        (
+            Model("openai-chat", "o3-mini", base_url="http://gateway/v1"),
+            {"max_tokens": 9},
+            {"max_completion_tokens": 9},
+        ),
         (settings(max_tokens_field="max_tokens"), {"max_tokens": 9}, {"max_tokens": 9}),
         (Model("vllm", "m", max_output_tokens=7), {"max_tokens": 9}, {"max_tokens": 7}),
         (Model("vllm", "m", max_output_tokens=7), {}, {}),
@@ -144,7 +150,7 @@ def test_a_preset_knows_where_its_server_is(provider: str) -> None:
         (OPENAI, {"session_id": "s"}, {"prompt_cache_key": "s"}),
         (settings(extra_body={"top_k": 1, "stream_options": None}), {}, {"top_k": 1, "stream_options": None}),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_options_are_written_as_the_server_knows_them(
     model: Model, options: dict[str, Any], fields: dict[str, Any]

@@ -58,6 +58,10 @@ GOOD: dict[str, dict[str, Any]] = {
         USER, response_format={"type": "json_schema", "json_schema": {"name": "o", "schema": {"type": "object"}}}
     ),
     "choice": talk(USER, tools=[tool()], tool_choice="required", parallel_tool_calls=False),
+    "a refusal": talk(USER, {"role": "assistant", "content": None, "refusal": "No."}, USER),
+    "a refusal as a part": talk(USER, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, USER),
+    "a file": talk({"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}),
+    "a tool of another kind": talk(USER, tools=[{"type": "custom", "custom": {"name": "sql"}}]),
     "numbers": talk(USER, max_tokens=1, temperature=2, reasoning_effort="low", n=1, stop=["x"]),
 }
 
@@ -68,6 +72,12 @@ def test_what_is_right_is_taken(name: str) -> None:
 
 
 BAD: list[tuple[Any, int, str]] = [
+    (talk({"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}), 400, "Invalid value: 'refusal'."),
+    (
+        talk(USER, tools=[{"type": "custom", "custom": {"name": "a b"}}]),
+        400,
+        "Invalid 'tools[0].custom.name': string does not match pattern.",
+    ),
     (b"{", 400, "We could not parse the JSON body of your request."),
     ({"stream": True, "messages": [USER]}, 400, "you must provide a model parameter"),
     ({"model": "m", "stream": True}, 400, "Missing required parameter: 'messages'."),

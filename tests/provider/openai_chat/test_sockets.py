@@ -113,6 +113,22 @@ async def test_the_demands_of_other_servers_are_met_by_their_presets(flavour: An
         await aclose_http()
 
 
+async def test_a_conversation_of_another_provider_goes_on_at_deepseek_with_thinking() -> None:
+    """failures.md D12: it takes no answer without the field for its reasoning, whoever gave the answer."""
+    async with OpenAIChatServer(answer(call("add", a=1, b=1, id="x")), "Two.") as first:
+        there = agent_of(first.model())
+        await there.run("1 + 1?")
+    script = (answer(thinking("Hm."), call("add", a=1, b=2)), answer(thinking("Well."), "Three."), "Yes.")
+    async with OpenAIChatServer(*script, flavour="deepseek") as server:
+        model = Model("deepseek", "m", base_url=server.url, api_key=server.key)
+        agent = agent_of(model, messages=there.messages, thinking_level="low")
+        assert (await agent.run("1 + 2?")).text == "Three."
+        assert (await agent.run("Sure?")).text == "Yes."
+        await aclose_http()
+    answers = [message for message in server.requests[-1]["messages"] if message["role"] == "assistant"]
+    assert [message["reasoning_content"] for message in answers] == ["", "", "Hm.", "Well."]
+
+
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("size", [1, 7, 4096])

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from steersman.provider.overflow import classify_overflow
 from steersman.provider.script import Turn
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
 from steersman.testing.servers.exchange import STATUS
@@ -31,6 +32,7 @@ _STATUS = {
     504: "DEADLINE_EXCEEDED",
 }
 _REASONS = {"length": "MAX_TOKENS", "refusal": "SAFETY", "error": "OTHER"}
+_TOO_LONG = "The input token count (1048577) exceeds the maximum number of tokens allowed (1048576)."
 _NO_KEY = (
     "Method doesn't allow unregistered callers (callers without established identity). Please use API Key or other "
     "form of API consumer identity to call this API."
@@ -95,8 +97,17 @@ class GoogleServer(StrictServer):
         """The JSON of an error."""
         return {"error": {"code": status, "message": message, "status": code or _STATUS.get(status, "INTERNAL")}}
 
+    def scripted_error(self, info: ErrorInfo) -> Reply:
+        """A scripted error as a response; a refusal is an answer without a candidate."""
+        if info.kind == "refused":
+            return Reply(200, sse({"promptFeedback": {"blockReason": "SAFETY"}}), {"content-type": "text/event-stream"})
+        return super().scripted_error(_worded(info))
+
     def stream_error(self, info: ErrorInfo) -> bytes:
         """An error in the midst of a stream."""
+        if info.kind == "refused":
+            return sse({"candidates": [{"finishReason": "SAFETY", "index": 0}]})
+        info = _worded(info)
         body = self.error_body(info.status or STATUS[info.kind], info.message)
         if info.retry_after is not None:
             kind = "type.googleapis.com/google.rpc.RetryInfo"
@@ -124,6 +135,13 @@ class GoogleServer(StrictServer):
         for block in turn.blocks:
             if not _unreadable(block):
                 yield from _block_parts(block, turn.deltas, ids=self._ids)
+
+
+def _worded(info: ErrorInfo) -> ErrorInfo:
+    """The error with the words by which alone this API tells that a request is too long."""
+    if info.kind != "context_overflow" or classify_overflow(info.message, status=400):
+        return info
+    return msgspec.structs.replace(info, message=f"{info.message}: {_TOO_LONG}")
 
 
 def _block_parts(block: Content, deltas: int | None, *, ids: bool) -> Iterator[Json]:

@@ -26,6 +26,7 @@ _MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
     "tool": frozenset(("role", "content", "tool_call_id")),
     "function": frozenset(("role", "content", "name")),
 }
+_OTHER_PARTS: Mapping[object, str] = {"refusal": "assistant", "input_audio": "user", "file": "user"}
 _REASONING = frozenset(("reasoning_content", "reasoning", "reasoning_text", "reasoning_details"))
 
 
@@ -71,14 +72,12 @@ def _content(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
     content = message.get("content")
     assistant = message["role"] == "assistant"
     if assistant and message.get("tool_calls"):
-        if flavour == "moonshot" and content == "":
-            yield _empty(at)
-        if flavour == "deepseek" and "content" not in message:
-            yield Fault(f"Failed to deserialize the JSON body into the target type: {at}: missing field `content`")
+        yield from _beside_calls(at, message, flavour)
         if content is None:
             return
     elif content is None:
-        yield Fault("Invalid value for 'content': expected a string, got null.", f"{at}.content", "invalid_type")
+        if not message.get("refusal"):
+            yield Fault("Invalid value for 'content': expected a string, got null.", f"{at}.content", "invalid_type")
         return
     if isinstance(content, str):
         if not content and not (assistant and message.get("tool_calls")):
@@ -89,6 +88,13 @@ def _content(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
         return
     for number, part in enumerate(cast(list[Json], content)):
         yield from _part(f"{at}.content[{number}]", part, message["role"])
+
+
+def _beside_calls(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
+    if flavour == "moonshot" and message.get("content") == "":
+        yield _empty(at)
+    if flavour == "deepseek" and "content" not in message:
+        yield Fault(f"Failed to deserialize the JSON body into the target type: {at}: missing field `content`")
 
 
 def _part(at: str, part: Json, role: str) -> Iterator[Fault]:
@@ -105,7 +111,7 @@ def _part(at: str, part: Json, role: str) -> Iterator[Fault]:
                 "invalid_value",
             )
         yield from _image(at, cast(Json, part.get("image_url") or {}).get("url"))
-    else:
+    elif kind not in _OTHER_PARTS or role != _OTHER_PARTS[kind]:
         yield bad_value(f"{at}.type", kind, "'text', 'image_url', 'input_audio', 'refusal', and 'file'")
 
 
@@ -208,6 +214,13 @@ def replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) -> Iter
         for field, calls in thought.items():
             if ids & calls and not message.get(field):
                 yield Fault(f"Missing `{field}` field in the assistant message at message index {number}.")
+
+
+def thinking_faults(messages: list[Json]) -> Iterator[Fault]:
+    """DeepSeek thinks on only where every answer has its reasoning, if only none, whoever gave it."""
+    for number, message in enumerate(messages):
+        if message.get("role") == "assistant" and not isinstance(message.get("reasoning_content"), str):
+            yield Fault(f"Missing `reasoning_content` field in the assistant message at message index {number}.")
 
 
 def _unanswered(ids: list[str], number: int) -> Fault:

@@ -17,6 +17,7 @@ from steersman.testing.servers.openai_chat_messages import (
     name_faults,
     pairing_faults,
     replay_faults,
+    thinking_faults,
 )
 
 # fmt: off
@@ -65,6 +66,8 @@ def _faults(body: Json, flavour: Flavour, thought: Mapping[str, Set[str]]) -> It
         yield from message_faults(f"messages[{number}]", message, flavour)
     yield from pairing_faults(cast(list[Json], given), flavour)
     yield from replay_faults(cast(list[Json], given), thought)
+    if flavour == "deepseek" and cast(Json, body.get("thinking") or {}).get("type") == "enabled":
+        yield from thinking_faults(cast(list[Json], given))
 
 
 def _settings(body: Json, flavour: Flavour) -> Iterator[Fault]:
@@ -121,19 +124,20 @@ def _tools(body: Json, flavour: Flavour) -> Iterator[Fault]:
         return
     names: set[str] = set()
     for number, tool in enumerate(cast(list[Json], tools)):
-        at = f"tools[{number}].function"
-        function: Json = tool.get("function") or {}
+        kind = "custom" if tool.get("type") == "custom" else "function"
+        at = f"tools[{number}].{kind}"
+        function: Json = tool.get(kind) or {}
         yield from name_faults(f"{at}.name", function.get("name"))
         name = function.get("name")
         if name in names:
             yield Fault(f"Invalid value: duplicate function name {name!r}.", f"{at}.name", "invalid_value")
         names.add(cast(str, name))
         schema: Any = function.get("parameters", {"type": "object"})
-        kind = cast(Json, schema).get("type") if isinstance(schema, dict) else None
-        if kind != "object":
+        form = cast(Json, schema).get("type") if isinstance(schema, dict) else None
+        if form != "object":
             yield Fault(
                 f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"', got "
-                f"'type: \"{kind}\"'.",
+                f"'type: \"{form}\"'.",
                 f"{at}.parameters",
                 "invalid_function_parameters",
             )
