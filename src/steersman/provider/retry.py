@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Protocol
 
@@ -11,10 +12,14 @@ import msgspec
 
 from steersman.provider.batches import Batches
 from steersman.provider.events import Ask, Normal, Step, answers, error_info, info_of, usage_of
+from steersman.provider.pacing import spaced
 from steersman.provider.timeouts import with_timeouts
 from steersman.types.errors import ErrorInfo
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Failed, RetryNotice
+
+# What others with the same key get as well, at the same time.
+_CROWDED = frozenset(("overloaded", "rate_limit"))
 
 
 def uniform() -> float:
@@ -104,9 +109,10 @@ class _Retrying:
         self._random = random
 
     def batches(self, model: Model, request: Request, options: StreamOptions) -> Batches:
-        return answers(Ask(self._stream_fn, model, request, options), self._again)
+        ask = Ask(self._stream_fn, model, request, options)
+        return answers(ask, partial(self._again, ask))
 
-    def _again(self, failed: Failed, attempt: int) -> Failed | Step:
+    def _again(self, ask: Ask, failed: Failed, attempt: int) -> Failed | Step:
         error, retry = info_of(failed), self._retry
         try:
             if not retry.should_retry(error, attempt):
@@ -116,6 +122,8 @@ class _Retrying:
         except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
             return _ended(failed, f"{error.message} (and the retry strategy raised {error_info(broken).message})")
         delay = delay if delay > 0 else 0.0
+        if error.kind in _CROWDED:
+            delay = spaced(ask.model, ask.options, delay, self._random)
         return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)
 
 

@@ -1,0 +1,72 @@
+"""Who shares a key waits for each other once its limit is reached: the next attempts come one by one, not all at once.
+
+Only attempts that are made again are spaced. The first one of anybody goes out at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+from steersman.types.model import Model, StreamOptions
+
+GAP = 0.05
+"""The span in which one attempt with a key is made again, and no other."""
+
+LONGEST = 60.0
+"""The most seconds that anybody waits for others; behind it there is a crowd that no spacing helps."""
+
+_MOST = 1024
+_Slots: TypeAlias = dict[int, int]
+"""Spans of time that are taken, each with where to look for one that is free."""
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Slots]] = WeakKeyDictionary()
+
+
+def spaced(model: Model, options: StreamOptions, delay: float, random: Callable[[], float]) -> float:
+    """The seconds to wait for a turn of one's own after a delay; whoever is alone waits for the delay and no more."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    slots = _slots(_loops.setdefault(loop, {}), _lane(model, options), now)
+    turn = now + delay
+    wanted = int(turn / GAP)
+    found = _free(slots, wanted)
+    if found == wanted:
+        return delay
+    # Moved by a part of a slot, so that nobody falls into step with others elsewhere.
+    return min((found + random()) * GAP - now, delay + LONGEST)
+
+
+def _free(slots: _Slots, wanted: int) -> int:
+    """Take the first free slot from one on."""
+    passed: list[int] = []
+    slot = wanted
+    while slot in slots:
+        passed.append(slot)
+        slot = slots[slot]
+    # Whoever comes next goes the whole way in one step.
+    for taken in passed:
+        slots[taken] = slot
+    slots[slot] = slot + 1
+    return slot
+
+
+def _slots(lanes: dict[Hashable, _Slots], lane: Hashable, now: float) -> _Slots:
+    """The slots of a lane; what is past is forgotten."""
+    if len(lanes) >= _MOST:
+        for name in [name for name, slots in lanes.items() if max(slots) * GAP < now]:
+            del lanes[name]
+    slots = lanes.setdefault(lane, {})
+    if len(slots) >= _MOST:
+        first = int(now / GAP)
+        for slot in [slot for slot in slots if slot < first]:
+            del slots[slot]
+    return slots
+
+
+def _lane(model: Model, options: StreamOptions) -> Hashable:
+    """Whose limit it is: that of a key at an address; of the key itself nothing is kept."""
+    key = options.api_key or model.api_key
+    return model.provider, model.base_url, hash(key) if isinstance(key, str) else None
