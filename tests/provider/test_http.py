@@ -488,7 +488,7 @@ async def test_a_host_that_cannot_be_reached_is_named_with_what_to_do() -> None:
 
     info = failed(events)
     assert (info.kind, info.provider, info.should_retry) == ("network", "plain", True)
-    assert f"Could not reach 'plain' at http://127.0.0.1:{port}/v1/ask: " in info.message
+    assert f"Could not reach 'plain' at http://127.0.0.1:{port}/v1/ask: Connection refused. Check that" in info.message
     assert "Check that the server runs, and the address (base_url)." in info.message
     assert CANARY not in info.message
 

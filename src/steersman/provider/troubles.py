@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import strerror
 from urllib.parse import urljoin, urlsplit
 
 from steersman.provider.headers import request_id
@@ -56,7 +57,11 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
         case aiohttp.ClientProxyConnectionError():
             text = f"Could not reach the proxy on the way to {at}: {why}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
             return NetworkError(text, provider=name)
-        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+        case aiohttp.ClientConnectorError():
+            why = _system_words(error.os_error)
+            text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
+            return NetworkError(text, provider=name)
+        case aiohttp.ConnectionTimeoutError():
             text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
             return NetworkError(text, provider=name)
         case aiohttp.ClientResponseError() if _is_caused_by(error, ContentEncodingError):
@@ -186,6 +191,13 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
     while error is not None and not isinstance(error, kind):
         error = error.__cause__
     return error is not None
+
+
+def _system_words(error: OSError) -> str:
+    """What the system says about a connection that did not come about: some words are Python's own, around a number."""
+    if error.errno is not None and error.errno > 0:
+        return strerror(error.errno)
+    return (error.strerror or str(error)).strip().rstrip(".")
 
 
 def _words(error: Exception) -> str:
