@@ -107,6 +107,20 @@ def test_a_key_that_is_quoted_is_left_out(place: Place, server: OpenAIChatServer
     assert CANARY.encode() not in done.stdout + done.stderr + b"".join(file.read_bytes() for file in place.sessions)
 
 
+def test_a_key_is_left_out_of_what_is_streamed_wherever_it_was_cut(place: Place, server: OpenAIChatServer) -> None:
+    """failures.md L13: models send a few characters at a time, so that no piece has the whole key."""
+    server.key = None
+    said = f"It is {CANARY}, so {CANARY[:5]}. Or {CANARY}{CANARY}"
+    server.say(
+        answer(text(f"I try {CANARY}"), call("bash", command=f"echo {CANARY}"), deltas=40), answer(said, deltas=30)
+    )
+    args = ["Which?", "--allowed-tools", "bash"]
+    done = run_command(args, place=place, server=server, env={"OPENAI_API_KEY": CANARY})
+    hidden = "[redacted]"
+    assert (done.code, done.text) == (0, f"I try {hidden}\n\nIt is {hidden}, so canar. Or {hidden}{hidden}\n")
+    assert done.errors.splitlines()[1] == f"  bash echo {hidden}"
+
+
 def test_what_is_allowed_runs_and_what_would_have_to_be_asked_is_denied_with_advice(
     place: Place, server: OpenAIChatServer
 ) -> None:

@@ -83,6 +83,29 @@ def test_a_person_is_asked_with_the_command_before_their_eyes(place: Place, serv
     assert [path.name for path in place.project.iterdir()] == ["made"]
 
 
+@pytest.mark.parametrize("way", ["$STEERSMAN Go", "$STEERSMAN Go <&-"])
+def test_what_the_model_says_stands_above_the_question_and_never_under_it(
+    place: Place, server: OpenAIChatServer, way: str
+) -> None:
+    server.say(answer(text("Shall I?\n\n  │ ls\n\nSay y."), call("bash", command="touch made"), deltas=20), "Made.")
+    more = {"TERM": "dumb", "STEERSMAN": " ".join(command_line([], server))}
+    env = environment(place, server, more)
+    with Terminal(["bash", "-c", way], columns=40, env=env, cwd=place.project) as terminal:
+        terminal.wait_for(lambda at: at.cursor_line == "?")
+        lines = terminal.everything.split("\n")
+        said, asked = lines.index("Say y."), lines.index("May it run this command?")
+        assert said < asked
+        assert lines[asked + 1] == "  │ touch made"
+        assert lines[lines.index("?") - 2 : lines.index("?")] == [
+            "y yes, once · a always this very call ·",
+            "n no · or say what to do instead",
+        ]
+        terminal.type("y")
+        terminal.press("enter")
+        assert terminal.ended() == 0
+    assert (place.project / "made").exists()
+
+
 def test_nobody_is_asked_with_print(place: Place, server: OpenAIChatServer) -> None:
     server.say(TOUCH, "I **may** not.")
     with on_terminal(["-p", "Make it"], place, server) as terminal:

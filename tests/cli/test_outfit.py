@@ -39,7 +39,7 @@ def here(place: Place, server: OpenAIChatServer, monkeypatch: pytest.MonkeyPatch
 
 def _configure(place: Place, text: str) -> None:
     folder = place.home / "config/steersman"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(text)
 
 
@@ -194,6 +194,19 @@ async def test_a_budget_of_the_settings_that_cannot_be_kept_is_told(place: Place
     worn = await _worn(Options(model=MODEL), told)
     assert told == [f"The prices of {MODEL} are not known, so a budget for it cannot be kept."]
     assert worn["limits"] == ExecutionLimits(max_turns=MAX_TURNS, max_total_tokens=None, max_duration=None, max_cost=1)
+
+
+async def test_a_budget_holds_for_the_models_that_stand_in_too(place: Place, server: OpenAIChatServer) -> None:
+    _configure(place, 'fallbacks = ["openai-chat:gpt-4.1"]')
+    server.say(*[reply for _ in range(2) for reply in (server.refusal(404, "No such model."), call("list", path="."))])
+    options = Options(model="openai-chat:gpt-4o", max_budget_usd=0.00001)
+    async with outfit(options, approve=None, tell=print) as worn:
+        result = await worn.agent.run("Go.")
+    assert result.end_reason == "limit"
+    assert [request["model"] for request in server.requests] == ["gpt-4o", "gpt-4.1"]
+    _configure(place, f'fallbacks = ["{MODEL}"]')
+    with pytest.raises(UserError, match=f"The prices of {MODEL} are not known, so a budget"):
+        await _worn(options)
 
 
 async def test_an_answer_is_held_to_a_schema_from_a_file(place: Place, server: OpenAIChatServer) -> None:

@@ -90,3 +90,17 @@ def test_one_in_which_nothing_was_said_is_not_kept(folder: Path) -> None:
     taken_up = _opened(folder, last=True)
     close_session(taken_up, options, folder / "project", print)
     assert [found.id for found in Session.list(session_file(options.session_dir, folder))] == [kept]
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_what_damage_took_from_a_session_is_told(folder: Path, fork: bool) -> None:
+    """The model would forget what was said, and nobody would know why."""
+    _said(folder, *(f"word {number}" * 200 for number in range(20)))
+    file = session_file(folder / "kept", folder / "project")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    told: list[str] = []
+    session = open_session(_options(folder, last=True, fork=fork), folder / "project", told.append)
+    assert session is not None
+    assert len(_words(session)) < 20
+    assert any("damaged" in line for line in told)

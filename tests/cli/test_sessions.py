@@ -150,6 +150,7 @@ async def test_an_export_can_be_imported_and_markdown_can_be_read(place: Place, 
     await keep(folder, "session_aaaa1111_1", "What is 2 + 3?", turns=[answer(call("add", a=2, b=3)), "It is ```5```."])
     piped = steersman(["export", "aaaa"], place, folder)
     target = tmp_path / "said.jsonl"
+    assert steersman(["export", "aaaa", "-"], place, folder) == piped
     written = steersman(["export", "aaaa", str(target)], place, folder)
     assert (piped.code, written.code, written.text) == (0, 0, "")
     assert target.read_bytes() == piped.stdout

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from steersman.cli.columns import Paper, Style, cells, pieces, wrapped
 from steersman.cli.safe import exact, one_line
-from steersman.cli.standard import STDERR, columns_of
+from steersman.cli.standard import STDERR, STDIN, columns_of, is_terminal
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 
@@ -157,7 +157,8 @@ async def ask_on_terminal(
 
     The question is shown on standard error and answered where the keyboard is, also when standard input is a pipe.
     """
-    text = f"{describe(call, why, workspace, columns_of(STDERR) or 80, color=color)}\n{CHOICES}"
+    width = columns_of(STDERR) or 80
+    text = "\n".join([describe(call, why, workspace, width, color=color), *wrapped(CHOICES, width)])
     line = await _asked_on_terminal(text)
     answer = Answer(yes=False) if line is None else answer_of(line)
     if answer.words and instead is not None:
@@ -177,8 +178,8 @@ async def _asked_on_terminal(text: str) -> str | None:
     from steersman.cli.chat.lines import Lines
 
     try:
-        piped = not sys.stdin.isatty()
-        source = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY) if piped else sys.stdin.fileno()
+        piped = not is_terminal(STDIN)
+        source = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY) if piped else STDIN
     except OSError:
         return None
     try:

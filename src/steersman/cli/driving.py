@@ -12,6 +12,7 @@ import asyncio
 import os
 import select
 import threading
+from base64 import b64decode
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, to_message
 from steersman.types.result import RunResult
 
@@ -50,7 +52,22 @@ class Order(msgspec.Struct, frozen=True):
         for block in self.content:
             if block.get("type") not in _BLOCKS:
                 raise ValueError(f"a block of 'content' is of type 'text' or 'image', got {block.get('type')!r}")
-        return to_message({"role": "user", "content": self.content})
+        message = to_message({"role": "user", "content": self.content})
+        # Here, and not when its turn comes: a prompt that waits would then stop all that wait behind it.
+        if all(isinstance(block, TextContent) and not block.text.strip() for block in message.content):
+            raise ValueError(f"{self.type!r} needs some text or an image")
+        for block in message.content:
+            if isinstance(block, ImageContent) and not _is_picture(block):
+                raise ValueError("an image has its 'data' in base64, and a 'mime_type' such as 'image/png'")
+        return message
+
+
+def _is_picture(block: ImageContent) -> bool:
+    """Whether a server could take it: one that none takes would stay in the conversation and end every later run."""
+    try:
+        return bool(b64decode(block.data, validate=True)) and block.mime_type.startswith("image/")
+    except ValueError:
+        return False
 
 
 class View(Protocol):

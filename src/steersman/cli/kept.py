@@ -128,7 +128,12 @@ def tally_up(session: Session, tally: Tally) -> None:
             case _:
                 pass
     tally.usage += run
-    tally.problems += [one_line(f"{problem.where}: {problem.text}".lstrip(": ")) for problem in session.problems]
+    tally.problems += problems_of(session)
+
+
+def problems_of(session: Session) -> list[str]:
+    """What is wrong with an open session, a line each: what was lost, and where the damaged file is."""
+    return [one_line(f"{problem.where}: {problem.text}".lstrip(": ")) for problem in session.problems]
 
 
 def entry_of(session: Session, at: str) -> str | int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,9 +46,13 @@ class Drawn:
 
 
 class Asking:
-    """Asks the person at the terminal about a call; `pause` takes away what is drawn there meanwhile."""
+    """Asks the person at the terminal about a call.
+
+    `settle` waits until what was said before is there, `pause` takes away what is drawn meanwhile, or holds it back.
+    """
 
     def __init__(self) -> None:
+        self.settle: Callable[[], Awaitable[None]] | None = None
         self.pause: Callable[[], AbstractContextManager[None]] = nullcontext
         self._outfit: Outfit | None = None
         self._color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -64,6 +68,8 @@ class Asking:
         outfit = self._outfit
         if outfit is None:
             return False
+        if self.settle is not None:
+            await self.settle()
         with self.pause():
             return await ask_on_terminal(
                 call, reason, workspace=outfit.workspace, color=self._color, instead=outfit.agent.steer

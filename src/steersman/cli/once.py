@@ -161,7 +161,10 @@ class _Once:
                 asking.pause = drawn.paused
             return drawn
         streaming = is_terminal(STDOUT) or not worn.agent.tools or _is_followed(self._options)
-        return Plain(self._outlet, self._telling, streaming=streaming, structured=structured)
+        plain = Plain(self._outlet, self._telling, streaming=streaming, structured=structured)
+        if asking is not None:
+            asking.settle, asking.pause = plain.settle, plain.paused
+        return plain
 
     def _conclude(self, result: RunResult) -> None:
         """Say how it ended, where that was not shown."""

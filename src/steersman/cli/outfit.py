@@ -176,10 +176,11 @@ async def _planned(
     approval = _approval(options, settings, workspace)
     choice = await choose(options.model, settings)
     fallbacks = [await named_model(name) for name in settings.fallbacks]
-    budget = options.max_budget_usd or settings.max_budget_usd
-    model = choice.model if budget is None else with_usual_prices(choice.model)
-    limits = _limits(options, settings, model, tell)
-    return _Plan(workspace, settings, schema, builtin, approval, choice, model, fallbacks, limits)
+    models = [choice.model, *fallbacks]
+    if options.max_budget_usd or settings.max_budget_usd:
+        models = [with_usual_prices(model) for model in models]
+    limits = _limits(options, settings, models, tell)
+    return _Plan(workspace, settings, schema, builtin, approval, choice, models[0], models[1:], limits)
 
 
 def _schema(path: Path) -> dict[str, Any]:
@@ -221,14 +222,20 @@ def _approval(options: Options, settings: Settings, workspace: Path) -> Approval
         raise UserError(str(error), code=2) from error
 
 
-def _limits(options: Options, settings: Settings, model: Model, tell: Callable[[str], None]) -> ExecutionLimits:
-    """How far a run may go: a person is there to stop it, so only its turns have a usual limit."""
+def _limits(
+    options: Options, settings: Settings, models: Sequence[Model], tell: Callable[[str], None]
+) -> ExecutionLimits:
+    """How far a run may go: a person is there to stop it, so only its turns have a usual limit.
+
+    A budget has to hold whichever of the models answers.
+    """
     budget = options.max_budget_usd or settings.max_budget_usd
-    if budget is not None and has_unknown_price(model):
-        text = no_budget(model)
-        if options.max_budget_usd is not None:
-            raise UserError(f"{text} Leave --max-budget-usd out.{_prices_missing()}", code=2)
-        tell(text)
+    for model in models if budget is not None else ():
+        if has_unknown_price(model):
+            text = no_budget(model)
+            if options.max_budget_usd is not None:
+                raise UserError(f"{text} Leave --max-budget-usd out.{_prices_missing()}", code=2)
+            tell(text)
     return ExecutionLimits(
         max_turns=options.max_turns or settings.max_turns or MAX_TURNS,
         max_total_tokens=None,

@@ -11,15 +11,18 @@ says so, and the new answer begins on a new line.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from steersman.cli.outlet import Outlet
 from steersman.cli.render.words import cost_line
 from steersman.cli.safe import one_line, safe
+from steersman.cli.standard import STDOUT, is_terminal
 from steersman.cli.telling import Telling
-from steersman.cli.troubles import keyless
+from steersman.cli.troubles import Keyless, keyless
 from steersman.events.stream import EventStream
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEvent, MessageEnd, MessageUpdate, RetryScheduled, ToolExecutionStart
@@ -27,6 +30,8 @@ from steersman.types.messages import AssistantMessage
 from steersman.types.result import RunResult
 
 _SHORT = 100
+_PASSED_ON = 0.1
+"""Seconds for whoever reads standard output, such as `tee`, to show it on the terminal a question comes to."""
 
 
 class Plain:
@@ -38,15 +43,39 @@ class Plain:
         self._streaming = streaming and not structured
         self._structured = structured
         self._without_keys: Callable[[str], str] = str
+        self._streamed = Keyless()
         self._line_open = False
         self._shown = False
         self._spoken = False
+        self._stream: EventStream | None = None
+        self._free = asyncio.Event()
+        self._free.set()
+
+    async def settle(self) -> None:
+        """Wait until everything that was said is written: what is asked on the same terminal comes after it."""
+        while self._stream is not None and self._stream.channel.buffer:
+            await self._outlet.drained()
+            await asyncio.sleep(0)
+        await self._outlet.drained()
+        if not is_terminal(STDOUT):
+            await asyncio.sleep(_PASSED_ON)
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Write nothing while somebody is asked: no words of the model stand between a question and its answer."""
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._free.set()
 
     async def show(self, stream: EventStream) -> RunResult:
         """Write a run to its end."""
+        self._stream = stream
         began = time.monotonic()
-        self._without_keys = keyless()
+        self._without_keys, self._streamed = keyless(), Keyless()
         async for event in stream:
+            await self._free.wait()
             if isinstance(event, ToolExecutionStart | RetryScheduled):
                 await self._outlet.drained()  # a terminal shows both outputs, and neither may overtake the other
             self._hear(event)
@@ -82,7 +111,7 @@ class Plain:
             if not self._shown and self._spoken:
                 self._write("\n")
             self._shown = self._spoken = True
-            self._write(delta.delta)
+            self._write(self._streamed.take(delta.delta))
         elif delta.type == "reset" and self._shown:
             self._end_line()
             self._shown = self._spoken = False
@@ -114,6 +143,7 @@ class Plain:
             self._outlet.write(safe(self._without_keys(text)).encode(errors="replace"))
 
     def _end_line(self) -> None:
+        self._write(self._streamed.rest())
         if self._line_open:
             self._write("\n")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from steersman.cli.arguments import Options
-from steersman.cli.kept import Kept, find, kept_in
+from steersman.cli.kept import Kept, find, kept_in, problems_of
 from steersman.cli.places import made, session_file
 from steersman.cli.safe import one_line
 from steersman.cli.troubles import UserError
@@ -21,7 +21,7 @@ def open_session(options: Options, workspace: Path, tell: Callable[[str], None])
     """The session these options ask for; `None`, and a notice, where a new one cannot be kept."""
     path = session_file(options.session_dir, workspace)
     if options.continue_ or options.resume is not None:
-        return _taken_up(_wanted(options, path, tell), path, fork=options.fork_session)
+        return _taken_up(_wanted(options, path, tell), path, tell, fork=options.fork_session)
     try:
         return _new(path)
     except (SessionError, OSError, sqlite3.Error) as error:
@@ -64,12 +64,12 @@ def _wanted(options: Options, path: Path, tell: Callable[[str], None]) -> Kept:
     return sessions[0]
 
 
-def _taken_up(wanted: Kept, path: Path, *, fork: bool) -> Session:
+def _taken_up(wanted: Kept, path: Path, tell: Callable[[str], None], *, fork: bool) -> Session:
     try:
         if not fork:
-            return Session.open(wanted.path, wanted.id)
+            return _whole(Session.open(wanted.path, wanted.id), tell)
         with Session.open(wanted.path, wanted.id, write=False) as before:
-            entries = before.entries()
+            entries = _whole(before, tell).entries()
         session = _new(path)
         session.stand(Log.from_entries(entries))
         return session
@@ -77,6 +77,13 @@ def _taken_up(wanted: Kept, path: Path, *, fork: bool) -> Session:
         raise UserError(
             f"The session {wanted.short} is in use by another program. Wait for it, or go on in a copy: --fork-session."
         ) from error
+
+
+def _whole(session: Session, tell: Callable[[str], None]) -> Session:
+    """The session; what damage took from it is told, or the model would forget without anybody knowing why."""
+    for problem in problems_of(session):
+        tell(problem)
+    return session
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from steersman.cli.arguments import Options, add_common, add_model_options
 from steersman.cli.columns import paper_of
-from steersman.cli.kept import Kept, Tally, entry_of, find, kept_in, session_files, tally_of, tally_up
+from steersman.cli.kept import Kept, Tally, entry_of, find, kept_in, problems_of, session_files, tally_of, tally_up
 from steersman.cli.listing import head_of, listed, summed
 from steersman.cli.places import current_folder
 from steersman.cli.printing import print_json
@@ -55,7 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("--json", action="store_true", help="as JSON")
     exporting = action("export", "write a session to a file or to standard output")
     _session_argument(exporting)
-    exporting.add_argument("file", nargs="?", type=Path, metavar="FILE", help="where to; standard output without it")
+    exporting.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="where to; standard output without it, or with -"
+    )
     exporting.add_argument("--format", choices=("jsonl", "markdown"), default="jsonl", help="of the file")
     exporting.add_argument("-f", "--force", action="store_true", help="write over a file that is there")
     rerunning = action("rerun", "ask for an answer again")
@@ -156,7 +158,7 @@ def _show(options: Options, arguments: argparse.Namespace) -> int:
 
 def _export(options: Options, arguments: argparse.Namespace) -> int:
     kept = _found(options, arguments.id, every=True)
-    file: Path | None = arguments.file
+    file: Path | None = None if arguments.file == Path("-") else arguments.file
     if file is not None and file.exists() and not arguments.force:
         raise UserError(f"{one_line(str(file))!r} is there already; --force writes over it.", code=_USAGE)
     with Session.open(kept.path, kept.id, write=False) as session:
@@ -166,7 +168,7 @@ def _export(options: Options, arguments: argparse.Namespace) -> int:
             session.export(file)
         else:
             _write(_lines_of(kept), None)
-        problems = [one_line(f"{problem.where}: {problem.text}".lstrip(": ")) for problem in session.problems]
+        problems = problems_of(session)
     _complain(problems)
     return 0
 

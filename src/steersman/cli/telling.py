@@ -11,6 +11,7 @@ from steersman.cli.columns import wrapped
 from steersman.cli.outlet import Outlet
 from steersman.cli.safe import one_line, safe
 from steersman.cli.standard import STDERR, columns_of, is_terminal
+from steersman.cli.troubles import keyless
 
 if TYPE_CHECKING:
     from steersman.provider.local.weights import Progress
@@ -45,8 +46,8 @@ class Telling:
             self.say("\n".join(wrapped(f"steersman: {one_line(text)}", columns_of(STDERR))))
 
     def say(self, text: str) -> None:
-        """Say lines as they are."""
-        self._write(f"{self._cleared()}{safe(text)}\n")
+        """Say lines as they are, apart from keys: standard error ends up in logs."""
+        self._write(f"{self._cleared()}{safe(keyless()(text))}\n")
 
     def progress(self, news: Progress) -> None:
         """Show how far a long piece of work has come: in place on a terminal, elsewhere as a line where it begins."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from steersman.types.secrets import HIDDEN, hidden
 
 _LONG_KEY = 12
 
@@ -43,7 +45,6 @@ def line_of(error: BaseException) -> str:
 def without_keys(text: str) -> str:
     """The text without any key that the environment holds for a provider."""
     from steersman.provider.keys import known_keys
-    from steersman.types.secrets import hidden
 
     for key in known_keys():
         text = hidden(text, key)
@@ -55,14 +56,49 @@ def keyless() -> Callable[[str], str]:
 
     Servers of one's own are often given a word such as "ollama" for a key, and an answer may well have to say it.
     """
+    return _without(_long_keys())
+
+
+class Keyless:
+    """Takes keys out of an answer that comes in pieces: what may be the beginning of a key waits for what follows."""
+
+    def __init__(self) -> None:
+        self._keys = _long_keys()
+        self._without = _without(self._keys)
+        self._held = ""
+
+    def take(self, piece: str) -> str:
+        """What can be shown with this piece."""
+        text = self._held + piece
+        for key in self._keys:
+            text = text.replace(key, HIDDEN)
+        held = max((_begun(text, key) for key in self._keys), default=0)
+        self._held = text[len(text) - held :]
+        return self._without(text[: len(text) - held])
+
+    def rest(self) -> str:
+        """What was waiting, when nothing follows."""
+        held, self._held = self._held, ""
+        return self._without(held)
+
+
+def _long_keys() -> list[str]:
+    """The keys to look for, and before each the longer ones that begin with it."""
     from steersman.provider.keys import known_keys
-    from steersman.types.secrets import hidden
 
-    keys = [key for key in known_keys() if len(key) >= _LONG_KEY]
+    return sorted((key for key in known_keys() if len(key) >= _LONG_KEY), key=len, reverse=True)
 
+
+def _without(keys: Sequence[str]) -> Callable[[str], str]:
     def without(text: str) -> str:
         for key in keys:
             text = hidden(text, key)
         return text
 
     return without
+
+
+def _begun(text: str, key: str) -> int:
+    """How many characters at the end of a text are the beginning of a key."""
+    most = min(len(text), len(key) - 1)
+    return next((length for length in range(most, 0, -1) if text.endswith(key[:length])), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 
 import pytest
@@ -14,6 +15,7 @@ from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.outfit import UNKNOWN_WINDOW, context_for
 from steersman.context.compaction import ContextConfig
 from steersman.policy.limits import ExecutionLimits
+from steersman.provider.local.manifest import DEFAULT, MODELS
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.events import AgentEvent
@@ -131,6 +133,28 @@ async def test_another_model_gets_its_own_words_from_the_next_run_on(monkeypatch
         await conversation.over()
     heard_by = [(request["model"], request["messages"][0]["content"]) for request in server.requests]
     assert heard_by == [("gpt-x", "You are gpt-x."), ("gpt-y", "You are gpt-y.")]
+
+
+def test_a_model_that_is_being_fetched_is_given_up_for_another_one_and_by_esc(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    """It may take minutes, and would come over the model that was asked for since."""
+    folder = place.home / "cache" / "steersman" / "models"
+    folder.mkdir(parents=True)
+    fetching = "Waiting for another process that fetches"
+    with chatting(place, server, columns=100) as terminal, (folder / f"{MODELS[DEFAULT].file}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        terminal.enter("/model local")
+        terminal.wait_for(fetching)
+        terminal.enter("/model openai-chat:gpt-y")
+        terminal.wait_for("Now the model is openai-chat:gpt-y")
+        terminal.wait_for("openai-chat:gpt-y · /help")
+        terminal.enter("/model local")
+        terminal.wait_for(fetching)
+        terminal.press("esc")
+        terminal.wait_for("The model stays openai-chat:gpt-y.")
+        terminal.wait_for("openai-chat:gpt-y · /help")
+        assert "Now the model is local" not in terminal.everything
 
 
 def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: OpenAIChatServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 
@@ -59,6 +60,63 @@ def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server
         terminal.press("ctrl+c")
         assert terminal.ended() == 130
         assert_sane(terminal)
+
+
+def test_what_was_cleared_is_not_heard_by_whoever_goes_on_and_can_be_gone_back_to(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    server.say("One.", "Two.", "Three.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Say one.")
+        terminal.wait_for("One.")
+        terminal.wait_for(READY)
+        terminal.enter("/clear")
+        terminal.wait_for("knows nothing of what was said")
+        terminal.press("ctrl+d")
+        assert terminal.ended() == 0
+        assert "To go on: steersman -c" in terminal.shown
+    with chatting(place, server, "-c") as terminal:
+        terminal.wait_for("at its beginning, where /clear took it")
+        terminal.enter("/tree")
+        terminal.wait_for("● the beginning")
+        (point,) = re.findall(r"○ (\w+)  Say one", terminal.shown)
+        terminal.enter("Say two.")
+        terminal.wait_for("Two.")
+        terminal.wait_for(READY)
+        terminal.enter(f"/branch {point} Say three.")
+        terminal.wait_for("Three.")
+    assert heard(server, 1) == [("user", "Say two.")]
+    assert heard(server, 2) == [("user", "Say one."), ("assistant", "One."), ("user", "Say three.")]
+
+
+def test_what_is_typed_after_a_ctrl_c_is_cleared_by_the_next_one_and_not_lost_with_the_chat(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    with chatting(place, server) as terminal:
+        terminal.press("ctrl+c")
+        terminal.wait_for("once more leaves")
+        terminal.type("On second thought")
+        terminal.wait_for("On second thought")
+        terminal.press("ctrl+c")
+        terminal.wait_for(lambda at: "On second thought" not in at.shown)
+        terminal.wait_for(READY)
+        terminal.press("ctrl+c", "ctrl+c")
+        assert terminal.ended() == 0
+
+
+def test_ctrl_c_ends_a_search_and_not_the_chat(place: Place, server: OpenAIChatServer) -> None:
+    server.say("One.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Say one.")
+        terminal.wait_for("One.")
+        terminal.wait_for(READY)
+        terminal.press("ctrl+r")
+        terminal.type("one")
+        terminal.wait_for("I-search backward: one")
+        terminal.press("ctrl+c")
+        terminal.wait_for(lambda at: "I-search" not in at.shown)
+        terminal.press("ctrl+c")
+        terminal.wait_for("once more leaves")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ async def _chatted(options: Options, stopping: Stopping, telling: Telling) -> in
             code = await front.run()
         between.front, between.telling = None, afterwards
         session = worn.agent.session
-        last_words = "" if session is None or not session.messages else resume_line(session.id)
+        last_words = "" if session is None or not session.tree() else resume_line(session.id)
     if last_words:
         try:
             os.write(STDOUT, f"{last_words}\n".encode())
@@ -153,6 +153,8 @@ def _greet(front: _Front, worn: Outfit) -> None:
         asked = next((at for at in reversed(messages) if at.role == "user" and not at.synthetic), None)
         said = next((at for at in reversed(messages) if at.role == "assistant" and at.text), None)
         front.recall("" if asked is None else asked.text, "" if said is None else said.text)
+    elif worn.agent.session is not None and worn.agent.session.tree():
+        front.say("notice", "Going on with a session at its beginning, where /clear took it. /tree has the way back.")
     front.conversation.take_back()
 
 

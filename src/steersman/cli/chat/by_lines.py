@@ -11,6 +11,7 @@ from steersman.cli.chat.commands import is_command, obey, spoken
 from steersman.cli.chat.conversation import Breaking, Conversation, Kind
 from steersman.cli.chat.lines import Lines
 from steersman.cli.chat.question import Question, forget_typed
+from steersman.cli.columns import wrapped
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.outfit import Outfit
 from steersman.cli.plain import call_line
@@ -101,9 +102,9 @@ class ByLines:
         """Ask about a tool call; the next line that is typed is the answer."""
         async with self._turn:
             question = self._question = Question(call, why)
-            self._print(
-                f"{describe(call, why, self.outfit.workspace, columns_of(STDOUT) or 80, color=self._color)}\n{CHOICES}"
-            )
+            width = columns_of(STDOUT) or 80
+            effect = describe(call, why, self.outfit.workspace, width, color=self._color)
+            self._print("\n".join([effect, *wrapped(CHOICES, width)]))
             question.shown()
             try:
                 await asyncio.sleep(SETTLING)

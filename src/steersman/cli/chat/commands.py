@@ -87,7 +87,7 @@ async def obey(room: Room, text: str) -> None:
         room.say("error", f"No command /{one_line(word)}.{near(word, known)} /help lists them; // sends a slash.")
         return
     if command.idle and room.conversation.running:
-        room.say("error", f"/{word} has to wait until the run is over; Esc interrupts it.")
+        room.say("error", f"/{word} has to wait until the run is over; Ctrl-C interrupts it.")
         return
     try:
         done = command.do(room, rest.strip())
@@ -220,7 +220,11 @@ def _continue(room: Room, _: str) -> None:
 
 
 def _clear(room: Room, _: str) -> None:
-    room.conversation.agent.context.messages = []
+    agent = room.conversation.agent
+    agent.context.messages = []
+    if agent.session is not None:
+        # Also for whoever goes on with it later: what was cleared is not said to a model again.
+        agent.session.stand(agent.context.log)
     room.say("notice", "From here on the model knows nothing of what was said. /tree has the way back.")
 
 

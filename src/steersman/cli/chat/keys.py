@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application.current import get_app
-from prompt_toolkit.filters import Condition, has_completions, has_focus
+from prompt_toolkit.filters import Condition, has_completions, has_focus, is_searching
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
@@ -23,7 +23,8 @@ def key_bindings(screen: Screen) -> KeyBindings:
     _bind_stopping(keys, screen)
     _bind_answer(keys, screen)
 
-    @keys.add("c-c")
+    # A search that is open is what Ctrl-C ends, as in every line editor, unless there is a run to stop.
+    @keys.add("c-c", filter=~is_searching | Condition(lambda: screen.conversation.running))
     def _(_: KeyPressEvent) -> None:
         screen.break_off()
 
@@ -74,13 +75,14 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
     @keys.add(Keys.BracketedPaste, filter=typing)
     def _(event: KeyPressEvent) -> None:
         # What steers a terminal is a visible sign from here on: a person sees what is sent.
+        screen.typed()
         screen.input.insert_text(safe(event.data.replace("\r\n", "\n").replace("\r", "\n")) * event.arg)
 
 
 def _bind_stopping(keys: KeyBindings, screen: Screen) -> None:
     """Interrupting, and leaving."""
     typing = has_focus(screen.input)
-    running = Condition(lambda: screen.conversation.running)
+    running = Condition(lambda: screen.conversation.running or screen.preparing)
     empty = Condition(lambda: not screen.input.text)
 
     @keys.add("escape", filter=typing & running & ~has_completions)

@@ -21,6 +21,7 @@ from steersman.cli.chat.state import state_line, waiting_lines
 from steersman.cli.columns import wrapped
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.outfit import Outfit
+from steersman.cli.safe import one_line
 from steersman.cli.telling import amount
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
@@ -67,6 +68,7 @@ class Screen:
         self._last_key = float("-inf")
         self._breaking = Breaking()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._preparing: asyncio.Task[Any] | None = None
         self.app: Application[int] = Application(
             layout=layout(self),
             key_bindings=key_bindings(self),
@@ -122,10 +124,28 @@ class Screen:
             self.app.exit(result=code)
 
     async def prepare(self, model: Model) -> None:
-        """Get an embedded model ready; the line above the input says how far it is."""
+        """Get an embedded model ready; the line below the input says how far it is.
+
+        It may take minutes: whoever names another model meanwhile, or interrupts, does not want this one any more.
+        """
+        self._stop_preparing()
+        self._preparing = task = asyncio.current_task()
         try:
             await self.outfit.prepare(model, self._progress)
         finally:
+            if self._preparing is task:
+                self._preparing = None
+                self._hint("")
+
+    @property
+    def preparing(self) -> bool:
+        """Whether a model is being got ready."""
+        return self._preparing is not None
+
+    def _stop_preparing(self) -> None:
+        task, self._preparing = self._preparing, None
+        if task is not None:
+            task.cancel()
             self._hint("")
 
     def words_for(self, model: Model) -> str:
@@ -201,18 +221,25 @@ class Screen:
         else:
             self.conversation.send(spoken(words))
 
+    def typed(self) -> None:
+        """Somebody goes on typing: a Ctrl-C before that was one of its own."""
+        self._breaking.forget()
+
     def interrupt(self) -> None:
-        """Stop the run; a question that is open is answered with no."""
+        """Stop the run, and getting a model ready; a question that is open is answered with no."""
+        if self.preparing:
+            self._stop_preparing()
+            self.say("notice", f"The model stays {one_line(self.conversation.agent.config.model.name)}.")
         if self.question is not None:
             self.question.give(Answer(yes=False))
         self.conversation.interrupt()
 
     def break_off(self) -> None:
-        """Ctrl-C: interrupt the run or clear the line; a second one leaves."""
+        """Ctrl-C: interrupt what goes on or clear the line; a second one leaves."""
         if self._breaking.again():
             self.leave(self._breaking.code)
-        elif self.conversation.running:
-            self._breaking.first(INTERRUPTED)
+        elif self.conversation.running or self.preparing:
+            self._breaking.first(INTERRUPTED if self.conversation.running else DONE)
             self.interrupt()
         elif self.input.text:
             self.input.reset()

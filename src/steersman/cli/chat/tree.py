@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -60,9 +61,9 @@ def _short_names(session: Session) -> dict[str, str]:
     """The shortest name of each entry that only it has: the number at the end of its id, or all behind the kind."""
     ids = _ids(session)
     ends = [id.rpartition("_")[2] for id in ids]
+    times = Counter(ends)
     return {
-        id: end if ends.count(end) == 1 and end else id.partition("_")[2] or id
-        for id, end in zip(ids, ends, strict=True)
+        id: end if times[end] == 1 and end else id.partition("_")[2] or id for id, end in zip(ids, ends, strict=True)
     }
 
 
