@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.provider.protocols import READINGS, SERVERS
 
-from steersman import Agent, AssistantMessage, Retry
+from steersman import Agent, AssistantMessage, Retry, get_model
 from steersman.testing.servers.exchange import sse
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -75,7 +75,10 @@ async def test_an_answer_of_as_many_tokens_as_allowed_was_cut_whatever_the_serve
     server = await asyncio.start_server(replays(raw), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        agent = Agent("openai:local", base_url=f"http://127.0.0.1:{port}", api_key="none", max_tokens=12)
+        # What the recorded server was sent, which is less than the API it copies takes.
+        settings = {"extra_body": {"max_output_tokens": 12}}
+        model = get_model("openai:local", base_url=f"http://127.0.0.1:{port}", api_key="none", settings=settings)
+        agent = Agent(model, max_tokens=12)
         result = await asyncio.wait_for(agent.run("Write a long story about the sea."), 30)
         last = result.messages[-1]
         assert isinstance(last, AssistantMessage)

@@ -7,7 +7,7 @@ from steersman.provider.anthropic import WIRE as ANTHROPIC
 from steersman.provider.google import WIRE as GOOGLE
 from steersman.provider.openai_chat import WIRE as CHAT
 from steersman.provider.openai_responses import WIRE as RESPONSES
-from steersman.provider.overflow import classify_overflow
+from steersman.provider.overflow import classify_overflow, is_too_heavy, room_left
 from steersman.provider.protocol import Wire
 from steersman.types.model import Model
 
@@ -103,6 +103,42 @@ def test_a_code_of_throttling_outweighs_the_words(code: str, expected: bool) -> 
 )
 def test_a_body_too_large_or_an_error_without_any_words_is_overflow(message: str, status: int, expected: bool) -> None:
     assert classify_overflow(message, status=status) is expected
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "heavy"),
+    [
+        ("Request exceeds the maximum size", None, True),
+        ("Request payload size exceeds the limit: 20971520 bytes.", 400, True),
+        ("Maximum content size limit (26214400) exceeded (26226026 bytes read)", 413, True),
+        ("<html>Request Entity Too Large</html>", 413, True),
+        ("", 413, True),
+        ("prompt is too long: 213462 tokens > 200000 maximum", 413, False),
+        ("prompt is too long: 213462 tokens > 200000 maximum", 400, False),
+    ],
+)
+def test_too_many_bytes_are_told_from_too_many_tokens(message: str, status: int | None, heavy: bool) -> None:
+    """failures.md E9"""
+    assert classify_overflow(message, status=status)
+    assert is_too_heavy(message, status=status) is heavy
+
+
+@pytest.mark.parametrize(
+    ("message", "room"),
+    [
+        ("input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease", 10_000),
+        ("input length and `max_tokens` exceed context limit: 196758 + 8192 > 200000, decrease", None),
+        ("input length and `max_tokens` exceed context limit: 210000 + 8192 > 200000", None),
+        ("maximum context length is 8192 tokens. However, you requested 9000 tokens (904 in the messages, 8096", 7_288),
+        ("maximum context length is 8192 tokens, however you requested 9000 tokens (904 in your prompt; 8096", 7_288),
+        ("maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.", None),
+        ("prompt is too long: 213462 tokens > 200000 maximum", None),
+        ("exceed context limit: ., + ., > .,", None),
+    ],
+)
+def test_the_room_that_a_server_names_is_worth_asking_for(message: str, room: int | None) -> None:
+    """failures.md E10"""
+    assert room_left(message) == room
 
 
 def kind(name: str, status: int, message: str, **more: str) -> str:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from steersman.context.compaction import CompactionStrategy, ContextConfig, DefaultCompaction, fitted, tighter
-from steersman.context.tokens import total_tokens
+from steersman.context.compaction import (
+    CompactionConfig,
+    CompactionStrategy,
+    ContextConfig,
+    DefaultCompaction,
+    fitted,
+    tighter,
+)
+from steersman.context.images import ImageCompaction, image_bytes
+from steersman.context.tokens import BYTES_PER_TOKEN, total_tokens
 from steersman.loop.config import resolve, takes
 from steersman.loop.run import Run
 from steersman.loop.summary import summarise
@@ -19,6 +28,7 @@ from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import AgentMessage
 
 _STANDARD = DefaultCompaction()
+_IMAGES = ImageCompaction()
 # A pass that freed nothing is tried again only when the context has grown by this much.
 _GROWTH = 1.1
 
@@ -49,11 +59,22 @@ async def compact_if_needed(run: Run) -> None:
         )
 
 
-async def make_room(run: Run) -> bool:
-    """Compact harder after the provider found the request too long; whether anything was freed."""
+async def make_room(run: Run, *, heavy: bool = False) -> bool:
+    """Compact harder after the provider found the request too long; whether anything was freed.
+
+    `heavy` says that it had too many bytes; where those are images, it is old ones that go, and nothing else.
+    """
+    if not await _allowed(run):
+        return False
     config = run.config.context_config or ContextConfig()
+    log = run.context.log
+    weight = image_bytes(log.visible) if heavy else 0
+    if weight > BYTES_PER_TOKEN * total_tokens(log.visible, config.estimator):
+        await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
+        if image_bytes(log.visible) < weight:
+            return True
     window = run.config.model.context_window or config.max_context_tokens
-    return await _allowed(run) and await compact(run, tighter(config, min(run.context.log.tokens, window)))
+    return await compact(run, tighter(config, min(log.tokens, window)))
 
 
 async def compact(run: Run, config: ContextConfig) -> bool:

@@ -36,7 +36,10 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
     prompt, instruction = run.context.system_prompt, run.config.output_instruction
     if instruction:
         prompt = f"{prompt}\n\n{instruction}".strip()
-    request = Request(prompt, run.repairer.apply(messages), run.tool_specs)
+    # What callers made of the messages may be of any length; what the log counts is what the log shows.
+    own = run.config.model.context_window is not None and not run.config.transforms
+    tokens = run.context.log.tokens if own else None
+    request = Request(prompt, run.repairer.apply(messages), run.tool_specs, tokens)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
     return request

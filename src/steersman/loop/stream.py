@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from steersman.loop.compact import make_room
 from steersman.loop.gates import not_an_object
 from steersman.loop.keeping import save
+from steersman.loop.overflow import overflow_of
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.batches import Batches
@@ -22,7 +24,7 @@ from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage
-from steersman.types.model import Request, ToolChoice
+from steersman.types.model import Request, StreamOptions, ToolChoice
 from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
 from steersman.types.usage import Usage
 
@@ -32,10 +34,12 @@ _UNKNOWN = Usage()
 class ResponseStreamState:
     """An answer while it arrives: what was shown of it, and whether its `message_start` is out."""
 
-    __slots__ = ("asked", "deltas", "model", "provider", "started", "timestamp")
+    __slots__ = ("asked", "deltas", "error", "model", "provider", "started", "timestamp")
 
     def __init__(self, run: Run) -> None:
         self.deltas: list[StreamEvent] = []
+        # What is known of the failure that the last attempt ended with.
+        self.error: ErrorInfo | None = None
         self.model = run.config.model.id
         self.provider = run.config.model.provider
         self.started = False
@@ -100,30 +104,48 @@ async def _answered(
         request = await prepare_request(run, turn, overflow=overflow)
         if request is None or run.cancelled():
             return None
-        message = await _asked(run, state, request, tool_choice)
-        if overflow or not _overflowed(run, message):
+        message = await _asked_within(run, state, request, tool_choice)
+        found = overflow_of(run, message, state.error)
+        if found is None:
             return message
-        if not await make_room(run):
-            words = message.error_message or "The request is longer than the model's context window."
-            return msgspec.structs.replace(
-                message,
-                stop_reason="error",
-                error_message=f"{words} Compaction could free nothing more: shorten the conversation.",
-                error_kind="context_overflow",
-            )
-        run.add_usage(message.usage)
+        if overflow:
+            return found.hopeless(message, freed=True) if message.failed or found.empty else message
+        if not await make_room(run, heavy=found.heavy):
+            return found.hopeless(message, freed=False)
+        _pay(run, state, message.usage, state.error)
         if state.shown:
             run.emit_deltas((Reset(),), state.deltas, state.partial)
     return None  # cannot be: the second round always returns
 
 
-async def _asked(run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice) -> AssistantMessage:
+async def _asked_within(
+    run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice
+) -> AssistantMessage:
+    """Ask, and once more for a shorter answer where the server says that only that much has room beside the request."""
+    options = options_for(run, tool_choice)
+    message = await _asked(run, state, request, options)
+    if message.error_kind != "context_overflow" or run.cancelled():
+        return message
+    from steersman.provider.overflow import room_left  # only a failure pays for it
+
+    words = message.error_message or ""
+    room = room_left(words)
+    if room is None:
+        return message
+    _noticed(run, state, RetryNotice(1, 0.0, state.error or ErrorInfo("context_overflow", words), message.usage))
+    if state.shown:
+        run.emit_deltas((Reset(),), state.deltas, state.partial)
+    return await _asked(run, state, request, replace(options, max_tokens=room))
+
+
+async def _asked(run: Run, state: ResponseStreamState, request: Request, options: StreamOptions) -> AssistantMessage:
     if len(run.channel.buffer) >= run.channel.limit:
         await run.channel.room()  # also for a provider that gives its answers whole
     if run.journal is not None:
         await save(run)
     state.asked = True
-    batches = batches_of(run.stream_fn, run.config.model, request, options_for(run, tool_choice))
+    state.error = None
+    batches = batches_of(run.stream_fn, run.config.model, request, options)
     try:
         return await _consumed(run, state, batches)
     finally:
@@ -146,6 +168,7 @@ async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> A
                 if len(channel.buffer) >= channel.limit:
                     await channel.room()
             elif isinstance(event, Done | Failed):
+                state.error = event.error if type(event) is Failed else None
                 return event.message
             else:
                 _noticed(run, state, event)
@@ -166,11 +189,14 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
             run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
         case _:
             return
-    if event.usage is not None:
-        run.add_usage(event.usage)
-    elif event.error.status is None or state.shown:
-        # Refused with a status and nothing shown, an attempt cost nothing; any other may have, and did not say.
-        run.add_usage(_UNKNOWN)
+    _pay(run, state, event.usage or _UNKNOWN, event.error)
+
+
+def _pay(run: Run, state: ResponseStreamState, usage: Usage, error: ErrorInfo | None) -> None:
+    """Count an attempt that came to nothing."""
+    # Refused with a status and nothing shown, it cost nothing; any other may have, and did not say.
+    if usage.known or error is None or error.status is None or state.shown:
+        run.add_usage(usage)
 
 
 def _redacted(run: Run, error: ErrorInfo) -> ErrorInfo:
@@ -226,16 +252,6 @@ def _unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> S
             own.add(block.id)
         content.append(block)
     return content
-
-
-def _overflowed(run: Run, message: AssistantMessage) -> bool:
-    """Whether the provider said the request was too long, or silently cut it."""
-    if message.error_kind == "context_overflow":
-        return True
-    window = run.config.model.context_window
-    usage = message.usage
-    sent = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
-    return window is not None and not message.failed and sent > window
 
 
 def error_answer(run: Run, turn: Turn, text: str) -> None:

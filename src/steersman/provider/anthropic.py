@@ -71,7 +71,8 @@ class AnthropicWire:
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
         """The request as bytes: what stays the same comes first, what may change from turn to turn last."""
-        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), self._body(model, request, options))
+        body, most = self._body(model, request, options)
+        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), body, most)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """A decoder for the answer; one to a request that ends with a paused answer goes on with that."""
@@ -93,7 +94,7 @@ class AnthropicWire:
             known = self._tool_sets[key] = _ToolSet(tools)
         return known
 
-    def _body(self, model: Model, request: Request, options: StreamOptions) -> bytes:
+    def _body(self, model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
         tools = self._tool_set(request.tools)
         mark = _mark(model)
         extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
@@ -118,7 +119,7 @@ class AnthropicWire:
         # Joined once, because a long conversation is many bytes.
         pieces[:1] = [b"".join((*parts, *pieces[:1]))]
         pieces[-1] = b"".join((pieces[-1], b"],", encode(fields)[1:]))
-        return b",".join(pieces)
+        return b",".join(pieces), fields["max_tokens"]
 
 
 def _array(objects: list[bytes], mark: bytes) -> bytes:

@@ -174,7 +174,7 @@ class AnthropicDecoder:
             raise unreadable(self._model, data, error) from error
 
     def _begin(self, message: Begun) -> Sequence[StreamEvent]:
-        self._id = message.id or self._id
+        self._id = self._id if message.id in (None, "") else str(message.id)
         self._count(message.usage)
         return _STARTED
 
@@ -188,7 +188,7 @@ class AnthropicDecoder:
             case "thinking":
                 return (ThinkingStart(grown.at), *self._more(grown, block.thinking))
             case "tool_use":
-                grown.id, grown.given = block.id or "", block.input
+                grown.id, grown.given = "" if block.id is None else str(block.id), block.input
                 grown.name = self._names.from_wire(block.name or "")
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
             case "redacted_thinking":

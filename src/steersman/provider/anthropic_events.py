@@ -40,7 +40,7 @@ class Block(msgspec.Struct):
     """A block as it begins."""
 
     type: str = ""
-    id: str | None = None
+    id: str | int | None = None
     name: str | None = None
     input: Any = None
     text: str | None = None
@@ -56,9 +56,9 @@ class BlockStop(msgspec.Struct, gc=False):
 
 
 class Begun(msgspec.Struct):
-    """The answer as it begins."""
+    """The answer as it begins; gateways number what the API names."""
 
-    id: str | None = None
+    id: str | int | None = None
     usage: dict[str, Any] | None = None
 
 

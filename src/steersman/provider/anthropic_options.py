@@ -7,13 +7,12 @@ told an effort, before that it is given a budget of tokens; from 4.7 on it takes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from steersman.provider.anthropic_schema import output_format
 from steersman.provider.output_tool import OutputMode
-from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.messages import AssistantMessage, Message
+from steersman.provider.room import limited
 from steersman.types.model import Model, Request, StreamOptions
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)*(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -31,7 +30,6 @@ _MAX_TOKENS = 32_000
 _OLD_MAX_TOKENS = {(3, 0): 4096, (3, 5): 8192}
 
 _LEAST_ROOM = 1024
-_IMAGE_TOKENS = 1600
 
 
 def version_of(model_id: str) -> tuple[int, int] | None:
@@ -45,7 +43,7 @@ def version_of(model_id: str) -> tuple[int, int] | None:
 def asked(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     """The fields of a request body that say how, in a fixed order."""
     version = version_of(model.id)
-    limit = _max_tokens(model, request, options, version)
+    limit = limited(model, request, options.max_tokens or model.max_output_tokens or _usual_limit(version))
     fields: dict[str, Any] = {"max_tokens": limit}
     config: dict[str, Any] = {}
     thinking = _thinking(model, request, options, version, limit)
@@ -108,43 +106,7 @@ def _thinking(
     return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
 
 
-def _max_tokens(model: Model, request: Request, options: StreamOptions, version: tuple[int, int] | None) -> int:
-    limit = options.max_tokens or model.max_output_tokens or _usual_limit(version)
-    if options.max_tokens and model.max_output_tokens:
-        limit = min(options.max_tokens, model.max_output_tokens)
-    if model.context_window is None:
-        return limit
-    # What is sent and what is answered share the window. Where hardly any is left, the server says it best.
-    room = model.context_window - _tokens(request)
-    return room if _LEAST_ROOM <= room < limit else limit
-
-
 def _usual_limit(version: tuple[int, int] | None) -> int:
     if version is None:
         return _MAX_TOKENS
     return next((most for old, most in _OLD_MAX_TOKENS.items() if old == version), _MAX_TOKENS)
-
-
-def _tokens(request: Request) -> int:
-    """About how long the request is: the last count the server gave, and a guess at what came after it."""
-    tokens = 0
-    messages: Sequence[Message] = request.messages
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage) and message.usage.total is not None:
-            return tokens + message.usage.total
-        tokens += sum(map(_size, message.content))
-    return tokens + (len(request.system_prompt) + sum(len(str(tool.parameters)) for tool in request.tools)) // 3
-
-
-def _size(block: object) -> int:
-    match block:
-        case TextContent():
-            return len(block.text) // 3
-        case ThinkingContent():
-            return len(block.thinking) // 3
-        case ImageContent():
-            return _IMAGE_TOKENS
-        case ToolCall():
-            return len(str(block.arguments)) // 3
-        case _:
-            return 0

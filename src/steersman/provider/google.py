@@ -31,7 +31,8 @@ class GoogleWire:
         if key is not None:
             headers["x-goog-api-key"] = key
         headers |= model.headers
-        return HttpRequest(address(model), headers, body_of(model, request, options))
+        body, most = body_of(model, request, options)
+        return HttpRequest(address(model), headers, body, most)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """A fresh decoder for one answer."""

@@ -14,10 +14,10 @@ _NOTHING = msgspec.Raw()
 
 
 class Call(msgspec.Struct, gc=False):
-    """A call, whole."""
+    """A call, whole; gateways number what Gemini names."""
 
     name: str | None = None
-    id: str | None = None
+    id: str | int | None = None
     args: msgspec.Raw = _NOTHING
 
 
@@ -76,7 +76,7 @@ class Chunk(msgspec.Struct, rename="camel"):
     candidates: list[Candidate] | None = None
     prompt_feedback: Feedback | None = None
     usage_metadata: Tokens | None = None
-    response_id: str | None = None
+    response_id: str | int | None = None
     error: Any = None
 
 

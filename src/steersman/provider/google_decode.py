@@ -161,8 +161,8 @@ class GoogleDecoder:
     def _chunk(self, chunk: Chunk, answer: Decoded, events: list[StreamEvent]) -> None:
         if chunk.error is not None:
             raise stream_error(self._model, chunk.error)
-        if chunk.response_id and not self._response:
-            self._response = chunk.response_id
+        if not self._response and chunk.response_id is not None:
+            self._response = str(chunk.response_id)
         if chunk.usage_metadata is not None:
             self._tokens.append(chunk.usage_metadata)
         candidates = chunk.candidates
@@ -246,7 +246,7 @@ class GoogleDecoder:
             return
         written = bytes(call.args).decode()
         name, arguments = self._tools.read(call.name, halves(written) if odd else written)
-        given = call.id or ""
+        given = "" if call.id is None else str(call.id)
         taken = not given or given in self._ids
         id = new_id("call") if taken else given
         self._ids.add(id)

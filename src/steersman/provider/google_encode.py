@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +17,7 @@ from steersman.provider.google_decode import OPAQUE
 from steersman.provider.google_schema import gemini_schema
 from steersman.provider.google_tools import Toolset, to_json, toolset
 from steersman.provider.output_tool import OutputMode
+from steersman.provider.room import limited
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
 from steersman.types.grown import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -55,8 +56,8 @@ class _Written:
     images: list[bytes] = field(default_factory=list[bytes])
 
 
-def body_of(model: Model, request: Request, options: StreamOptions) -> bytes:
-    """The body of a request."""
+def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+    """The body of a request, and how many tokens it lets the model write."""
     tools = toolset(request.tools)
     fields: dict[str, Any] = {}
     if request.system_prompt:
@@ -73,7 +74,8 @@ def body_of(model: Model, request: Request, options: StreamOptions) -> bytes:
     fields |= {name: value for name, value in extra.items() if name != "generationConfig"}
     head = to_json(fields)
     begin = b"{" if not fields else head[:-1] + b","
-    return b"".join((begin, b'"contents":[', _contents(model, request, tools), b"]}"))
+    body = b"".join((begin, b'"contents":[', _contents(model, request, tools), b"]}"))
+    return body, generation.get("maxOutputTokens")
 
 
 def version(model_id: str) -> tuple[int, int] | None:
@@ -86,6 +88,8 @@ def version(model_id: str) -> tuple[int, int] | None:
 
 def _generation(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     config: dict[str, Any] = {}
+    if options.max_tokens is not None:
+        options = replace(options, max_tokens=limited(model, request, options.max_tokens))
     if options.temperature is not None:
         config["temperature"] = options.temperature
     if options.max_tokens is not None:

@@ -102,7 +102,7 @@ async def _batches(wire: Wire, model: Model, request: Request, options: StreamOp
                 started = True
         if not done:
             told += _leftover(sse, decoder, exchange.model)
-        final = Done(_judged(decoder.finish(), options.max_tokens))
+        final = Done(_judged(decoder.finish(), options.max_tokens if exchange.most is None else exchange.most))
         if not exchange.ended():
             await exchange.end()
         batch, told = [*told, final], []
@@ -192,7 +192,7 @@ class _Exchange:
 
     __slots__ = (
         "_bounds", "_first", "_key", "_loop", "_received", "_response", "_url", "_watch", "_wire",
-        "model", "reader",
+        "model", "most", "reader",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, model: Model) -> None:
@@ -206,6 +206,8 @@ class _Exchange:
         self._response: Response | None = None
         self._first = b""
         self._received = 0
+        # How many tokens the model was allowed, which is not always what the caller said.
+        self.most: int | None = None
 
     async def ask(self, request: Request, options: StreamOptions) -> None:
         """Send the request; raises what a response that is not a stream of events means."""
@@ -213,6 +215,7 @@ class _Exchange:
         self._key = given_key(model, options) or await find_key(model, options)
         call = self._wire.request(model, request, options, self._key)
         self._url = call.url
+        self.most = call.max_tokens if isinstance(call.max_tokens, int) else None
         response = await self._send(call.url, call)
         if response.status in _REDIRECT:
             response = await self._follow(response, call)

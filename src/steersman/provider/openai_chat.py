@@ -27,8 +27,8 @@ class OpenAIChat:
         if key:
             headers["authorization"] = f"Bearer {key}"
         headers.update(model.headers)
-        body = body_of(model, request, options, quirks_of(model), tool_set(request.tools))
-        return HttpRequest(_address(_base(model)), headers, body)
+        body, most = body_of(model, request, options, quirks_of(model), tool_set(request.tools))
+        return HttpRequest(_address(_base(model)), headers, body, most)
 
     def decoder(self, model: Model, request: Request) -> ChatDecoder:
         """A fresh decoder for one answer."""

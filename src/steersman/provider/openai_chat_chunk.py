@@ -66,9 +66,9 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct):
-    """What every chunk repeats."""
+    """What every chunk repeats; some servers number what others name."""
 
-    id: str | None = None
+    id: str | int | None = None
     object: str | None = None
 
 
@@ -110,11 +110,21 @@ def _converted(fields: dict[str, Any]) -> Chunk | None:
     for choice in cast(list[Any], choices) if isinstance(choices, list) else ():
         if isinstance(choice, dict):
             cast(dict[str, Any], choice).pop("usage", None)
+            _name_calls(cast(dict[str, Any], choice))
     fields.pop("x_groq", None)
     try:
         return msgspec.convert(fields, Chunk, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
+
+
+def _name_calls(choice: dict[str, Any]) -> None:
+    """Ids that are numbers as the text of them."""
+    for delta in (choice.get("delta"), choice.get("message")):
+        calls: object = cast(dict[str, Any], delta).get("tool_calls") if isinstance(delta, dict) else None
+        for call in cast(list[Any], calls) if isinstance(calls, list) else ():
+            if isinstance(call, dict) and type(cast(dict[str, Any], call).get("id")) is int:
+                call["id"] = str(cast(Any, call["id"]))
 
 
 class _Details(msgspec.Struct):

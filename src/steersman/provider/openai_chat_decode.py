@@ -291,7 +291,8 @@ class ChatDecoder:
             return choices[0]
         if self._choice < 0:
             self._choice = choices[0].index or 0
-            self._id = head_of(data).id
+            id = head_of(data).id
+            self._id = None if id is None else str(id)
             self._wordless = _wordless(self._choice)
             out.append(StreamStart())
         for choice in choices:

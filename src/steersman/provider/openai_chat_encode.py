@@ -16,6 +16,7 @@ from steersman.provider.names import ToolNames
 from steersman.provider.openai_chat_decode import NOT_REPLAYED
 from steersman.provider.openai_chat_quirks import Quirks
 from steersman.provider.remembered import remembered
+from steersman.provider.room import limited
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, text_of, well_formed
 from steersman.types.grown import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -79,9 +80,12 @@ def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def body_of(model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet) -> bytes:
-    """The body of a request."""
-    head = to_json(_settings(model, options, quirks, tools=bool(request.tools)))
+def body_of(
+    model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet
+) -> tuple[bytes, int | None]:
+    """The body of a request, and how many tokens it lets the model write."""
+    settings = _settings(model, request, options, quirks)
+    head = to_json(settings)
     system = b""
     if request.system_prompt:
         system = to_json({"role": quirks.system_role, "content": request.system_prompt})
@@ -89,23 +93,23 @@ def body_of(model: Model, request: Request, options: StreamOptions, quirks: Quir
             system += b","
     declared = (b',"tools":', tools.encoded) if request.tools else ()
     messages = _messages(request.messages, _Writer(quirks, tools))
-    return b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
+    body = b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
+    return body, settings.get(quirks.max_tokens_field)
 
 
-def _settings(model: Model, options: StreamOptions, quirks: Quirks, *, tools: bool) -> dict[str, Any]:
+def _settings(model: Model, request: Request, options: StreamOptions, quirks: Quirks) -> dict[str, Any]:
     settings: dict[str, Any] = {"model": model.id, "stream": True}
     if quirks.stream_usage:
         settings["stream_options"] = {"include_usage": True}
     if options.max_tokens is not None:
-        most = model.max_output_tokens
-        settings[quirks.max_tokens_field] = options.max_tokens if most is None else min(options.max_tokens, most)
+        settings[quirks.max_tokens_field] = limited(model, request, options.max_tokens)
     if options.temperature is not None:
         settings["temperature"] = options.temperature
     if options.thinking_level != "off":
         settings.update(_thinking(options.thinking_level, quirks))
     if options.output_schema is not None:
         settings.update(_output(options.output_schema, quirks))
-    if tools:
+    if request.tools:
         if options.tool_choice != "auto":
             settings["tool_choice"] = quirks.required_choice if options.tool_choice == "required" else "none"
         if quirks.parallel_tool_calls is not None:

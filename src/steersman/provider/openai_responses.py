@@ -26,7 +26,8 @@ class OpenAIResponsesWire:
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
         """The request as bytes: what may change from turn to turn comes last."""
-        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), body_of(model, request, options))
+        body, most = body_of(model, request, options)
+        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), body, most)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """A decoder for one answer."""

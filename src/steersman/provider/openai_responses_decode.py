@@ -138,7 +138,7 @@ class ResponsesDecoder:
             provider=self._model.provider,
             error_message=self._error,
             error_kind="refused" if self._reason == "refusal" else "protocol" if self._reason == "error" else None,
-            response_id=self._response.id,
+            response_id=None if self._response.id is None else str(self._response.id),
         )
 
     def _begun(self, kind: str, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
@@ -268,7 +268,7 @@ class ResponsesDecoder:
 
     def _end_call(self, item: Item, whole: OutputItem, shown: Events, *, cut: bool) -> None:
         if not item.blocks:
-            item.call_id = whole.call_id or item.call_id
+            item.call_id = str(whole.call_id or item.call_id)
         item.name = item.name or whole.name or ""
         words = arguments_text(whole)
         if not item.name and not words:

@@ -16,6 +16,7 @@ import msgspec
 
 from steersman.provider.names import ToolNames
 from steersman.provider.openai_responses_schema import is_object, is_strict, parameters_of
+from steersman.provider.room import limited
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
 from steersman.types.grown import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -97,8 +98,8 @@ def _shared_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
     return known
 
 
-def body_of(model: Model, request: Request, options: StreamOptions) -> bytes:
-    """The body of a request."""
+def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+    """The body of a request, and how many tokens it lets the model write."""
     tools = tool_set(request)
     fields = _fields(model, request, options)
     if request.tools:
@@ -109,7 +110,8 @@ def body_of(model: Model, request: Request, options: StreamOptions) -> bytes:
         fields["tools"] = [*map(msgspec.Raw, tools.encoded), *extra.pop("tools")]
     fields.update(extra)
     head = to_json({name: value for name, value in fields.items() if value is not None})
-    return b"".join((head[:-1], b',"input":[', _input(request, tools), b"]}"))
+    body = b"".join((head[:-1], b',"input":[', _input(request, tools), b"]}"))
+    return body, fields.get("max_output_tokens")
 
 
 def _fields(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def _fields(model: Model, request: Request, options: StreamOptions) -> dict[str,
     if request.system_prompt:
         fields["instructions"] = well_formed(request.system_prompt)
     if options.max_tokens is not None:
-        fields["max_output_tokens"] = max(options.max_tokens, _LEAST_OUTPUT)
+        fields["max_output_tokens"] = max(limited(model, request, options.max_tokens), _LEAST_OUTPUT)
     if options.temperature is not None:
         fields["temperature"] = options.temperature
     if not _PLAIN.match(model.id):

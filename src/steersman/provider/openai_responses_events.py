@@ -6,7 +6,7 @@ Everything but what a delta needs is left undecoded until it is asked for; field
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
@@ -16,6 +16,9 @@ from steersman.types.usage import Usage
 
 _EMPTY = msgspec.Raw()
 
+Id: TypeAlias = str | int | None
+"""Servers that are only compatible number what others name."""
+
 
 class Event(msgspec.Struct, gc=False):
     """Any event; servers that are only compatible leave the indexes, the ids and the numbers out."""
@@ -23,7 +26,7 @@ class Event(msgspec.Struct, gc=False):
     type: str = ""
     delta: str = ""
     output_index: int | None = None
-    item_id: str | None = None
+    item_id: Id = None
     content_index: int | None = None
     summary_index: int | None = None
     text: str | None = None
@@ -48,9 +51,9 @@ class OutputItem(msgspec.Struct):
     """A message, reasoning, or a call; anything else is kept as it came."""
 
     type: str | None = None
-    id: str | None = None
+    id: Id = None
     status: str | None = None
-    call_id: str | None = None
+    call_id: Id = None
     name: str | None = None
     arguments: Any = None
     input: Any = None
@@ -62,7 +65,7 @@ class OutputItem(msgspec.Struct):
 
 class _Named(msgspec.Struct):
     type: str | None = None
-    id: str | None = None
+    id: Id = None
 
 
 class _Details(msgspec.Struct):
@@ -112,7 +115,7 @@ class _Incomplete(msgspec.Struct):
 class Response(msgspec.Struct):
     """A response at its end."""
 
-    id: str | None = None
+    id: Id = None
     status: str | None = None
     error: Any = None
     incomplete_details: _Incomplete | None = None

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from steersman.provider.openai_responses_encode import CUSTOM, PHASES, to_json
-from steersman.provider.openai_responses_events import OutputItem
+from steersman.provider.openai_responses_events import Id, OutputItem
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, parse_tool_call, well_formed
 from steersman.types.stream import (
     StreamEvent,
@@ -85,7 +85,7 @@ class Item:
     def __init__(self, kind: str | None, order: int) -> None:
         self.kind = kind
         self.order = order
-        self.id: str | None = None
+        self.id: Id = None
         self.call_id = ""
         self.name = ""
         # Whether the server has announced the item, or its deltas came unannounced.
@@ -100,7 +100,7 @@ class Item:
         """Whether this is the item that is told whole."""
         if self.kind != given.type:
             return False
-        same_call = given.call_id is not None and self.call_id == given.call_id
+        same_call = given.call_id is not None and self.call_id == str(given.call_id)
         return same_call or (given.id is not None and self.id == given.id)
 
 
@@ -112,7 +112,7 @@ class Output:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self._by_index: dict[int, Item] = {}
-        self._by_id: dict[str, Item] = {}
+        self._by_id: dict[str | int, Item] = {}
         # Until an index is missing, or one is used twice: then it does not tell items apart.
         self._indexed = True
 
@@ -127,7 +127,7 @@ class Output:
             return item
         item.told = told
         item.id = given.id
-        item.call_id = given.call_id or given.id or f"call_{len(self.items)}"
+        item.call_id = str(given.call_id or given.id or f"call_{len(self.items)}")
         item.name = given.name or ""
         if index is not None:
             self._by_index[index] = item
@@ -135,7 +135,7 @@ class Output:
             self._by_id[given.id] = item
         return item
 
-    def find(self, index: int | None, id: str | None) -> Item | None:
+    def find(self, index: int | None, id: Id) -> Item | None:
         """The item an event speaks of."""
         if id and id in self._by_id and (index is None or not self._indexed):
             return self._by_id[id]

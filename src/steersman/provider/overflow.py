@@ -46,6 +46,25 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 
+# Too many bytes, whatever they are: what proxies say before a model has seen any of it.
+_TOO_HEAVY = re.compile(
+    r"request payload size exceeds the limit|request (?:body|entity|payload) (?:is )?too large|payload too large"
+    r"|request exceeds the maximum (?:allowed )?(?:size|number of bytes)|maximum content size limit|request_too_large",
+    re.IGNORECASE,
+)
+
+# How much was sent (`sent`) and how much fits (`window`), where it is the room for the answer that is missing.
+_SHARED = tuple(
+    re.compile(words.replace("SENT", rf"(?P<sent>{_N})").replace("WINDOW", rf"(?P<window>{_N})"), re.IGNORECASE)
+    for words in (
+        rf"exceed context limit: SENT \+ {_N} > WINDOW",  # Anthropic
+        r"maximum context length is WINDOW tokens.{0,80}?\(SENT (?:in the messages|of text input|in your prompt)",
+        r"maximum context length is WINDOW tokens and your request has SENT input tokens",  # vLLM
+        rf"you passed SENT input tokens and requested {_N} output tokens.{{0,60}}? only WINDOW",  # vLLM
+    )
+)
+_LEAST_ROOM = 4096
+
 # Copilot's words fit any limit, so what is counted must not be something else.
 _OVER_LIMIT = re.compile(r"exceeds the limit of [\d,._]+(?!\s*[kmg]i?b\b|\s*(?:bytes|characters))", re.IGNORECASE)
 _NOT_TOKENS = re.compile(r"\b(?:image|file|document|tool|function|page|stop sequence|size)s?\b", re.IGNORECASE)
@@ -64,6 +83,26 @@ def classify_overflow(message: str, *, status: int | None = None, code: str | No
         return True
     if status == 400 and not message.strip():
         return True  # Cerebras gives no words at all
-    if _TOO_LONG.search(message):
+    if _TOO_LONG.search(message) or _TOO_HEAVY.search(message):
         return True
     return _OVER_LIMIT.search(message) is not None and _NOT_TOKENS.search(message) is None
+
+
+def is_too_heavy(message: str, *, status: int | None = None) -> bool:
+    """Whether an overflow is one of bytes: the request is too large to be read, however few tokens it has."""
+    if _TOO_HEAVY.search(message):
+        return True
+    return status == 413 and _TOO_LONG.search(message) is None
+
+
+def room_left(message: str) -> int | None:
+    """How much a model could write if it were asked for less, where an overflow says so and it is worth asking."""
+    for words in _SHARED:
+        if (found := words.search(message)) is not None:
+            room = _number(found["window"]) - _number(found["sent"])
+            return room if room >= _LEAST_ROOM else None
+    return None
+
+
+def _number(digits: str) -> int:
+    return int("".join(filter(str.isdigit, digits)) or "0")

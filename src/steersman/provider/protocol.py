@@ -14,11 +14,15 @@ from steersman.types.stream import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST, ready to send; `headers` hold the key and are never shown."""
+    """A POST, ready to send; `headers` hold the key and are never shown.
+
+    `max_tokens` is how many tokens it lets the model write, where it says so.
+    """
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+    max_tokens: int | None = None
 
 
 class Decoder(Protocol):

@@ -51,11 +51,15 @@ class ToolSpec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the model is asked: a valid transcript, ready to send."""
+    """What the model is asked: a valid transcript, ready to send.
+
+    `tokens` is about how long the messages are, where whoever asks has counted.
+    """
 
     system_prompt: str
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
+    tokens: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

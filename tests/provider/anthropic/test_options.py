@@ -133,7 +133,7 @@ def test_what_is_sent_and_what_is_answered_share_the_window() -> None:
     model = claude(context_window=200_000)
     before = AssistantMessage([TextContent("Yes.")], usage=Usage(input=180_000, output=10_000))
     more = UserMessage([TextContent("x" * 3000), ImageContent("aGk=")])
-    assert body_of("Hi", before, more, model=model)["max_tokens"] == 200_000 - 190_000 - 1000 - 1600
+    assert body_of("Hi", before, more, model=model)["max_tokens"] == 200_000 - 190_000 - 1000 - 1600 - 50
     full = AssistantMessage([TextContent("Yes.")], usage=Usage(input=199_900, output=50))
     assert body_of("Hi", full, "Go on.", model=model)["max_tokens"] == 32_000
 
