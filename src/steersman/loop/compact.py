@@ -68,13 +68,19 @@ async def make_room(run: Run, *, heavy: bool = False) -> bool:
         return False
     config = run.config.context_config or ContextConfig()
     log = run.context.log
-    weight = image_bytes(log.visible) if heavy else 0
-    if weight > BYTES_PER_TOKEN * total_tokens(log.visible, config.estimator):
+    if heavy and _images_weigh(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
-        if image_bytes(log.visible) < weight:
-            return True
+        return True
     window = run.config.model.context_window or config.max_context_tokens
     return await compact(run, tighter(config, min(log.tokens, window)))
+
+
+def _images_weigh(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
+    """Whether most of the bytes are images, and some of them can go."""
+    weight = image_bytes(messages)
+    if weight <= BYTES_PER_TOKEN * total_tokens(messages, config.estimator):
+        return False
+    return image_bytes(_IMAGES.compact(messages, config)) < weight
 
 
 async def compact(run: Run, config: ContextConfig) -> bool:
