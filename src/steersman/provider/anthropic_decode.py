@@ -241,6 +241,8 @@ class AnthropicDecoder:
 
     def _unannounced(self, index: int, delta: Piece) -> Sequence[StreamEvent]:
         """Words of a block that never began are not lost; of a call nobody could tell which tool is meant."""
+        if not (delta.text or delta.thinking or delta.partial_json):
+            return _NOTHING  # such as the empty end of a call that has ended
         if delta.type == "text_delta":
             block = self._grow(index, "text")
             return (TextStart(block.at), *self._more(block, delta.text))

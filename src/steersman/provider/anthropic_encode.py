@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.anthropic_decode import PAUSED
 from steersman.provider.anthropic_events import OPAQUE
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
 from steersman.types.grown import Grown
@@ -66,7 +67,7 @@ class Written:
             self.count += 1
             if isinstance(message, AssistantMessage):
                 self._turn(_ASSISTANT)
-                self._blocks.extend(filter(None, map(self._said, message.content)))
+                self._blocks.extend(filter(None, map(self._said, _told(message))))
             elif isinstance(message, ToolResultMessage):
                 self._turn(_USER)
                 self._result(message)
@@ -156,6 +157,25 @@ def marked(pieces: list[bytes], mark: bytes) -> list[bytes]:
 def mark_last(encoded: bytes, mark: bytes, *, depth: int) -> bytes:
     """The JSON with `mark` inside the object that ends `depth` bytes before its end."""
     return b"".join((encoded[:-depth], mark, encoded[-depth:]))
+
+
+def _told(message: AssistantMessage) -> Sequence[Content]:
+    """What an answer said, up to its last block that is no thinking: the API takes no message that ends with one.
+
+    An answer that paused goes back as it is.
+    """
+    content = message.content
+    end = len(content)
+    while end and _is_thought(content[end - 1]) and message.raw_stop_reason != PAUSED:
+        end -= 1
+    return content if end == len(content) else content[:end]
+
+
+def _is_thought(block: Content) -> bool:
+    """Whether there is nothing to the block but thinking; a block of an unknown kind may be anything."""
+    if isinstance(block, TextContent):
+        return not block.text or block.text.isspace()
+    return isinstance(block, ThinkingContent) and block.field != OPAQUE
 
 
 def _block(block: Content) -> bytes | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.types.content import Content, TextContent, ThinkingContent, parse_tool_call, well_formed
+from steersman.types.content import Content, TextContent, ThinkingContent, escaped, parse_tool_call, well_formed
 
 OPAQUE = "anthropic_block"
 """`ThinkingContent.field` of a block that only the server understands; its JSON is in `signature`, byte for byte."""
@@ -122,7 +122,7 @@ class Growing:
         if text and "\ud800" <= text[-1] <= "\udbff":
             self.half = text[-1]
             text = text[:-1]
-        return well_formed(text)
+        return escaped(text) if self.kind == "tool_use" else well_formed(text)
 
     def content(self) -> Content:
         """The block as it is kept."""

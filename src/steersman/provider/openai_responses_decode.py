@@ -177,7 +177,7 @@ class ResponsesDecoder:
             return self._added(read, data)
         if kind == "response.output_item.done":
             item = self._item(read.item, data)
-            return self._finished(self._output.meant(read.output_index, item), item, bytes(read.item))
+            return self._finished(self._output.told(read.output_index, item), item, bytes(read.item))
         if kind in _WHOLES:
             return self._whole(_WHOLES[kind], read)
         if kind in _TERMINAL:

@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.openai_responses_encode import each_text, to_json
-from steersman.types.content import well_formed
+from steersman.provider.openai_responses_encode import to_json
+from steersman.types.content import escaped, well_formed
 from steersman.types.usage import Usage
 
 _EMPTY = msgspec.Raw()
@@ -157,7 +157,18 @@ def with_halves(data: str) -> tuple[Event, str]:
     """An event with half a surrogate pair in it, as a delta that ends inside an emoji has, and its delta as written."""
     plain: object = json.loads(data, parse_constant=_refuse)
     delta: object = cast(dict[str, Any], plain).get("delta") if isinstance(plain, dict) else None
-    return events.decode(to_json(each_text(plain, well_formed))), delta if isinstance(delta, str) else ""
+    return events.decode(to_json(_mended(plain))), delta if isinstance(delta, str) else ""
+
+
+def _mended(value: Any, field: str = "") -> Any:
+    """The same JSON without halves of characters."""
+    if isinstance(value, str):
+        return escaped(value) if field == "arguments" else well_formed(value)
+    if isinstance(value, dict):
+        return {well_formed(key): _mended(item, key) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_mended(item) for item in cast(list[Any], value)]
+    return value
 
 
 def _refuse(constant: str) -> NoReturn:

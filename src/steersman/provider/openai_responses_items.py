@@ -9,7 +9,15 @@ import msgspec
 
 from steersman.provider.openai_responses_encode import CUSTOM, PHASES, to_json
 from steersman.provider.openai_responses_events import Id, OutputItem
-from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, parse_tool_call, well_formed
+from steersman.types.content import (
+    Content,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    escaped,
+    parse_tool_call,
+    well_formed,
+)
 from steersman.types.stream import (
     StreamEvent,
     TextDelta,
@@ -58,16 +66,20 @@ class Block:
         self.held = ""
         if "\ud800" <= words[-1] <= "\udbff":
             words, self.held = words[:-1], words[-1]
-        return [self.delta(well_formed(words))] if words else []
+        return [self.delta(self._mended(words))] if words else []
 
     def rest(self, whole: str) -> Events:
         """What the deltas left out, when the whole is told at the end."""
-        shown = [self.delta(well_formed(self.held))] if self.held else []
+        shown = [self.delta(self._mended(self.held))] if self.held else []
         self.held = ""
         said = "".join(self.parts)
         if len(whole) > len(said) and whole.startswith(said):
             shown.append(self.delta(whole[len(said) :]))
         return shown
+
+    def _mended(self, words: str) -> str:
+        """Words without half a character; in arguments one is spelled out, so that nobody runs a call with another."""
+        return escaped(words) if self.kind == "tool_call" else well_formed(words)
 
     def end(self, content: Content) -> StreamEvent:
         """The event that closes the block."""
@@ -145,11 +157,21 @@ class Output:
         # A server that gave the item no id may still give its deltas one.
         return newest if newest is not None and (not id or newest.id is None) else None
 
+    def told(self, index: int | None, given: OutputItem) -> Item:
+        """The item that is told whole in its place: a call may have the id of another one that has ended."""
+        if self._indexed and index is not None and index not in self._by_index:
+            same = [item for item in self.items if item.is_same(given)]
+            if same and all(item.done and (item.id is None or item.id != given.id) for item in same):
+                return self.open(index, given)
+        return self.meant(index, given)
+
     def meant(self, index: int | None, given: OutputItem) -> Item:
         """The item that a whole one belongs to, opened now if it was not."""
-        named = next((item for item in self.items if item.is_same(given)), None)
-        if named is not None:
-            return named
+        same = [item for item in self.items if item.is_same(given)]
+        if same:
+            # Where an id was given twice, the place tells which is meant.
+            placed = self._by_index.get(index) if self._indexed and index is not None else None
+            return placed if placed in same else same[0]
         item = self.find(index, given.id)
         if item is None or item.done or item.kind != given.type:
             item = self.open(index, given)
@@ -181,7 +203,7 @@ def call_of(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -> T
     arguments = shown if item.arguments is None else item.arguments
     if cut or item.status == "incomplete":
         raw = arguments if isinstance(arguments, str) else to_json(arguments).decode()
-        return ToolCall(id, name, raw_arguments=well_formed(raw))
+        return ToolCall(id, name, raw_arguments=escaped(raw))
     return parse_tool_call(id, name, arguments)
 
 

@@ -77,6 +77,16 @@ def well_formed(text: str) -> str:
     return text
 
 
+def escaped(text: str) -> str:
+    """Arguments of a call with surrogate halves joined and lone ones as JSON escapes: no strict reader takes those."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return "".join(f"\\u{ord(one):04x}" if "\ud800" <= one <= "\udfff" else one for one in joined)
+    return text
+
+
 def text_of(content: Sequence[Content]) -> str:
     """The text blocks, joined."""
     return "".join([block.text for block in content if type(block) is TextContent])
@@ -90,7 +100,7 @@ def parse_tool_call(
     Nothing, `""` and `null` mean no arguments. What is not a JSON object stays in `raw_arguments`.
     """
     value, raw = _parse_arguments(arguments)
-    return ToolCall(id, name, value, None if raw is None else well_formed(raw), signature, provider_id)
+    return ToolCall(id, name, value, None if raw is None else escaped(raw), signature, provider_id)
 
 
 def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:

@@ -147,6 +147,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         talk("Hi", blocks(thought("Changed.", signature=signature_of("Hm.")), ANSWER), "x"),
         "messages.1.content.0: Invalid `signature` in `thinking` block",
     ),
+    (
+        talk("Hi", blocks(ANSWER, thought("Hm.", signature=signature_of("Hm."))), "x"),
+        "messages.1: The final block in an assistant message cannot be `thinking`.",
+    ),
     (talk("Hi", blocks({"type": "redacted_thinking"}, ANSWER), "x"), "redacted_thinking.data: Field required"),
     ({"tools": [TOOL, TOOL]}, "tools: Tool names must be unique."),
     ({"tools": [{**TOOL, "name": "a.b"}]}, "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"),

@@ -259,7 +259,7 @@ def test_halves_of_surrogate_pairs_meet_again_and_lone_ones_are_replaced() -> No
     assert message.content == [
         TextContent("a🙂 \\ud83d 🙂 \ufffd"),
         ThinkingContent("\ufffd"),
-        ToolCall("i", "f", raw_arguments='{"x":"\ufffd"}'),
+        ToolCall("i", "f", raw_arguments='{"x":"\\ud800"}'),
     ]
     assert message.stop_reason == "length"
 

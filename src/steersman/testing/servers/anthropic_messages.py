@@ -83,6 +83,13 @@ def check_blocks(number: int, turn: Turn, issued: Issued) -> None:
             _check_thinking(at, block, issued)
 
 
+def check_end(number: int, turn: Turn) -> None:
+    """What the model said does not end with thinking."""
+    kind = turn[1][-1]["type"] if turn[1] else None
+    if kind in ("thinking", "redacted_thinking"):
+        raise Fault(f"messages.{number}: The final block in an assistant message cannot be `{kind}`.")
+
+
 def _check_text(at: str, block: Json) -> None:
     del at
     if not isinstance(block.get("text"), str) or not block["text"]:

@@ -15,6 +15,7 @@ from steersman.testing.servers.anthropic_messages import (
     Issued,
     Json,
     check_blocks,
+    check_end,
     check_pairs,
     turns_of,
 )
@@ -45,6 +46,8 @@ def check(body: Any, *, issued: Issued, prefill: bool) -> None:
     turns = turns_of(fields["messages"])
     for at, turn in enumerate(turns):
         check_blocks(at, turn, issued)
+        if turn[0] == "assistant" and not (prefill and turn is turns[-1]):
+            check_end(at, turn)
     check_pairs(turns)
     if turns[-1][0] == "assistant" and not prefill:
         raise Fault(
