@@ -7,12 +7,14 @@ told an effort, before that it is given a budget of tokens; from 4.7 on it takes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from steersman.provider.anthropic_schema import output_format
 from steersman.provider.output_tool import OutputMode
 from steersman.provider.room import limited
+from steersman.types.content import ThinkingContent
+from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)*(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -101,9 +103,28 @@ def _thinking(
         return None
     if version is not None and version >= _ADAPTIVE:
         return {"type": "adaptive", "display": "summarized"}
+    if _works_without_thinking(request.messages):
+        return None
     budget = min(_BUDGETS[options.thinking_level], max(_LEAST_BUDGET, limit - _LEAST_ROOM))
     # Where the answer itself may not be longer than the least budget, there is no room for thinking.
     return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
+
+
+def _works_without_thinking(messages: Sequence[Message]) -> bool:
+    """Whether calls are being answered that were begun without thinking, by another model or with thinking off.
+
+    With a budget, what the model says after the last prompt has to begin with thinking that it signed.
+    """
+    first: AssistantMessage | None = None
+    results = False
+    for message in reversed(messages):
+        if isinstance(message, ToolResultMessage):
+            results = True
+        elif isinstance(message, AssistantMessage):
+            if not results:
+                break
+            first, results = message, False
+    return first is not None and not (first.content and isinstance(first.content[0], ThinkingContent))
 
 
 def _usual_limit(version: tuple[int, int] | None) -> int:

@@ -14,8 +14,8 @@ from steersman.provider.anthropic_schema import output_format
 from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check
 from steersman.tools.tool import tool
-from steersman.types.content import ImageContent, TextContent
-from steersman.types.messages import AssistantMessage, UserMessage
+from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
+from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, StreamOptions
 from steersman.types.usage import Usage
 
@@ -239,3 +239,25 @@ def test_the_judge_of_options_does_judge() -> None:
     body = body_of("Hi", model=claude(), options=StreamOptions(thinking_level="high"))
     with pytest.raises(Fault, match=r"`max_tokens` must be greater than `thinking\.budget_tokens`"):
         check({**body, "max_tokens": 100}, issued=lambda thinking, signature: False, prefill=False)
+
+
+def test_a_budget_for_thinking_waits_for_calls_that_were_begun_without_it() -> None:
+    """failures.md D7: the API wants what follows the last prompt to begin with thinking that it signed."""
+    begun = AssistantMessage([ToolCall("call_1", "add", {"a": 1, "b": 2})], stop_reason="tool_use")
+    thought = AssistantMessage([ThinkingContent("Hm.", signature="s"), *begun.content], stop_reason="tool_use")
+    result = ToolResultMessage([TextContent("3")], tool_call_id="call_1", tool_name="add")
+    later = ToolResultMessage([TextContent("3")], tool_call_id="call_2", tool_name="add")
+    more = AssistantMessage([ToolCall("call_2", "add", {"a": 1, "b": 2})], stop_reason="tool_use")
+    options = StreamOptions(thinking_level="low")
+    told = user_message("Add.")
+
+    def thinks(*messages: Any, model: Model | None = None) -> bool:
+        return "thinking" in body_of(*messages, tools=[add], model=model or claude(), options=options)
+
+    assert not thinks(told, begun, result)
+    assert not thinks(told, begun, result, user_message("Hurry."))
+    assert not thinks(told, begun, result, more, later)
+    assert thinks(told, thought, result)
+    assert thinks(told, thought, result, more, later)
+    assert thinks(told, begun, result, AssistantMessage([TextContent("It is 3.")]), user_message("Again."))
+    assert thinks(told, begun, result, model=claude("claude-opus-4-7"))

@@ -83,6 +83,27 @@ def check_blocks(number: int, turn: Turn, issued: Issued) -> None:
             _check_thinking(at, block, issued)
 
 
+def check_beginning(turns: list[Turn]) -> None:
+    """With a budget for thinking, what the model said since the last prompt begins with thinking."""
+    at = len(turns) - 1
+    if turns[at][0] != "user" or not _answers_calls(turns[at]):
+        return
+    while at > 1 and _answers_calls(turns[at]):
+        at -= 2
+    number = at + 1
+    kind = turns[number][1][0]["type"]
+    if kind not in ("thinking", "redacted_thinking"):
+        raise Fault(
+            f"messages.{number}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{kind}`. When "
+            "`thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
+            "lastmost set of `tool_use` and `tool_result` blocks)."
+        )
+
+
+def _answers_calls(turn: Turn) -> bool:
+    return any(block["type"] == "tool_result" for block in turn[1])
+
+
 def check_end(number: int, turn: Turn) -> None:
     """What the model said does not end with thinking."""
     kind = turn[1][-1]["type"] if turn[1] else None

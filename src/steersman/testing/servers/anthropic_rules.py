@@ -14,6 +14,7 @@ from steersman.testing.servers.anthropic_messages import (
     Fault,
     Issued,
     Json,
+    check_beginning,
     check_blocks,
     check_end,
     check_pairs,
@@ -49,6 +50,8 @@ def check(body: Any, *, issued: Issued, prefill: bool) -> None:
         if turn[0] == "assistant" and not (prefill and turn is turns[-1]):
             check_end(at, turn)
     check_pairs(turns)
+    if cast(Json, fields.get("thinking") or {}).get("type") == "enabled":
+        check_beginning(turns)
     if turns[-1][0] == "assistant" and not prefill:
         raise Fault(
             "This model does not support assistant message prefill. The conversation must end with a user message."
