@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
 from tests.loop.test_compaction import history
 from tests.loop.toolbox import agent_of, echo, texts
 
-from steersman import AgentMessage, AssistantMessage, ContextConfig, Usage
+from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Stop, Usage
+from steersman.context.compaction import CompactionConfig
 from steersman.context.tokens import total_tokens
+from steersman.provider.script import Turn
 from steersman.testing import ScriptedModel, answer, call, check_events, error
-from steersman.types.errors import ErrorInfo
+from steersman.types.content import TextContent
+from steersman.types.errors import AuthenticationError, ContextOverflowError, ErrorInfo
 from steersman.types.events import CompactionEnded, MessageUpdate, RetryScheduled, TurnEnd
-from steersman.types.stream import Reset
+from steersman.types.messages import user_message
+from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.stream import Done, Reset
 
 TOO_LONG = error(ErrorInfo("context_overflow", "prompt is too long: 9000 tokens > 8000 maximum", status=400))
 
@@ -167,3 +174,93 @@ async def test_a_retry_that_then_overflows_takes_back_what_was_shown_only_once()
     result = await agent.run("Go.")
     assert (result.end_reason, result.text) == ("done", "Fine.")
     assert [event.delta.type for event in heard.of(MessageUpdate)].count("reset") == 1
+
+
+SHARED = error(
+    ErrorInfo("context_overflow", "`max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease", status=400)
+)
+
+
+async def test_an_answer_is_never_asked_for_that_is_longer_than_what_was_wanted() -> None:
+    """failures.md E10: a server that counts something beside the request may seem to have more room."""
+    script = ScriptedModel(SHARED, "ok")
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000), max_tokens=8_000)
+    result = await agent.run("go on")
+    assert (result.text, len(heard.of(CompactionEnded)), heard.of(RetryScheduled)) == ("ok", 1, [])
+    assert [options.max_tokens for _, options in script.requests] == [8_000, 8_000]
+
+
+BLIND = answer("half blind", usage=Usage(input=9_000, output=10))
+
+
+async def test_an_abort_while_room_is_made_keeps_the_bill_of_what_was_said() -> None:
+    """loop.md T8"""
+
+    class Slow:
+        async def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
+            agent.abort()
+            await asyncio.Event().wait()
+            return messages
+
+    config = ContextConfig(max_context_tokens=1_000_000, compaction=CompactionConfig(Slow()))
+    script = ScriptedModel(BLIND, "never said", context_window=8_000)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000), context_config=config)
+    result = await agent.run("go on")
+    check_events(heard)
+    assert (result.end_reason, result.text, script.asked) == ("aborted", "half blind", 1)
+    assert result.usage == Usage(input=9_000, output=10)
+
+
+async def test_a_hook_that_breaks_while_room_is_made_keeps_the_bill_of_what_was_said() -> None:
+    """loop.md T8"""
+
+    def broken(tokens: int, count: int) -> None:
+        raise RuntimeError("boom")
+
+    script = ScriptedModel(BLIND, "never said", context_window=8_000)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000), before_compaction_start=broken)
+    result = await agent.run("go on")
+    check_events(heard)
+    assert (result.end_reason, result.usage) == ("error", Usage(input=9_000, output=10))
+
+
+@pytest.mark.parametrize("first", [TOO_LONG, BLIND])
+async def test_nobody_is_asked_again_after_a_stop(first: Turn) -> None:
+    """loop.md 5: also where the compaction came after an overflow."""
+
+    def stop(*_: int) -> Stop:
+        return Stop("enough")
+
+    script = ScriptedModel(first, "never said", context_window=8_000)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000), after_compaction_end=stop)
+    result = await agent.run("go on")
+    check_events(heard)
+    assert (result.end_reason, result.detail, script.asked) == ("stopped", "enough", 1)
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_room_is_made_for_the_window_of_the_model_that_answered(told: bool) -> None:
+    """loop.md C5: a fallback may have a smaller one."""
+
+    async def stream_fn(model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
+        if model.id == "large":
+            raise AuthenticationError("no such key")
+        sent = total_tokens(request.messages)
+        if told and sent > 8_000:
+            raise ContextOverflowError("prompt is too long")
+        yield Done(AssistantMessage([TextContent("ok")], usage=Usage(input=sent, output=1)))
+
+    limits: list[int] = []
+
+    class Watched:
+        def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
+            limits.append(config.limit)
+            return messages[-1:]
+
+    large, small = Model("scripted", "large", context_window=200_000), Model("scripted", "small", context_window=8_000)
+    config = ContextConfig(max_context_tokens=1_000_000, compaction=CompactionConfig(Watched()))
+    said = [user_message("x" * 4_000) for _ in range(60)]
+    agent = Agent(large, fallbacks=[small], stream_fn=stream_fn, messages=said, context_config=config)
+    result = await agent.run("go on")
+    assert (result.end_reason, result.text, len(limits)) == ("done", "ok", 1)
+    assert limits[0] <= 4_000

@@ -131,6 +131,16 @@ def test_too_many_bytes_are_told_from_too_many_tokens(message: str, status: int 
         ("input length and `max_tokens` exceed context limit: 210000 + 8192 > 200000", None),
         ("maximum context length is 8192 tokens. However, you requested 9000 tokens (904 in the messages, 8096", 7_288),
         ("maximum context length is 8192 tokens, however you requested 9000 tokens (904 in your prompt; 8096", 7_288),
+        (
+            "maximum context length is 128000 tokens. However, you requested 129000 tokens (118000 in the messages, "
+            "3000 in the functions, and 8000 in the completion).",
+            7_000,
+        ),
+        (
+            "maximum context length is 200,000 tokens. However, you requested about 203,000 tokens (190,000 of text "
+            "input, 5,000 of tool input, 8,000 in the output).",
+            5_000,
+        ),
         ("maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.", None),
         ("prompt is too long: 213462 tokens > 200000 maximum", None),
         ("exceed context limit: ., + ., > .,", None),

@@ -121,6 +121,45 @@ def test_nobody_waits_for_those_with_another_key(others: list[Model]) -> None:
     assert asked == [0.0, 0.0, 1.0, 1.0]
 
 
+def test_those_who_ask_the_same_function_for_their_key_share_it() -> None:
+    def mine() -> str:
+        return "mine"
+
+    def another() -> str:
+        return "another"
+
+    asking = [Model("scripted", name, api_key=key) for name, key in (("a", mine), ("b", another), ("c", mine))]
+    asked = asked_by(asking, Limited(RateLimitError("slow down", retry_after=1.0)))
+    assert asked[:5] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    assert asked[5] > 1.0
+
+
+def test_those_who_ask_somebody_else_for_their_key_do_not_wait() -> None:
+    """Of two who are served with one program, each has a limit of its own."""
+    waits: list[tuple[str, float]] = []
+
+    async def one(key: str) -> None:
+        def heard(event: AgentEvent) -> None:
+            if isinstance(event, RetryScheduled):
+                waits.append((key, event.delay))
+
+        def keys(provider: str) -> str:
+            return key
+
+        limited = Limited(RateLimitError("slow down", retry_after=1.0))
+        agent = Agent(Model("scripted", key), stream_fn=limited, get_api_key=keys, retry=Retry())
+        agent.subscribe(heard)
+        await agent.run("Hello.")
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            for key in ("a", "b"):
+                group.create_task(one(key))
+
+    run_virtual(both())
+    assert waits == [("a", 1.0), ("b", 1.0)]
+
+
 def test_a_long_wait_of_one_is_not_that_of_another() -> None:
     async def waits() -> list[float]:
         model, options = Model("scripted", "m"), StreamOptions()

@@ -298,6 +298,19 @@ def test_any_object_with_the_two_methods_is_a_strategy_and_a_wait_is_never_negat
     assert source.times == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("wait", [float("inf"), 1e308, None, "1"])
+def test_a_wait_that_is_none_ends_the_answer_with_both_failures(wait: Any) -> None:
+    class Odd(Stubborn):
+        def delay(self, error: ErrorInfo, attempt: int, /) -> float:
+            return wait
+
+    for _ in range(2):
+        last = collected(with_retry(Attempts([failed("rate_limit")]), Odd()))[-1]
+        assert isinstance(last, Failed)
+        assert last.error is not None
+        assert (last.error.kind, "and the retry strategy raised" in last.error.message) == ("rate_limit", True)
+
+
 def test_a_strategy_that_raises_ends_the_answer_with_both_failures() -> None:
     class Broken(Stubborn):
         def delay(self, error: ErrorInfo, attempt: int, /) -> float:

@@ -12,7 +12,7 @@ from tests.conftest import SOAK
 from tests.session.kit import planted
 from tests.testing.plays import TOOLS, Play
 
-from steersman import Agent, AgentEvent, ContextConfig, ExecutionLimits, Session, Skip, Stop, ToolCall, tool
+from steersman import Agent, AgentEvent, ContextConfig, ExecutionLimits, Session, Skip, Stop, ToolCall, Usage, tool
 from steersman.context.tokens import estimate_tokens
 from steersman.session.memory import MemoryStore
 from steersman.session.records import Payload, Record
@@ -29,6 +29,8 @@ from steersman.testing import (
     replay,
     thinking,
 )
+from steersman.types.content import ImageContent, TextContent
+from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageUpdate, ToolExecutionStart, TurnEnd
 from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage, user_message
 from steersman.types.model import Request
@@ -309,3 +311,53 @@ async def test_an_answer_is_where_it_was_between_the_events() -> None:
     told = [event.message for event in replayed.events if isinstance(event, MessageEnd)]
     assert told == list(session.messages)
     assert isinstance(told[-1], AssistantMessage)
+
+
+def refused(text: str, status: int = 400) -> Any:
+    return error(ErrorInfo("context_overflow", text, status=status))
+
+
+LONG = refused("prompt is too long: 9000 tokens > 8000 maximum")
+SHARED = refused("`max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length or `max_tokens`")
+HEAVY, PAGE = refused("Request exceeds the maximum size", 413), refused("<html>No.</html>", 413)
+FULL = answer(stop_reason="length", usage=Usage(input=7_990, output=0))
+BLIND = answer("Half blind.", usage=Usage(input=9_000, output=10))
+PICTURE = UserMessage([TextContent("And this?"), ImageContent("b2xk" * 5_000)])
+OVERFLOWS = {
+    "too long": [LONG, "Fine."],
+    "too long twice": [LONG, LONG],
+    "shared": [SHARED, "Fine."],
+    "shared twice": [SHARED, SHARED, "Fine."],
+    "shared and too long": [SHARED, LONG, SHARED, "Fine."],
+    "shared to the end": [SHARED] * 4,
+    "too large": [HEAVY, "Fine."],
+    "too large twice": [HEAVY, HEAVY],
+    "a page": [PAGE, PAGE],
+    "full": [FULL, "Fine."],
+    "full twice": [FULL, FULL],
+    "blind": [BLIND, "Fine."],
+    "blind twice": [BLIND, BLIND],
+}
+
+
+@pytest.mark.parametrize("turns", OVERFLOWS.values(), ids=OVERFLOWS)
+@pytest.mark.parametrize(
+    ("said", "stop"),
+    [("nothing", False), ("words", False), ("pictures", False), ("words", True), ("pictures", True)],
+)
+async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, stop: bool) -> None:
+    """failures.md I9: what the loop asks again, and what it adds to the words of a provider, is its own."""
+
+    def after(*_: int) -> Stop | None:
+        return Stop("enough") if stop else None
+
+    before = {"nothing": [], "words": [user_message("w " * 1_000)] * 8, "pictures": [PICTURE] * 6}[said]
+    session = Session.create(MemoryStore(), "one")
+    script = ScriptedModel(*["Yes."] * len(before), *turns, "Fine.", context_window=8_000, repeat_last=True)
+    agent = Agent(script.model, session=session, after_compaction_end=after)
+    heard = EventCollector()
+    agent.subscribe(heard)
+    for prompt in (*before, PICTURE if said == "pictures" else user_message("Go on.")):
+        await agent.run(prompt)
+    agent.close()
+    check_same(session, heard.events, await replay(session))

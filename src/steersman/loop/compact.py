@@ -59,8 +59,8 @@ async def compact_if_needed(run: Run) -> None:
         )
 
 
-async def make_room(run: Run, *, heavy: bool = False) -> bool:
-    """Compact harder after the provider found the request too long; whether anything was freed.
+async def make_room(run: Run, window: int | None, *, heavy: bool = False) -> bool:
+    """Compact harder after the provider found the request too long for its window; whether anything was freed.
 
     `heavy` says that it had too many bytes; where those are images, it is old ones that go, and nothing else.
     """
@@ -71,8 +71,7 @@ async def make_room(run: Run, *, heavy: bool = False) -> bool:
     if heavy and _images_weigh(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return True
-    window = run.config.model.context_window or config.max_context_tokens
-    return await compact(run, tighter(config, min(log.tokens, window)))
+    return await compact(run, tighter(config, min(log.tokens, window or config.max_context_tokens)))
 
 
 def _images_weigh(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:

@@ -11,46 +11,56 @@ from steersman.types.errors import ErrorInfo
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model
 
-_SHORTEN = "shorten the conversation"
-_FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation"
+_SHORTEN = "shorten the conversation."
+_FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation."
+
+STUCK = " Compaction could free nothing more: " + _SHORTEN
+STUCK_HEAVY = " Compaction could free nothing more: " + _FEWER_IMAGES
+STILL_HEAVY = " It is still too large after compaction: " + _FEWER_IMAGES
+STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORTEN
+"""What is added to the words of a provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Why an answer is asked for again: `heavy` where it is bytes that were too many, `empty` where it says nothing."""
+    """Why an answer is asked for again: `heavy` where it is bytes that were too many, `empty` where it says nothing.
+
+    `window` is that of the model that answered, where it is known.
+    """
 
     heavy: bool = False
     empty: bool = False
+    window: int | None = None
 
     def hopeless(self, message: AssistantMessage, *, freed: bool) -> AssistantMessage:
         """The answer as the failure it is, with what can be done about it."""
         words = message.error_message or "The request is longer than the model's context window."
         if not freed:
-            words = f"{words} Compaction could free nothing more: {_FEWER_IMAGES if self.heavy else _SHORTEN}."
+            words += STUCK_HEAVY if self.heavy else STUCK
         elif self.heavy:
-            words = f"{words} It is still too large after compaction: {_FEWER_IMAGES}."
+            words += STILL_HEAVY
         elif self.empty:
-            words = f"{words} There is no room for an answer, also after compaction: {_SHORTEN}."
+            words += STILL_FULL
         return replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
 
 
 def overflow_of(run: Run, message: AssistantMessage, error: ErrorInfo | None) -> Overflow | None:
     """Whether the provider said that the request was too long, or silently cut it, or had no room left to answer."""
+    window = _answering(run, message).context_window
     if message.error_kind == "context_overflow":
         from steersman.provider.overflow import is_too_heavy  # only a failure pays for it
 
         status = None if error is None else error.status
-        return Overflow(heavy=is_too_heavy(message.error_message or "", status=status))
-    window = _answering(run, message).context_window
+        return Overflow(heavy=is_too_heavy(message.error_message or "", status=status), window=window)
     if window is None or message.failed:
         return None
     usage = message.usage
     sent = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
     if sent > window:
-        return Overflow(empty=_says_nothing(message))
+        return Overflow(empty=_says_nothing(message), window=window)
     # Some gateways fill the window with what fits of the request, and call the answer cut.
     full = message.stop_reason == "length" and sent * 100 >= window * 99
-    return Overflow(empty=True) if full and _says_nothing(message) else None
+    return Overflow(empty=True, window=window) if full and _says_nothing(message) else None
 
 
 def _says_nothing(message: AssistantMessage) -> bool:

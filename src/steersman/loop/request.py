@@ -37,8 +37,9 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
     if instruction:
         prompt = f"{prompt}\n\n{instruction}".strip()
     # What callers made of the messages may be of any length; what the log counts is what the log shows.
-    own = run.config.model.context_window is not None and not run.config.transforms
-    tokens = run.context.log.tokens if own else None
+    config = run.config
+    own = not config.transforms and config.convert_to_llm is default_convert_to_llm
+    tokens = run.context.log.tokens if own and config.model.context_window is not None else None
     request = Request(prompt, run.repairer.apply(messages), run.tool_specs, tokens)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
@@ -88,7 +89,9 @@ def layered(config: AgentLoopConfig, stream_fn: StreamFn | None, secrets: set[st
 
     def of(model: Model) -> StreamFn:
         plain = _keyed(own or stream_fn_for(model), config, model, secrets)
-        return with_retry(plain, config.retry_strategy) if config.retry_strategy is not None else _normal(plain)
+        if config.retry_strategy is None:
+            return _normal(plain)
+        return with_retry(plain, config.retry_strategy, keys=config.get_api_key)
 
     if not config.fallbacks:
         return of(config.model)

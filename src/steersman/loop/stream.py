@@ -34,12 +34,14 @@ _UNKNOWN = Usage()
 class ResponseStreamState:
     """An answer while it arrives: what was shown of it, and whether its `message_start` is out."""
 
-    __slots__ = ("asked", "deltas", "error", "model", "provider", "started", "timestamp")
+    __slots__ = ("asked", "deltas", "error", "model", "provider", "started", "timestamp", "usage")
 
     def __init__(self, run: Run) -> None:
         self.deltas: list[StreamEvent] = []
         # What is known of the failure that the last attempt ended with.
         self.error: ErrorInfo | None = None
+        # What the last attempt cost, until that is counted.
+        self.usage = _UNKNOWN
         self.model = run.config.model.id
         self.provider = run.config.model.provider
         self.started = False
@@ -66,7 +68,8 @@ class ResponseStreamState:
 
     def broken(self, stop_reason: Any, error: str) -> AssistantMessage:
         """What had arrived of an answer that came to no end."""
-        return msgspec.structs.replace(self.partial(len(self.deltas)), stop_reason=stop_reason, error_message=error)
+        message = self.partial(len(self.deltas))
+        return msgspec.structs.replace(message, stop_reason=stop_reason, error_message=error, usage=self.usage)
 
 
 async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
@@ -100,9 +103,11 @@ async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> A
 async def _answered(
     run: Run, turn: Turn, state: ResponseStreamState, tool_choice: ToolChoice
 ) -> AssistantMessage | None:
+    ended = run.end_reason  # of the last answer after a limit that is known before it
     for overflow in (False, True):
         request = await prepare_request(run, turn, overflow=overflow)
-        if request is None or run.cancelled():
+        # Whoever was told of the compaction may have said stop.
+        if request is None or run.end_reason != ended or run.cancelled():
             return None
         message = await _asked_within(run, state, request, tool_choice)
         found = overflow_of(run, message, state.error)
@@ -110,7 +115,7 @@ async def _answered(
             return message
         if overflow:
             return found.hopeless(message, freed=True) if message.failed or found.empty else message
-        if not await make_room(run, heavy=found.heavy):
+        if not await make_room(run, found.window, heavy=found.heavy):
             return found.hopeless(message, freed=False)
         _pay(run, state, message.usage, state.error)
         if state.shown:
@@ -130,7 +135,7 @@ async def _asked_within(
 
     words = message.error_message or ""
     room = room_left(words)
-    if room is None:
+    if room is None or (options.max_tokens is not None and room >= options.max_tokens):
         return message
     _noticed(run, state, RetryNotice(1, 0.0, state.error or ErrorInfo("context_overflow", words), message.usage))
     if state.shown:
@@ -144,7 +149,7 @@ async def _asked(run: Run, state: ResponseStreamState, request: Request, options
     if run.journal is not None:
         await save(run)
     state.asked = True
-    state.error = None
+    state.error, state.usage = None, _UNKNOWN
     batches = batches_of(run.stream_fn, run.config.model, request, options)
     try:
         return await _consumed(run, state, batches)
@@ -169,6 +174,7 @@ async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> A
                     await channel.room()
             elif isinstance(event, Done | Failed):
                 state.error = event.error if type(event) is Failed else None
+                state.usage = event.message.usage
                 return event.message
             else:
                 _noticed(run, state, event)
@@ -197,6 +203,7 @@ def _pay(run: Run, state: ResponseStreamState, usage: Usage, error: ErrorInfo | 
     # Refused with a status and nothing shown, it cost nothing; any other may have, and did not say.
     if usage.known or error is None or error.status is None or state.shown:
         run.add_usage(usage)
+    state.usage = _UNKNOWN
 
 
 def _redacted(run: Run, error: ErrorInfo) -> ErrorInfo:

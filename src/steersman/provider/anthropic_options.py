@@ -124,7 +124,10 @@ def _works_without_thinking(messages: Sequence[Message]) -> bool:
             if not results:
                 break
             first, results = message, False
-    return first is not None and not (first.content and isinstance(first.content[0], ThinkingContent))
+    if first is None:
+        return False
+    begins = first.content[0] if first.content else None
+    return not (isinstance(begins, ThinkingContent) and begins.signature)
 
 
 def _usual_limit(version: tuple[int, int] | None) -> int:

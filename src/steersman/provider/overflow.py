@@ -58,7 +58,9 @@ _SHARED = tuple(
     re.compile(words.replace("SENT", rf"(?P<sent>{_N})").replace("WINDOW", rf"(?P<window>{_N})"), re.IGNORECASE)
     for words in (
         rf"exceed context limit: SENT \+ {_N} > WINDOW",  # Anthropic
-        r"maximum context length is WINDOW tokens.{0,80}?\(SENT (?:in the messages|of text input|in your prompt)",
+        rf"maximum context length is WINDOW tokens.{{0,80}}?\("
+        rf"(?P<sent>{_N} (?:in the messages|of text input|in your prompt)"
+        rf"(?:,? (?:and )?{_N} (?:in the functions|of \w+ input))*)",  # OpenAI, OpenRouter
         r"maximum context length is WINDOW tokens and your request has SENT input tokens",  # vLLM
         rf"you passed SENT input tokens and requested {_N} output tokens.{{0,60}}? only WINDOW",  # vLLM
     )
@@ -99,7 +101,8 @@ def room_left(message: str) -> int | None:
     """How much a model could write if it were asked for less, where an overflow says so and it is worth asking."""
     for words in _SHARED:
         if (found := words.search(message)) is not None:
-            room = _number(found["window"]) - _number(found["sent"])
+            # What was sent may be told in parts: messages, tools, images.
+            room = _number(found["window"]) - sum(map(_number, re.findall(_N, found["sent"])))
             return room if room >= _LEAST_ROOM else None
     return None
 

@@ -25,13 +25,17 @@ _Slots: TypeAlias = dict[int, int]
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Slots]] = WeakKeyDictionary()
 
 
-def spaced(model: Model, options: StreamOptions, delay: float, random: Callable[[], float]) -> float:
-    """The seconds to wait for a turn of one's own after a delay; whoever is alone waits for the delay and no more."""
+def spaced(
+    model: Model, options: StreamOptions, delay: float, random: Callable[[], float], keys: object = None
+) -> float:
+    """The seconds to wait for a turn of one's own after a delay; whoever is alone waits for the delay and no more.
+
+    `keys` is who is asked for the key of each request, if anybody is.
+    """
     loop = asyncio.get_running_loop()
     now = loop.time()
-    slots = _slots(_loops.setdefault(loop, {}), _lane(model, options), now)
-    turn = now + delay
-    wanted = int(turn / GAP)
+    wanted = int((now + delay) / GAP)
+    slots = _slots(_loops.setdefault(loop, {}), _lane(model, options, keys), now)
     found = _free(slots, wanted)
     if found == wanted:
         return delay
@@ -66,7 +70,10 @@ def _slots(lanes: dict[Hashable, _Slots], lane: Hashable, now: float) -> _Slots:
     return slots
 
 
-def _lane(model: Model, options: StreamOptions) -> Hashable:
-    """Whose limit it is: that of a key at an address; of the key itself nothing is kept."""
-    key = options.api_key or model.api_key
-    return model.provider, model.base_url, hash(key) if isinstance(key, str) else None
+def _lane(model: Model, options: StreamOptions, keys: object) -> Hashable:
+    """Whose limit it is: that of a key at an address; of the key itself nothing is kept.
+
+    Where somebody is asked for the key, those who ask the same one share it.
+    """
+    key = options.api_key or keys or model.api_key
+    return model.provider, model.base_url, hash(key) if isinstance(key, Hashable) else id(key)

@@ -85,26 +85,30 @@ class Retry:
         return min(backoff, self.max_delay) * (1 - self.jitter * random())
 
 
-def with_retry(stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = uniform) -> StreamFn:
+def with_retry(
+    stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = uniform, keys: object = None
+) -> StreamFn:
     """The same `StreamFn`, asked again where the strategy says so.
 
     Each new attempt is announced by a `RetryNotice`, and by a `Reset` when something of the failed one was shown.
+    `keys` is what `stream_fn` asks for its key: those who ask the same one come back one by one after a rate limit.
     """
     timed = with_timeouts(
         stream_fn,
         first_event=getattr(retry, "first_event_timeout", None),
         idle=getattr(retry, "idle_timeout", None),
     )
-    return Normal(_Retrying(timed, retry, random).batches)
+    return Normal(_Retrying(timed, retry, random, keys).batches)
 
 
 class _Retrying:
     """A `StreamFn` and what decides whether it is asked again."""
 
-    __slots__ = ("_random", "_retry", "_stream_fn")
+    __slots__ = ("_keys", "_random", "_retry", "_stream_fn")
 
-    def __init__(self, stream_fn: StreamFn, retry: RetryStrategy, random: Callable[[], float]) -> None:
+    def __init__(self, stream_fn: StreamFn, retry: RetryStrategy, random: Callable[[], float], keys: object) -> None:
         self._stream_fn = stream_fn
+        self._keys = keys
         self._retry = retry
         self._random = random
 
@@ -119,11 +123,11 @@ class _Retrying:
                 return _ended(failed, _given_up(error, attempt, retry))
             timed = isinstance(retry, Retry)
             delay = retry.delay(error, attempt, self._random) if timed else retry.delay(error, attempt)
+            delay = delay if delay > 0 else 0.0
+            if error.kind in _CROWDED:
+                delay = spaced(ask.model, ask.options, delay, self._random, self._keys)
         except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
             return _ended(failed, f"{error.message} (and the retry strategy raised {error_info(broken).message})")
-        delay = delay if delay > 0 else 0.0
-        if error.kind in _CROWDED:
-            delay = spaced(ask.model, ask.options, delay, self._random)
         return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)
 
 

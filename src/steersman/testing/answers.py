@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from steersman.loop.overflow import STILL_HEAVY, STUCK, STUCK_HEAVY
+from steersman.provider.overflow import room_left
 from steersman.testing.parts import Happened, Item
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
@@ -26,8 +28,7 @@ from steersman.types.stream import (
     ToolCallStart,
 )
 
-# What the loop adds to the words of a provider whose window is too small for what is left.
-_STUCK = " Compaction could free nothing more: shorten the conversation."
+_TOO_LARGE = 413
 
 
 def notice_of(item: Item) -> RetryNotice | FallbackNotice | None:
@@ -41,22 +42,35 @@ def notice_of(item: Item) -> RetryNotice | FallbackNotice | None:
     return FallbackNotice(fields["from_model"], fields["to_model"], error)
 
 
+def refusal_of(notice: RetryNotice | FallbackNotice) -> Failed | None:
+    """The failure behind a notice, if it was the loop that asked again, for a shorter answer."""
+    error = notice.error
+    if type(notice) is not RetryNotice or error.kind != "context_overflow" or room_left(error.message) is None:
+        return None
+    return Failed(AssistantMessage(stop_reason="error", error_message=error.message, error_kind=error.kind), error)
+
+
 def overflow_before(answer: AssistantMessage | None) -> Failed:
     """The failure that made the loop compact: it is not kept, unless the run ended with it."""
     if answer is not None and is_stuck(answer):
-        return Failed(without_advice(answer))
+        return failure_of(answer)
     words = "The context is too long."
     return Failed(AssistantMessage(stop_reason="error", error_message=words, error_kind="context_overflow"))
 
 
 def is_stuck(answer: AssistantMessage | None) -> bool:
     """Whether the loop gave up on this answer because nothing more could be freed."""
-    return answer is not None and (answer.error_message or "").endswith(_STUCK)
+    return answer is not None and (answer.error_message or "").endswith((STUCK, STUCK_HEAVY))
 
 
-def without_advice(message: AssistantMessage) -> AssistantMessage:
-    """The answer in the provider's own words."""
-    return msgspec.structs.replace(message, error_message=(message.error_message or "").removesuffix(_STUCK))
+def failure_of(message: AssistantMessage) -> Failed:
+    """An answer that failed, as the provider told it: what the loop adds to its words is left out."""
+    words = message.error_message or ""
+    if message.error_kind != "context_overflow" or not words.endswith((STUCK, STUCK_HEAVY, STILL_HEAVY)):
+        return Failed(message)
+    own = words.removesuffix(STUCK).removesuffix(STUCK_HEAVY).removesuffix(STILL_HEAVY)
+    error = ErrorInfo("context_overflow", own, status=None if words.endswith(STUCK) else _TOO_LARGE)
+    return Failed(msgspec.structs.replace(message, error_message=own), error)
 
 
 def deltas_of(message: AssistantMessage) -> Iterator[StreamEvent]:

@@ -11,13 +11,13 @@ from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.recovery import Recovery, open_calls
 from steersman.loop.slot import Slot
 from steersman.policy.verdicts import Inject, Stop
-from steersman.testing.answers import deltas_of, is_stuck, notice_of, overflow_before, without_advice
+from steersman.testing.answers import deltas_of, failure_of, is_stuck, notice_of, overflow_before, refusal_of
 from steersman.testing.parts import Call, Happened, Item, Said, in_order, limit_in, message_of
 from steersman.testing.prompter import Prompter
 from steersman.types.events import InputRejected, LoopDetected, ToolExecutionEnd, ToolExecutionStart
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
-from steersman.types.stream import Done, Failed, StreamStart
+from steersman.types.stream import Done, StreamStart
 from steersman.types.tools import Prun
 
 _ENDLESS = 2**62
@@ -135,6 +135,9 @@ class Rehearsal(Prompter):
         """The recorded answer, one delta for each block, after what came before it."""
         yield (StreamStart(),)
         while (item := self._next) is not None and (notice := notice_of(item)) is not None:
+            if (refusal := refusal_of(notice)) is not None:
+                yield (refusal,)
+                return
             yield (notice,)
         if self._cut:
             await self._stop()
@@ -145,11 +148,9 @@ class Rehearsal(Prompter):
                 self.requests.append(request)
             yield (overflow_before(final),)
         elif type(message) is AssistantMessage:
-            if message.error_kind == "context_overflow":
-                message = without_advice(message)
             self.requests.append(request)
             self._finish_early(failed=message.failed)
-            yield (*deltas_of(message), Failed(message) if message.failed else Done(message))
+            yield (*deltas_of(message), failure_of(message) if message.failed else Done(message))
         else:
             self._differs(self._next, "the model is asked")
             await self._stop()
@@ -160,7 +161,9 @@ class Rehearsal(Prompter):
         if end is None:
             early = failed and any(limit_in(item) is not None for item in self._ahead(1))
         else:
-            early = end["end_reason"] in ("aborted", "limit") and self._last_turn
+            # A failed answer is an error, unless a hook had said stop before: when room was made for it.
+            reasons = ("aborted", "limit", "stopped") if failed else ("aborted", "limit")
+            early = end["end_reason"] in reasons and self._last_turn
         if early and all(item.type in ("prun", "loop_detected") or _closes(item) for item in self._ahead(1)):
             self._finish()
 

@@ -257,6 +257,8 @@ def test_a_budget_for_thinking_waits_for_calls_that_were_begun_without_it() -> N
     assert not thinks(told, begun, result)
     assert not thinks(told, begun, result, user_message("Hurry."))
     assert not thinks(told, begun, result, more, later)
+    unsigned = AssistantMessage([ThinkingContent("Hm."), *begun.content], stop_reason="tool_use")
+    assert not thinks(told, unsigned, result)
     assert thinks(told, thought, result)
     assert thinks(told, thought, result, more, later)
     assert thinks(told, begun, result, AssistantMessage([TextContent("It is 3.")]), user_message("Again."))
