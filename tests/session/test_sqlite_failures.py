@@ -95,6 +95,7 @@ handle.close()
 print(len(os.listdir("/proc/self/fd")) < spare)
 """
 NOBODY = """
+import urllib.parse  # what is imported late may be where nobody may read
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -147,7 +147,7 @@ def test_a_local_service_cannot_be_asked(room: Room, walls: Confinement) -> None
             abstract.bind(f"\0{name}")
             abstract.listen()
             for address in (f'"{path}"', f'"\\0{name}"'):
-                connect = python(f"import socket; socket.socket(socket.AF_UNIX).connect({address}); print(4321)")
+                connect = python(f"import socket; socket.socket(socket.AF_UNIX).connect({address}); print(4300 + 21)")
                 assert "4321" not in room.run(walls, connect)[0]
                 assert "4321" not in room.run(walls, connect, allow_network=True)[0]
 
