@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.session.database import Database
 from tests.session.postgres import NoServer, shared_server
+from tests.session.snapshots import Snapshot, quick_folder, taken
 
 from steersman.session.memory import MemoryStore
 from steersman.session.sqlite import SqliteStore
@@ -46,3 +47,17 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def postgres(postgres_server: str) -> Database:
     """A part of that server for this test alone."""
     return Database.made(postgres_server)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A place for files that are laid out again and again."""
+    with quick_folder(tmp_path) as quick:
+        yield quick
+
+
+@pytest.fixture
+def ended(folder: Path) -> Snapshot:
+    """What a program leaves that ends in good order: everything is in the one file."""
+    (folder / "ended").mkdir()
+    return taken(folder / "ended", killed=False, groups=24)

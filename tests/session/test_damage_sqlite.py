@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.session.snapshots import NAME, WAL, Files, Snapshot, appended, contents, found, laid_out, quick_folder, taken
+from tests.session.snapshots import NAME, WAL, Files, Snapshot, appended, contents, found, laid_out, taken
 
 from steersman.session.records import Record
 from steersman.session.sqlite import SqliteStore
@@ -21,24 +21,10 @@ FRAME = 4096 + 24
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A place for files that are laid out again and again."""
-    with quick_folder(tmp_path) as quick:
-        yield quick
-
-
-@pytest.fixture
 def killed(folder: Path) -> Snapshot:
     """What a killed program leaves: nearly everything is in the write-ahead log."""
     (folder / "killed").mkdir()
     return taken(folder / "killed", killed=True, groups=6)
-
-
-@pytest.fixture
-def ended(folder: Path) -> Snapshot:
-    """What a program leaves that ends in good order: everything is in the one file."""
-    (folder / "ended").mkdir()
-    return taken(folder / "ended", killed=False, groups=24)
 
 
 def test_every_prefix_of_the_write_ahead_log_opens(folder: Path, killed: Snapshot) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.session.snapshots import NAME, Snapshot, appended, contents, found, laid_out, quick_folder, taken
+from tests.session.snapshots import NAME, Snapshot, appended, contents, found, laid_out
 from tests.session.test_sqlite_failures import run_child
 
 from steersman.session.store import StoreFailed, read
@@ -35,20 +34,6 @@ print(attempt(handle, last + 1, last + 2))
 print(len(list(read(handle))) == last + 2, handle.problems[0].where)
 handle.close()
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A place for files that are laid out again and again."""
-    with quick_folder(tmp_path) as quick:
-        yield quick
-
-
-@pytest.fixture
-def ended(folder: Path) -> Snapshot:
-    """What a program leaves that ends in good order: everything is in the one file."""
-    (folder / "ended").mkdir()
-    return taken(folder / "ended", killed=False, groups=24)
 
 
 def _page_of(data: bytes, table: str, key: int) -> int:

@@ -28,7 +28,7 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Slots]] = W
 def spaced(
     model: Model, options: StreamOptions, delay: float, random: Callable[[], float], keys: object = None
 ) -> float:
-    """The seconds to wait for a turn of one's own after a delay; whoever is alone waits for the delay and no more.
+    """The seconds to wait for a turn of one's own after a delay: the delay itself, unless that span is taken.
 
     `keys` is who is asked for the key of each request, if anybody is.
     """
