@@ -70,9 +70,26 @@ def zombies() -> list[str]:
     return found
 
 
+def supervisors() -> list[str]:
+    """The processes of this one that look after commands: each is about to become a zombie and to be reaped."""
+    found: list[str] = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                parent = _bytes(f"/proc/{entry}/stat").rpartition(b")")[2].split()[1]
+                if int(parent) == os.getpid() and b"supervisor" in _bytes(f"/proc/{entry}/cmdline"):
+                    found.append(entry)
+            except OSError:
+                continue
+    return found
+
+
 async def gone(mark: str) -> tuple[list[str], list[str]]:
-    """What is left of the processes with a mark, and of zombies, at the latest 2.5 seconds from now."""
-    await _wait(lambda: not marked(mark) and not zombies(), DEADLINE)
+    """What is left of the processes with a mark, and of zombies, at the latest 2.5 seconds from now.
+
+    Without a supervisor, so that nothing can become a zombie between this look and the next.
+    """
+    await _wait(lambda: not supervisors() and not marked(mark) and not zombies(), DEADLINE)
     return marked(mark), zombies()
 
 

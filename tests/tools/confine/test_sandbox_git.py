@@ -69,7 +69,7 @@ ATTACKS = {
     "where a file leads": "mkdir -p no; fake no/such",
     "a link where a file leads": "mv spare old; mkdir new; fake new/such; ln -s new spare",
     "a submodule": "cp lib/bar/.git f; evil .git/modules/lib/bar",
-    "the folders of submodules": "mv .git/modules old; mkdir -p .git/modules/lib; fake .git/modules/lib/bar",
+    "the folders of submodules": "fake e; mv .git/modules old; mkdir -p .git/modules/lib; mv e .git/modules/lib/bar",
     "a work tree": "rm tree/work/.git; fake tree/work/.git",
     "the folders of work trees": "fake e; mv .git/worktrees old; mkdir -p .git/worktrees; mv e .git/worktrees/work",
     "a work tree's shared settings": "fake e; echo $PWD/e > .git/worktrees/work/commondir",
