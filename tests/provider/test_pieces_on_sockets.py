@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.provider.anthropic import kit as anthropic
 from tests.provider.google import streams as google
@@ -11,11 +13,14 @@ from tests.provider.openai_chat import chat
 from tests.provider.openai_chat.chat import calls, piece
 from tests.provider.openai_responses import kit as responses
 from tests.provider.protocols import SERVERS
-from tests.provider.speech import HIGH, LOW, Call, Text, Thought, calls_in, ids_in, spoken, talk
+from tests.provider.speech import HIGH, LOW, MODELS, Call, Text, Thought, calls_in, ids_in, spoken, talk
 
+from steersman import Agent
 from steersman.testing.servers.anthropic_rules import signature_of
 from steersman.types import wire
 from steersman.types.content import ThinkingContent
+from steersman.types.events import MessageUpdate
+from steersman.types.stream import StreamEvent, TextDelta, ToolCallDelta
 
 pytestmark = pytest.mark.real_time
 
@@ -197,3 +202,23 @@ async def test_a_character_that_comes_in_two_deltas_is_whole_again(name: str) ->
     assert calls_in(name, got.server.requests[1]) == [("act", {"q": "🙂"})]
     for message in got.result.messages:
         assert wire.decode(wire.encode(message)) == message
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_every_event_of_such_an_answer_can_be_written_down(name: str) -> None:
+    """failures.md C18: in the first delta of a block and in a later one; what was shown is what was meant."""
+    arguments = f'{{"q":"{HIGH}{LOW}"}}'
+    said = (f"a {HIGH}", f"{LOW} b"), ("plain", f" lone {HIGH}", " and", f" {HIGH}", f"{LOW}", f" {LOW}.")
+    blocks = (Text(*said[0]), Call(arguments, cuts=(arguments.index(LOW),)), Text(*said[1]))
+    shown: list[StreamEvent] = []
+    async with SERVERS[name](spoken(name, *blocks, end="stop")) as server:
+        agent = Agent(server.model(MODELS.get(name, "test-model")))
+        stream = agent.prompt("Go.")
+        async for event in stream:
+            assert msgspec.json.encode(event)
+            if isinstance(event, MessageUpdate):
+                shown.append(event.delta)
+    words = "".join(event.delta for event in shown if isinstance(event, TextDelta))
+    assert words == "a 🙂 bplain lone \ufffd and 🙂 \ufffd."
+    written = "".join(event.delta for event in shown if isinstance(event, ToolCallDelta))
+    assert json.loads(written) == {"q": "🙂"}

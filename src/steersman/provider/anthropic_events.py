@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-from steersman.types.content import Content, TextContent, ThinkingContent, escaped, parse_tool_call, well_formed
+from steersman.types.content import (
+    Content,
+    TextContent,
+    ThinkingContent,
+    escaped,
+    parse_tool_call,
+    split_half,
+    well_formed,
+)
 
 OPAQUE = "anthropic_block"
 """`ThinkingContent.field` of a block that only the server understands; its JSON is in `signature`, byte for byte."""
@@ -117,11 +125,7 @@ class Growing:
 
     def whole(self, text: str) -> str:
         """The text with a split character joined; a half at its end waits for the next delta."""
-        text = self.half + text
-        self.half = ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self.half = text[-1]
-            text = text[:-1]
+        text, self.half = split_half(self.half + text)
         return escaped(text) if self.kind == "tool_use" else well_formed(text)
 
     def content(self) -> Content:

@@ -15,7 +15,16 @@ from steersman.provider.dialects import note, unfinished
 from steersman.provider.google_chunks import Call, Chunk, Decoded, Part, Tokens, decoded, halves
 from steersman.provider.google_errors import stream_error, unreadable
 from steersman.provider.google_tools import Toolset
-from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, parse_tool_call, well_formed
+from steersman.types.content import (
+    Content,
+    ImageContent,
+    TextContent,
+    ThinkingContent,
+    escaped,
+    parse_tool_call,
+    split_half,
+    well_formed,
+)
 from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenList
 from steersman.types.ids import new_id
@@ -75,6 +84,7 @@ class GoogleDecoder:
     __slots__ = (
         "_blocked",
         "_content",
+        "_half",
         "_ids",
         "_kind",
         "_model",
@@ -93,6 +103,8 @@ class GoogleDecoder:
         self._content: list[Content] = []
         self._kind: _Kind | None = None
         self._parts: list[str] = []
+        # The first half of a character that was split between two chunks.
+        self._half = ""
         self._ids: set[str] = set()
         self._reason: str | None = None
         self._blocked = False
@@ -216,18 +228,27 @@ class GoogleDecoder:
             self._end(events)
             self._kind = kind
             events.append(TextStart(len(self._content)) if kind == "text" else ThinkingStart(len(self._content)))
+        if self._half or not text.isascii():
+            text, self._half = split_half(self._half + text)
+            text = well_formed(text)
         if text:
-            self._parts.append(text)
-            index = len(self._content)
-            events.append(TextDelta(text, index) if kind == "text" else ThinkingDelta(text, index))
+            self._show(kind, text, events)
         if signature is not None:
             self._end(events, signature)
+
+    def _show(self, kind: _Kind, text: str, events: list[StreamEvent]) -> None:
+        self._parts.append(text)
+        index = len(self._content)
+        events.append(TextDelta(text, index) if kind == "text" else ThinkingDelta(text, index))
 
     def _end(self, events: list[StreamEvent], signature: str | None = None) -> None:
         """The open block is complete."""
         kind = self._kind
         if kind is None:
             return
+        if self._half:
+            self._half = ""
+            self._show(kind, "\ufffd", events)
         text = "".join(self._parts)
         index = len(self._content)
         if kind == "text":
@@ -235,7 +256,7 @@ class GoogleDecoder:
             self._content.append(TextContent(text, signature))
         else:
             events.append(ThinkingEnd(index))
-            self._content.append(ThinkingContent(text if text.isascii() else well_formed(text), signature))
+            self._content.append(ThinkingContent(text, signature))
         self._kind = None
         self._parts = []
 
@@ -257,7 +278,7 @@ class GoogleDecoder:
         self._content.append(parsed)
         events.append(ToolCallStart(index, id, name))
         if arguments:
-            events.append(ToolCallDelta(arguments, index))
+            events.append(ToolCallDelta(escaped(arguments), index))
         events.append(ToolCallEnd(index, parsed))
 
     def _words(self, reason: str, kind: ErrorKind) -> str:

@@ -12,9 +12,12 @@ from steersman.types.content import ToolCall, parse_tool_call
 
 
 class OpenCall:
-    """A call while it grows; `number` is the server's, `index` its place in the message once it was shown."""
+    """A call while it grows; `number` is the server's, `index` its place in the message once it was shown.
 
-    __slots__ = ("id", "index", "name", "number", "parts", "shown")
+    `half` is the first half of a character, which waits to be shown with the other.
+    """
+
+    __slots__ = ("half", "id", "index", "name", "number", "parts", "shown")
 
     def __init__(self, id: str, number: int | None = None) -> None:
         self.id = id
@@ -22,6 +25,7 @@ class OpenCall:
         self.name = ""
         self.parts: list[str] = []
         self.shown = 0
+        self.half = ""
         self.index: int | None = None
 
     @property

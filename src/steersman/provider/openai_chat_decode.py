@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Protocol
 
 import msgspec
 
 from steersman.provider.dialects import note, unfinished
-from steersman.provider.openai_chat_calls import Calls, OpenCall, unreadable
+from steersman.provider.openai_chat_blocks import Blocks, Names
+from steersman.provider.openai_chat_calls import OpenCall, unreadable
 from steersman.provider.openai_chat_chunk import (
     NOTHING,
     CallPiece,
@@ -27,8 +27,7 @@ from steersman.provider.openai_chat_chunk import (
 from steersman.provider.openai_chat_error import IN_STREAM, stream_error
 from steersman.provider.openai_chat_frame import Frame, frame_of
 from steersman.provider.openai_chat_quirks import Quirks
-from steersman.provider.openai_chat_think import Details, TagSplitter, parts_of
-from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, well_formed
+from steersman.types.content import Content, ToolCall
 from steersman.types.errors import ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -36,14 +35,7 @@ from steersman.types.stream import (
     StreamEvent,
     StreamStart,
     TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
     ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
 )
 from steersman.types.usage import Usage
 
@@ -56,46 +48,20 @@ REASONS: dict[str, StopReason] = {
 }
 """The words of the protocol. Any other is kept as it is, and is never a success unless the model's settings say so."""
 
-_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
-_TAGS, _PARTS, _DETAILS = "<think>", "content", "reasoning_details"
-NOT_REPLAYED = frozenset((_TAGS, _PARTS))
-"""Thinking that came inside the content; there is no field to send it back in."""
-
-
-class Names(Protocol):
-    """Tool names as the server knows them, and as we do."""
-
-    @property
-    def known(self) -> frozenset[str]: ...
-    def from_wire(self, name: str, /) -> str: ...
-
 
 class ChatDecoder:
     """One answer while it arrives."""
 
     __slots__ = (
-        "_bent", "_calls", "_choice", "_content", "_details", "_field", "_flows", "_frame", "_framed", "_growing",
-        "_half", "_id", "_index", "_model", "_names", "_open", "_parts", "_quirks", "_reason", "_refusal", "_strange",
-        "_tags", "_usage", "_wordless", "done",
+        "_blocks", "_choice", "_flows", "_frame", "_framed", "_growing", "_id", "_model", "_quirks", "_reason",
+        "_refusal", "_strange", "_usage", "_wordless", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
         self.done = False
         self._model = model
         self._quirks = quirks
-        self._names = names
-        self._calls: Calls | None = None
-        self._content: list[Content | OpenCall | None] = []
-        # The block that grows: its kind ("" for none), its place, and its words so far.
-        self._open = ""
-        self._index = 0
-        self._parts: list[str] = []
-        # Whether words may hold half a surrogate pair, and the half that waits for the other.
-        self._bent = False
-        self._half = ""
-        self._field: str | None = None
-        self._details: Details | None = None
-        self._tags = TagSplitter() if quirks.think_tags else None
+        self._blocks = Blocks(names, think_tags=quirks.think_tags)
         self._refusal: list[str] = []
         self._reason: str | None = None
         self._usage: msgspec.Raw = NOTHING
@@ -129,8 +95,8 @@ class ChatDecoder:
             # Nearly every event is a few more words of the text and nothing else.
             words = self._frame.words(events, at) if self._flows and self._frame is not None else ()
             if words:
-                self._parts += words
-                index = self._index
+                self._blocks.parts += words
+                index = self._blocks.index
                 out += [TextDelta(word, index) for word in words]
                 at += len(words)
             else:
@@ -141,15 +107,14 @@ class ChatDecoder:
         """Any event; more words of the text that is open come first."""
         if data == "[DONE]":
             self.done = True
-            # With a reason every block was closed.
-            out += self._end() if self._reason is None else ()
+            self._end(out)
             return
         try:
             chunk: Chunk = read(data)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             other = self._odd(event, data)
             if self.done:
-                out += self._end()
+                self._end(out)
             if other is None:
                 return
             chunk = other
@@ -166,8 +131,8 @@ class ChatDecoder:
         if chunk not in self._wordless:
             delta.content = words
             return False
-        self._parts.append(words)
-        out.append(TextDelta(words, self._index))
+        self._blocks.parts.append(words)
+        out.append(TextDelta(words, self._blocks.index))
         if not self._framed:
             self._framed = True
             self._frame = frame_of(data, words)
@@ -215,9 +180,8 @@ class ChatDecoder:
             self._said(choice.delta, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
             self._ending(chunk, choice, data, out)
-        plain = not self._bent and self._reason is None
-        self._flows = plain and self._open == "text" and self._tags is None
-        self._growing = self._calls.growing if plain and self._calls is not None and not self._open else None
+        self._flows = self._blocks.flows
+        self._growing = self._blocks.growing if self._reason is None else None
 
     def finish(self) -> AssistantMessage:
         """The whole answer; an end without a reason is not one."""
@@ -225,7 +189,7 @@ class ChatDecoder:
             raise unfinished(
                 self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._strange
             )
-        content = [block for block in self._content if block is not None and not isinstance(block, OpenCall)]
+        content = self._blocks.ended()
         reason, error = self._settled(content)
         return AssistantMessage(
             content,
@@ -263,7 +227,9 @@ class ChatDecoder:
             return None
         if not text or text.startswith(":"):
             return None
-        self._bent = True
+        # From here on every word is looked at.
+        self._blocks.bent = True
+        self._flows, self._growing = False, None
         try:
             chunk = read_leniently(text)
         except ValueError as error:
@@ -314,114 +280,18 @@ class ChatDecoder:
             or delta.reasoning_text is not None
             or delta.reasoning_details is not None
         ):
-            self._reasoned(delta, out)
+            self._blocks.add_thought(delta, out)
         if delta.content:
-            self._worded(delta.content, out)
+            self._blocks.add_words(delta.content, out)
         if delta.refusal:
             self._refusal.append(delta.refusal)
-            self._say("text", delta.refusal, out)
+            self._blocks.say("text", delta.refusal, out)
         if delta.tool_calls is not None:
             pieces = delta.tool_calls
             for place, piece in enumerate(pieces):
-                self._called(piece, place, len(pieces), out)
+                self._blocks.add_call(piece, place, len(pieces), out)
         elif delta.function_call is not None:
-            self._called(CallPiece(0, None, delta.function_call), 0, 1, out)
-
-    def _reasoned(self, delta: Delta, out: list[StreamEvent]) -> None:
-        """Servers give the same thought under several names: the first that says something counts."""
-        fields = _FIELDS if self._field not in _FIELDS else (self._field, *_FIELDS)
-        words = ""
-        for field in fields:
-            if words := getattr(delta, field):
-                self._field = self._field or field
-                break
-        if delta.reasoning_details:
-            self._details = self._details or Details()
-            told = self._details.add(delta.reasoning_details)
-            self._field = _DETAILS
-            words = words or told
-            if self._open != "thinking":
-                self._start("thinking", out)
-        if words:
-            self._say("thinking", words, out)
-
-    def _worded(self, words: str | list[Any], out: list[StreamEvent]) -> None:
-        if not isinstance(words, str):
-            pieces = parts_of(words)
-        elif self._tags is not None:
-            pieces = self._tags.split(words)
-        else:
-            self._say("text", words, out)
-            return
-        for piece, thought in pieces:
-            if piece:
-                if thought:
-                    self._field = self._field or (_PARTS if self._tags is None else _TAGS)
-                self._say("thinking" if thought else "text", piece, out)
-
-    def _say(self, kind: str, words: str, out: list[StreamEvent]) -> None:
-        if self._open != kind:
-            self._start(kind, out)
-        if self._bent:
-            words = self._mended(words)
-            if not words:
-                return
-        self._parts.append(words)
-        out.append(TextDelta(words, self._index) if kind == "text" else ThinkingDelta(words, self._index))
-
-    def _mended(self, words: str) -> str:
-        """Half a surrogate pair at the end waits for the other half."""
-        words = self._half + words
-        self._half = words[-1] if "\ud800" <= words[-1] <= "\udbff" else ""
-        return well_formed(words[:-1] if self._half else words)
-
-    def _start(self, kind: str, out: list[StreamEvent]) -> None:
-        self._stop(out)
-        self._open = kind
-        self._index = len(self._content)
-        self._content.append(None)
-        self._parts = []
-        out.append(TextStart(self._index) if kind == "text" else ThinkingStart(self._index))
-
-    def _stop(self, out: list[StreamEvent]) -> None:
-        """End the block of words that is open."""
-        if not self._open:
-            return
-        if self._half:
-            self._half = ""
-            self._parts.append("\ufffd")
-            out.append(
-                TextDelta("\ufffd", self._index) if self._open == "text" else ThinkingDelta("\ufffd", self._index)
-            )
-        words = "".join(self._parts)
-        if self._open == "text":
-            self._content[self._index] = TextContent(words)
-            out.append(TextEnd(self._index))
-        else:
-            signature = None if self._details is None else self._details.written
-            self._details = None
-            self._content[self._index] = ThinkingContent(words, signature, not words, self._field)
-            out.append(ThinkingEnd(self._index))
-        self._open = ""
-
-    def _called(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> None:
-        self._stop(out)
-        if self._calls is None:
-            self._calls = Calls(self._names.known)
-        calls = self._calls
-        call = calls.add(piece, place, of)
-        if call.index is None:
-            if not call.name or (call.blank and not calls.is_named(call)):
-                return  # the name may still be growing
-            call.index = len(self._content)
-            self._content.append(call)
-            out.append(ToolCallStart(call.index, call.id, self._names.from_wire(call.name)))
-        if not isinstance(self._content[call.index], OpenCall):
-            return  # more of a call that has ended
-        shown, call.shown = call.shown, len(call.parts)
-        words = "".join(call.parts[shown:])
-        if words:
-            out.append(ToolCallDelta(words, call.index))
+            self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
 
     def _ending(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
         if choice.error is not None:
@@ -435,35 +305,10 @@ class ChatDecoder:
             if self._reason in IN_STREAM:
                 raise stream_error(self._model, data)
         if self._reason is not None:
-            out += self._end()
+            self._end(out)
 
-    def _end(self) -> list[StreamEvent]:
-        """Close every block that is open."""
-        out: list[StreamEvent] = []
-        if self._tags is not None:
-            words, thought = self._tags.rest()
-            if words:
-                self._say("thinking" if thought else "text", words, out)
-        self._stop(out)
-        calls = [] if self._calls is None else self._calls.all
-        for number, call in enumerate(calls):
-            last = number == len(calls) - 1
-            self._close(call, out, cut=last and self._reason == "length")
-        return out
-
-    def _close(self, call: OpenCall, out: list[StreamEvent], *, cut: bool) -> None:
-        name = self._names.from_wire(call.name)
-        if call.index is None:
-            if not call.name and call.blank:
-                return  # an empty entry at the end of the list, as some servers send
-            call.index = len(self._content)
-            self._content.append(call)
-            out.append(ToolCallStart(call.index, call.id, name))
-            if words := "".join(call.parts):
-                out.append(ToolCallDelta(words, call.index))
-        if isinstance(self._content[call.index], OpenCall):
-            closed = self._content[call.index] = call.closed(name, cut=cut)
-            out.append(ToolCallEnd(call.index, closed))
+    def _end(self, out: list[StreamEvent]) -> None:
+        self._blocks.end(out, cut=self._reason == "length")
 
 
 _NULL = msgspec.Raw(b"null")

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.names import ToolNames
-from steersman.provider.openai_chat_decode import NOT_REPLAYED
+from steersman.provider.openai_chat_blocks import NOT_REPLAYED
 from steersman.provider.openai_chat_quirks import Quirks
 from steersman.provider.remembered import remembered
 from steersman.provider.room import limited

@@ -16,6 +16,7 @@ from steersman.types.content import (
     ToolCall,
     escaped,
     parse_tool_call,
+    split_half,
     well_formed,
 )
 from steersman.types.stream import (
@@ -62,10 +63,7 @@ class Block:
 
     def more(self, words: str) -> Events:
         """More of the block where a surrogate pair may be split: its first half waits for the other."""
-        words = self.held + words
-        self.held = ""
-        if "\ud800" <= words[-1] <= "\udbff":
-            words, self.held = words[:-1], words[-1]
+        words, self.held = split_half(self.held + words)
         return [self.delta(self._mended(words))] if words else []
 
     def rest(self, whole: str) -> Events:

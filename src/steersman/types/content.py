@@ -87,6 +87,11 @@ def escaped(text: str) -> str:
     return text
 
 
+def split_half(text: str) -> tuple[str, str]:
+    """The text without half a surrogate pair at its end, and that half: the other may come with the next delta."""
+    return (text[:-1], text[-1]) if text and "\ud800" <= text[-1] <= "\udbff" else (text, "")
+
+
 def text_of(content: Sequence[Content]) -> str:
     """The text blocks, joined."""
     return "".join([block.text for block in content if type(block) is TextContent])
