@@ -57,6 +57,58 @@ def test_a_long_module_is_explained_in_the_architecture() -> None:
     assert [shown(path) for path in long if path.name not in words] == []
 
 
+# The wall clock may be set while a program runs, so it tells when something was, and never how long to wait.
+WALL_CLOCK = {
+    "times of messages, events and records": [
+        "cli/stream_json.py",
+        "loop/hearing.py",
+        "loop/resume.py",
+        "loop/run.py",
+        "loop/slot.py",
+        "loop/stream.py",
+        "session/journal.py",
+        "session/jsonl.py",
+        "session/memory.py",
+        "session/postgres.py",
+        "session/session.py",
+        "session/sqlite.py",
+    ],
+    "a point in time that a server names without its own date": [
+        "provider/anthropic_errors.py",
+        "provider/events.py",
+        "provider/google_errors.py",
+        "provider/headers.py",
+        "provider/openai_chat_error.py",
+        "provider/openai_responses_errors.py",
+    ],
+    "today's date and prices, and how long ago something was": [
+        "cli/listing.py",
+        "cli/outfit.py",
+        "provider/catalogue.py",
+        "provider/local/shelf.py",
+    ],
+}
+WALL = re.compile(r"(?:time\.(?:time|time_ns|localtime|gmtime|ctime)|(?:datetime|date)\.(?:now|utcnow|today))$")
+
+
+def reads_wall_clock(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute() if WALL.search(ast.unparse(node)):
+                return True
+            case ast.ImportFrom(module="time") if any(name.name in ("time", "time_ns") for name in node.names):
+                return True
+            case _:
+                pass
+    return False
+
+
+def test_nobody_waits_by_the_wall_clock() -> None:
+    """failures.md E14: whoever comes to read it says here what for; deadlines are the event loop's, or monotonic."""
+    reading = [str(path.relative_to(ROOT / "src" / "steersman")) for path in SOURCES if reads_wall_clock(tree_of(path))]
+    assert reading == sorted(path for paths in WALL_CLOCK.values() for path in paths)
+
+
 def undocumented(tree: ast.Module) -> Iterator[str]:
     if ast.get_docstring(tree) is None:
         yield "the module"

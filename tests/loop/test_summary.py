@@ -50,11 +50,11 @@ async def test_a_summary_is_written_by_the_runs_own_model_and_its_usage_counts()
 @pytest.mark.parametrize(
     ("turn", "reason"),
     [
-        (error("invalid_request"), "the summary failed: ValueError: scripted error: invalid_request"),
+        (error("invalid_request"), "the summary failed: InvalidRequestError: scripted error: invalid_request"),
         (answer(""), "the summary was empty"),
         (answer("Cut", stop_reason="length"), "the summary failed: ValueError: the summary ended with 'length'"),
         (answer(call("read")), "the summary failed: ValueError: the summary ended with 'tool_use'"),
-        (error("refused"), "the summary failed: ValueError: scripted error: refused"),
+        (error("refused"), "the summary failed: RefusedError: scripted error: refused"),
     ],
     ids=["error", "empty", "cut", "tool call", "refusal"],
 )

@@ -99,14 +99,46 @@ async def test_no_arguments_are_held_against_the_schema(name: str) -> None:
     assert results_in(name, got.server.requests[1]) == [text]
 
 
+@pytest.mark.parametrize("end", ["calls", "stop", "length"])
 @pytest.mark.parametrize("raw", ["[]", '"x"', "1", "false", '"{\\"path\\": \\"a\\"}"'])
 @pytest.mark.parametrize("name", SERVERS)
-async def test_arguments_that_are_no_object_are_an_error_and_go_back_as_an_object(name: str, raw: str) -> None:
-    """failures.md C7: an object written as a text too; nothing is guessed."""
-    got = finished(await talk(name, spoken(name, Call(raw))))
+async def test_arguments_that_are_no_object_are_an_error_and_go_back_as_an_object(
+    name: str, raw: str, end: str
+) -> None:
+    """failures.md C7: an object written as a text too; nothing is guessed. They are wrong, and not cut."""
+    got = finished(await talk(name, spoken(name, Call(raw), end=end)))
     told = f"error: tool arguments must be a JSON object, got {msgspec.json.decode(raw)!r}."
     assert (got.ran, got.told) == ([], [("act", told, True)])
+    assert got.answer.stop_reason == ("length" if end == "length" else "tool_use")
     assert calls_in(name, got.server.requests[1]) == [("act", {"_raw": raw})]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_beside_arguments_that_are_no_object_a_whole_call_is_run_under_every_policy(name: str) -> None:
+    """failures.md C7, loop.md D8: only an answer that was cut has its whole calls refused."""
+    stream = spoken(name, Call("[]"), Call('{"path":"b"}', id="c2"))
+    got = finished(await talk(name, stream, schema=PATH, length_policy="fail_all"))
+    assert (got.ran, [is_error for *_, is_error in got.told]) == ([{"path": "b"}], [True, False])
+
+
+@pytest.mark.parametrize("raw", ["null", "{}"])
+@pytest.mark.parametrize("end", ["calls", "stop", "length"])
+@pytest.mark.parametrize("name", SERVERS)
+async def test_no_arguments_that_are_written_out_are_whole_however_the_answer_ends(
+    name: str, end: str, raw: str
+) -> None:
+    """failures.md C6, C7: nothing was cut from them."""
+    got = finished(await talk(name, spoken(name, Call(raw), end=end)))
+    assert (got.ran, got.told) == ([{}], [("act", "acted", False)])
+    assert got.answer.stop_reason == ("length" if end == "length" else "tool_use")
+
+
+async def test_an_object_that_the_server_says_it_broke_off_is_called_incomplete() -> None:
+    """loop.md D8: the Responses API says so of a call by itself, and what there is of it may look whole."""
+    fields = {"id": "fc_0", "call_id": "c1", "name": "act", "status": "incomplete", "arguments": '{"path":"a"}'}
+    stream = responses.begun() + responses.done(0, "function_call", **fields)
+    got = finished(await talk("responses", stream + responses.ended("incomplete", reason="max_output_tokens")))
+    assert (got.ran, got.told, got.answer.stop_reason) == ([], [("act", INCOMPLETE, True)], "length")
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.provider.protocols import SERVERS
@@ -16,7 +16,7 @@ from steersman.testing import Subject, answer, call, conformance_checks, cut, er
 from steersman.testing.conformance import Check, Scenario
 from steersman.testing.servers import StrictServer
 from steersman.types.errors import ErrorKind
-from steersman.types.messages import user_message
+from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 
 SCRIPTS: dict[Scenario, Any] = {
@@ -54,14 +54,29 @@ async def test_a_provider_does_what_every_provider_has_to(kind: type[StrictServe
         await aclose_http()
 
 
-KINDS = ("authentication", "quota", "rate_limit", "overloaded", "context_overflow", "invalid_request", "refused")
+# What a connection that breaks inside an answer is to its reader, and what servers say of their own troubles.
+READ_AS: dict[tuple[ErrorKind, bool], tuple[ErrorKind, ...]] = {
+    ("network", True): ("incomplete",),
+    ("stalled", False): ("stalled", "overloaded"),
+    ("stalled", True): ("stalled", "overloaded"),
+    ("internal", False): ("overloaded",),
+    ("internal", True): ("overloaded",),
+}
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [None, 0, 2])
+@pytest.mark.parametrize("kind", get_args(ErrorKind))
 @pytest.mark.parametrize("name", SERVERS)
-async def test_an_error_of_a_script_is_read_as_what_it_was_written_as(name: str, kind: ErrorKind) -> None:
-    """The words and statuses of a strict server are those that tell the real one's errors apart."""
-    async with SERVERS[name](error(kind), repeat_last=True) as server:
+async def test_an_error_of_a_script_is_read_as_what_it_was_written_as(
+    name: str, kind: ErrorKind, after: int | None
+) -> None:
+    """The words and statuses of a strict server tell the real one's errors apart, at once and after some deltas."""
+    async with SERVERS[name](error(kind, after=after), repeat_last=True) as server:
         result = await Agent(server.model(), retry=Retry(max_attempts=1)).run("Hi")
-    assert (result.end_reason, result.error_kind) == ("error", kind)
+    assert result.end_reason == "error"
+    assert result.error_kind in READ_AS.get((kind, after is not None), (kind,))
+    answered = result.messages[-1]
+    assert isinstance(answered, AssistantMessage)
+    assert (answered.stop_reason == "refusal") == (kind == "refused")
+    assert answered.text == "partial " * (after or 0)

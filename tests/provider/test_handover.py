@@ -192,3 +192,29 @@ async def test_ids_that_another_protocol_does_not_take_are_written_otherwise(the
         messages = await talk(there, second, messages, "And now?")
         back = await agent_on("google", first, messages).run("Back?")
     assert (back.end_reason, back.text) == ("done", "Fine.")
+
+
+@pytest.mark.parametrize("thinks", [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("here", "there"), [(a, b) for a in SERVERS for b in SERVERS])
+async def test_servers_give_no_id_twice_in_one_conversation(here: str, there: str, thinks: tuple[bool, bool]) -> None:
+    """One that took another's call or item for its own would refuse what the real ones take; and twice is once more."""
+    told: list[list[str]] = []
+    for _ in range(2):
+        first, second = (
+            open_server(name, *[answer(*([thinking("Hm.")] if thought else []), call("look")), "Fine."] * 2)
+            for name, thought in zip((here, there), thinks, strict=True)
+        )
+        messages: Any = ()
+        async with first, second:
+            for name, server in ((here, first), (there, second)) * 2:
+                # The newer models of Gemini want signatures, which these calls do not have.
+                model = server.model("gemini-2.5-flash" if name == "google" else SERVERS[name][1])
+                agent = Agent(model, tools=[LOOK], thinking_level="low", retry=AT_ONCE, messages=messages)
+                result = await agent.run("Look.")
+                assert (result.end_reason, result.detail, result.text) == ("done", "", "Fine.")
+                messages = agent.messages
+        calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls]
+        assert [call.provider_id for call in calls] == [None] * 4
+        told.append([call.id for call in calls])
+    assert len(set(told[0])) == 4
+    assert told[0] == told[1]

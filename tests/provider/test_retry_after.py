@@ -45,6 +45,39 @@ def test_the_headers_are_understood(headers: dict[str, str], seconds: float) -> 
     assert retry_after(headers, clock=clock) == pytest.approx(seconds)
 
 
+DAY = 86_400.0
+POINTS = [
+    {"retry-after": "Sun, 09 Sep 2001 01:47:10 GMT"},
+    {"retry-after": "2001-09-09T01:47:10Z"},
+    {"x-ratelimit-reset-after": "2001-09-09T01:47:10Z"},
+    {"x-ratelimit-reset": "1000000030"},
+]
+
+
+@pytest.mark.parametrize("step", [-DAY, 0.0, DAY])
+@pytest.mark.parametrize("headers", POINTS)
+def test_a_point_in_time_is_held_against_the_servers_own_date(headers: dict[str, str], step: float) -> None:
+    """failures.md E14: a wait is the same whatever our clock says."""
+    dated = {**headers, "date": "Sun, 09 Sep 2001 01:46:40 GMT"}
+    assert retry_after(dated, clock=lambda: NOW + step) == 30.0
+
+
+@pytest.mark.parametrize("date", ["", "soon", "-1"])
+def test_a_date_that_is_none_is_as_if_not_sent(date: str) -> None:
+    assert retry_after({**POINTS[0], "Date": date}, clock=clock) == 30.0
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_server_whose_clock_is_years_behind_is_waited_for_as_long_as_it_asks(name: str) -> None:
+    """failures.md E14: here for longer than we wait at all, which is told at once."""
+    headers = {"date": "Wed, 21 Oct 2015 07:28:00 GMT", "retry-after": "Wed, 21 Oct 2015 09:28:00 GMT"}
+    async with SERVERS[name](Reply(429, SERVERS[name]().error_body(429, "busy"), headers), "Fine.") as server:
+        result = await Agent(server.model()).run("Hi.")
+    assert (result.end_reason, result.error_kind, len(server.raw)) == ("error", "rate_limit", 1)
+    assert "the server asks to wait 7200 s" in result.detail
+
+
 @pytest.mark.parametrize(
     "value", ["", "nan", "inf", "-5", "-inf", "1e400", "9" * 400, "9999999999999", "soon", "٣", "0x10", "1_0"]
 )

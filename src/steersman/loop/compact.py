@@ -23,7 +23,7 @@ from steersman.loop.summary import summarise
 from steersman.policy.hooks import HookError, call, decide
 from steersman.policy.verdicts import Skip, Stop
 from steersman.types.continuation import Compaction
-from steersman.types.errors import ContextOverflowError, described
+from steersman.types.errors import ContextOverflowError, ProviderError, described
 from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import AgentMessage
 
@@ -51,8 +51,10 @@ async def compact_if_needed(run: Run) -> None:
         return
     if not await _allowed(run):
         return
-    await compact(run, tighter(config, log.tokens) if forced and log.tokens <= config.limit else config)
+    _, error = await compact(run, tighter(config, log.tokens) if forced and log.tokens <= config.limit else config)
     if log.tokens > config.max_context_tokens:
+        if isinstance(error, ProviderError):
+            raise error  # a wrong key is not cured by a shorter context
         raise ContextOverflowError(
             f"The context has about {log.tokens} tokens, more than max_context_tokens={config.max_context_tokens}, and "
             "compaction can free no more: shorten what the user said or raise the limit."
@@ -71,7 +73,8 @@ async def make_room(run: Run, window: int | None, *, heavy: bool = False) -> boo
     if heavy and _images_weigh(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return True
-    return await compact(run, tighter(config, min(log.tokens, window or config.max_context_tokens)))
+    reduced, _ = await compact(run, tighter(config, min(log.tokens, window or config.max_context_tokens)))
+    return reduced
 
 
 def _images_weigh(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
@@ -82,14 +85,19 @@ def _images_weigh(messages: Sequence[AgentMessage], config: ContextConfig) -> bo
     return image_bytes(_IMAGES.compact(messages, config)) < weight
 
 
-async def compact(run: Run, config: ContextConfig) -> bool:
-    """One compaction with its events; whether it freed anything. A strategy that fails leaves the context as it was."""
+async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | None]:
+    """One compaction with its events; whether it freed anything, and what the strategy raised.
+
+    A strategy that fails leaves the context as it was.
+    """
     log = run.context.log
     messages_before, tokens_before = len(log.visible), total_tokens(log.visible, config.estimator)
     run.emit(CompactionStarted, estimated_tokens=log.tokens, message_count=messages_before)
-    error: str | None = "cancelled"
+    error: Exception | None = None
+    told: str | None = "cancelled"
     try:
         error = await _attempt(run, fitted(config, log.visible, log.tokens))
+        told = None if error is None else described(error)
     finally:
         messages_after, tokens_after = len(log.visible), total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before
@@ -101,17 +109,17 @@ async def compact(run: Run, config: ContextConfig) -> bool:
             tokens_before=tokens_before,
             tokens_after=tokens_after,
             reduced=reduced,
-            error=error,
+            error=told,
         )
     after = run.config.seams.after_compaction_end
     if after:
         arguments = (messages_before, messages_after, tokens_before, tokens_after)
         run.heed(await decide(after, arguments, seam="after_compaction_end"), "after_compaction_end")
-    return reduced
+    return reduced, error
 
 
-async def _attempt(run: Run, config: ContextConfig) -> str | None:
-    """Let the strategy replace what the model sees; what went wrong comes back as text."""
+async def _attempt(run: Run, config: ContextConfig) -> Exception | None:
+    """Let the strategy replace what the model sees; what it raised comes back."""
     log = run.context.log
     strategy = config.compaction.in_memory_strategy or _STANDARD
     visible: Sequence[AgentMessage] = log.visible
@@ -120,7 +128,7 @@ async def _attempt(run: Run, config: ContextConfig) -> str | None:
         if len(replacement) != len(visible) or any(a is not b for a, b in zip(replacement, visible, strict=True)):
             log.compact(replacement)
     except Exception as error:  # noqa: BLE001  # a caller's strategy that broke is reported, and the context stays
-        return described(error)
+        return error
     return None
 
 

@@ -212,6 +212,7 @@ def _result(run: Run) -> RunResult:
         run.end_reason or "error",
         run.detail,
         undelivered=[item.message for item in run.inbox.items],
+        error=run.error if run.end_reason == "error" else None,
     )
 
 

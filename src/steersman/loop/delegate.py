@@ -44,6 +44,8 @@ def reported(name: str, result: RunResult) -> ToolOutput:
     details: dict[str, Any] = {"end_reason": result.end_reason, "usage": msgspec.to_builtins(result.usage)}
     if result.error_kind is not None:
         details["error_kind"] = result.error_kind
+    if result.error is not None:
+        details["error"] = msgspec.to_builtins(result.error)
     if result.end_reason not in ("done", "terminated"):
         text = f"Sub-agent {name!r} ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
         return ToolOutput(f"{text}\n{result.text}".strip(), details, is_error=True)

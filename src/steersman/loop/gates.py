@@ -21,7 +21,7 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
     cut = turn.message is not None and turn.message.stop_reason == "length"
     problem: str | None = None
     if asked.raw_arguments is not None:
-        problem = not_an_object(asked.raw_arguments) or INCOMPLETE
+        problem = INCOMPLETE if asked.cut else _not_an_object(asked.raw_arguments)
     elif cut and run.config.length_policy == "fail_all":
         problem = INCOMPLETE
     elif (tool := run.tools.get(asked.name)) is None:
@@ -45,13 +45,9 @@ def _clear(run: Run, slot: Slot, tool: Tool) -> bool:
     return clear(run, slot, tool)
 
 
-def not_an_object(raw: str) -> str | None:
-    """What to tell the model about arguments that are JSON and not an object; `None` when they are not even JSON."""
-    try:
-        value: object = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None
-    return f"error: tool arguments must be a JSON object, got {value!r:.200}."
+def _not_an_object(raw: str) -> str:
+    """What to tell the model about arguments that are JSON and not an object."""
+    return f"error: tool arguments must be a JSON object, got {msgspec.json.decode(raw)!r:.200}."
 
 
 def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from time import time
 from typing import Any, get_args
 
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
@@ -22,7 +22,7 @@ from steersman.policy.repetition import RepeatWatch
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
-from steersman.types.errors import SteersmanError, described
+from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, described
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
@@ -75,6 +75,7 @@ class Run:
         "detail",
         "dispatcher",
         "end_reason",
+        "error",
         "external_cancel",
         "first_turn",
         "gated",
@@ -181,6 +182,8 @@ class Run:
         self.new_messages: list[AgentMessage] = []
         self.end_reason: EndReason | None = None
         self.detail = ""
+        # What is known of the failure of the last answer.
+        self.error: ErrorInfo | None = None
         self.task: asyncio.Task[None] | None = None
         # What is done with its result before anyone hears of it.
         self.conclude: Callable[[RunResult], RunResult] | None = None
@@ -272,6 +275,9 @@ class Run:
 
     def fail(self, error: Exception) -> None:
         """End the run because something in it broke."""
+        # A provider's failure stays one, wherever in the run it came up.
+        if self.end_reason is None and isinstance(error, ProviderError) and error.info.provider is not None:
+            self.error = self.redacted_info(error.info)
         self.finish("error", self.redacted(str(error) if isinstance(error, SteersmanError) else described(error)))
         _log.debug("The run failed.", exc_info=error)
 
@@ -280,6 +286,11 @@ class Run:
         for secret in self.secrets:
             text = hidden(text, secret)
         return text
+
+    def redacted_info(self, error: ErrorInfo) -> ErrorInfo:
+        """What is known of a failure, without the keys this run has used."""
+        body = None if error.body is None else self.redacted(error.body)
+        return replace(error, message=self.redacted(error.message), body=body)
 
     def report(self, text: str) -> None:
         """Say what went wrong where nothing can be done about it any more."""

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from steersman.loop.compact import make_room
-from steersman.loop.gates import not_an_object
 from steersman.loop.keeping import save
 from steersman.loop.overflow import overflow_of
 from steersman.loop.request import options_for, prepare_request
@@ -188,10 +187,10 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
     match event:
         case RetryNotice():
             state.start(run)
-            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=_redacted(run, event.error))
+            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=run.redacted_info(event.error))
         case FallbackNotice():
             state.start(run)
-            told = _redacted(run, event.error)
+            told = run.redacted_info(event.error)
             run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
         case _:
             return
@@ -206,14 +205,10 @@ def _pay(run: Run, state: ResponseStreamState, usage: Usage, error: ErrorInfo | 
     state.usage = _UNKNOWN
 
 
-def _redacted(run: Run, error: ErrorInfo) -> ErrorInfo:
-    body = None if error.body is None else run.redacted(error.body)
-    return msgspec.structs.replace(error, message=run.redacted(error.message), body=body)
-
-
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
     """The answer in its final form, in the transcript, counted, and told."""
     message = _settled(run, state, message)
+    run.error = _known(run, state, message) if message.failed else None
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
@@ -222,12 +217,24 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     return message
 
 
+def _known(run: Run, state: ResponseStreamState, message: AssistantMessage) -> ErrorInfo:
+    """What is known of the failure of an answer, in the words of its message."""
+    kind, words = message.error_kind or "internal", message.error_message or ""
+    if state.error is None:
+        return ErrorInfo(kind, words, message.provider or None)
+    info = msgspec.structs.replace(
+        state.error, kind=kind, message=words, provider=state.error.provider or message.provider
+    )
+    return run.redacted_info(info)
+
+
 def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
     """With its origin, price and time filled in, ids nobody else has, and a stop reason that fits its content."""
     calls = message.tool_calls
     reason = message.stop_reason
     if reason in ("stop", "tool_use"):
-        reason = "stop" if not calls else "length" if any(map(_cut, calls)) else "tool_use"
+        # Servers do not always say that a call breaks off.
+        reason = "stop" if not calls else "length" if any(call.cut for call in calls) else "tool_use"
     return msgspec.structs.replace(
         message,
         content=_unique(run, message, calls) if calls else message.content,
@@ -237,11 +244,6 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
         provider=message.provider or state.provider,
         error_message=None if message.error_message is None else run.redacted(message.error_message),
     )
-
-
-def _cut(call: ToolCall) -> bool:
-    """Whether the arguments break off: servers do not always say so."""
-    return call.raw_arguments is not None and not_an_object(call.raw_arguments) is None
 
 
 def _unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> Sequence[Content]:
@@ -262,6 +264,8 @@ def _unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> S
 
 
 def error_answer(run: Run, turn: Turn, text: str) -> None:
-    """A failure of the loop itself, told as an answer that failed."""
-    message = AssistantMessage(stop_reason="error", error_message=text, error_kind="internal")
-    commit(run, turn, ResponseStreamState(run), message)
+    """A failure outside of any answer, told as an answer that failed: the loop's own, or a provider's."""
+    state = ResponseStreamState(run)
+    state.error = run.error
+    kind = "internal" if run.error is None else run.error.kind
+    commit(run, turn, state, AssistantMessage(stop_reason="error", error_message=text, error_kind=kind))

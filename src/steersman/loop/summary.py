@@ -9,9 +9,10 @@ import msgspec
 
 from steersman.loop.request import make_options
 from steersman.loop.run import Run
-from steersman.provider.events import events_of
+from steersman.provider.events import events_of, info_of
 from steersman.types.content import TextContent, ToolCall
-from steersman.types.messages import AssistantMessage, Message, user_message
+from steersman.types.errors import exception_of
+from steersman.types.messages import Message, user_message
 from steersman.types.model import Request
 from steersman.types.stream import Done, Failed, FallbackNotice, RetryNotice
 
@@ -23,21 +24,29 @@ _PROMPT = (
 
 
 async def summarise(run: Run, messages: Sequence[Message]) -> str:
-    """What matters of these messages, in the model's words; raises when it gave none."""
+    """What matters of these messages, in the model's words; raises when it gave none.
+
+    A model that failed is the `ProviderError` that it was, so that a strategy can tell a wrong key from a full window.
+    """
     request = Request(_PROMPT, [user_message("\n\n".join(map(_told, messages)))])
-    message = await _asked(run, request)
+    final = await _asked(run, request)
+    message = final.message
     run.add_usage(message.usage)
+    if isinstance(final, Failed):
+        info = info_of(final)
+        info = msgspec.structs.replace(info, provider=info.provider or run.config.model.provider)
+        raise exception_of(run.redacted_info(info))
     if message.failed or message.stop_reason != "stop":
         raise ValueError(message.error_message or f"the summary ended with {message.stop_reason!r}")
     return message.text
 
 
-async def _asked(run: Run, request: Request) -> AssistantMessage:
+async def _asked(run: Run, request: Request) -> Done | Failed:
     options = make_options(run, "none", output_schema=None)
     async with aclosing(events_of(run.stream_fn, run.config.model, request, options)) as events:
         async for event in events:
             if isinstance(event, Done | Failed):
-                return event.message
+                return event
             if isinstance(event, RetryNotice | FallbackNotice) and event.usage is not None:
                 run.add_usage(event.usage)
     raise ValueError("the model gave no summary")  # cannot be: the normal form has a terminal event

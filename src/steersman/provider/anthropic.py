@@ -111,7 +111,7 @@ class AnthropicWire:
         if request.system_prompt.strip():
             parts += (b',"system":', _array([encode({"type": "text", "text": request.system_prompt})], mark))
         parts.append(b',"messages":[')
-        fields = asked(model, request, options)
+        fields = asked(model, request, options, said)
         if declared and chosen is not None:
             fields["tool_choice"] = chosen
         fields.update({name: value for name, value in extra.items() if name != "tools"})

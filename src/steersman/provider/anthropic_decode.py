@@ -300,19 +300,18 @@ class AnthropicDecoder:
         if reason == "refusal":
             return reason, _refusal(self._details), "refused"
         if reason == "length":
-            _break_off(content)
+            self._break_off(content)
             return reason, None, None
         calls = [block for block in content if type(block) is ToolCall]
-        if any(call.raw_arguments is not None for call in calls):
+        if any(call.cut for call in calls):
             return "length", None, None
         return ("tool_use" if calls else "stop"), None, None
 
-
-def _break_off(content: list[Content]) -> None:
-    """A call at the end of an answer that was cut, without any arguments, is one whose arguments were cut."""
-    last = content[-1] if content else None
-    if type(last) is ToolCall and not last.arguments and last.raw_arguments is None:
-        content[-1] = msgspec.structs.replace(last, raw_arguments="")
+    def _break_off(self, content: list[Content]) -> None:
+        """A call at the end of an answer that was cut, without any arguments, is one whose arguments were cut."""
+        last = content[-1] if content else None
+        if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
+            content[-1] = msgspec.structs.replace(last, raw_arguments="")
 
 
 def _refusal(details: dict[str, Any]) -> str:

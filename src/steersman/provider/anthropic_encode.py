@@ -48,7 +48,9 @@ def wire_id(call_id: str) -> str:
 class Written:
     """The messages of a conversation as they go over the wire; it takes more, and keeps what it has."""
 
-    __slots__ = ("_blocks", "_done", "_name_of", "_results", "_role", "count", "names", "used")
+    __slots__ = (
+        "_answered", "_blocks", "_done", "_first", "_name_of", "_results", "_role", "count", "names", "used",
+    )  # fmt: skip
 
     def __init__(self, name_of: NameOf, names: object) -> None:
         self.count = 0
@@ -60,15 +62,30 @@ class Written:
         self._role = b""
         self._results: list[bytes] = []
         self._blocks: list[bytes] = []
+        # With what the calls began that lead up to the last results, and whether results have followed the last answer.
+        self._first: Content | None = None
+        self._answered = False
+
+    @property
+    def works_without_thinking(self) -> bool:
+        """Whether calls are being answered that were begun without thinking, by another model or with thinking off.
+
+        With a budget, what the model says after the last prompt has to begin with thinking that it signed.
+        """
+        return self._answered and not (isinstance(self._first, ThinkingContent) and self._first.signature)
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Write the messages that follow."""
         for message in messages:
             self.count += 1
             if isinstance(message, AssistantMessage):
+                if not self._answered:
+                    self._first = message.content[0] if message.content else None
+                self._answered = False
                 self._turn(_ASSISTANT)
                 self._blocks.extend(filter(None, map(self._said, _told(message))))
             elif isinstance(message, ToolResultMessage):
+                self._answered = True
                 self._turn(_USER)
                 self._result(message)
             else:

@@ -7,14 +7,13 @@ told an effort, before that it is given a budget of tokens; from 4.7 on it takes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
+from steersman.provider.anthropic_encode import Written
 from steersman.provider.anthropic_schema import output_format
 from steersman.provider.output_tool import OutputMode
 from steersman.provider.room import limited
-from steersman.types.content import ThinkingContent
-from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)*(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -42,13 +41,13 @@ def version_of(model_id: str) -> tuple[int, int] | None:
     return (4, 6) if _PREVIEW.search(model_id) else None
 
 
-def asked(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+def asked(model: Model, request: Request, options: StreamOptions, said: Written) -> dict[str, Any]:
     """The fields of a request body that say how, in a fixed order."""
     version = version_of(model.id)
     limit = limited(model, request, options.max_tokens or model.max_output_tokens or _usual_limit(version))
     fields: dict[str, Any] = {"max_tokens": limit}
     config: dict[str, Any] = {}
-    thinking = _thinking(model, request, options, version, limit)
+    thinking = _thinking(model, request, options, said, limit)
     if thinking is not None:
         fields["thinking"] = thinking
         if thinking.get("type") == "adaptive" and options.thinking_level in _EFFORTS:
@@ -92,8 +91,9 @@ def _structured(model: Model, version: tuple[int, int] | None) -> bool:
 
 
 def _thinking(
-    model: Model, request: Request, options: StreamOptions, version: tuple[int, int] | None, limit: int
+    model: Model, request: Request, options: StreamOptions, said: Written, limit: int
 ) -> dict[str, Any] | None:
+    version = version_of(model.id)
     forced = options.tool_choice == "required" and request.tools
     own = model.settings.get("thinking")
     if isinstance(own, Mapping):
@@ -103,31 +103,11 @@ def _thinking(
         return None
     if version is not None and version >= _ADAPTIVE:
         return {"type": "adaptive", "display": "summarized"}
-    if _works_without_thinking(request.messages):
+    if said.works_without_thinking:
         return None
     budget = min(_BUDGETS[options.thinking_level], max(_LEAST_BUDGET, limit - _LEAST_ROOM))
     # Where the answer itself may not be longer than the least budget, there is no room for thinking.
     return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
-
-
-def _works_without_thinking(messages: Sequence[Message]) -> bool:
-    """Whether calls are being answered that were begun without thinking, by another model or with thinking off.
-
-    With a budget, what the model says after the last prompt has to begin with thinking that it signed.
-    """
-    first: AssistantMessage | None = None
-    results = False
-    for message in reversed(messages):
-        if isinstance(message, ToolResultMessage):
-            results = True
-        elif isinstance(message, AssistantMessage):
-            if not results:
-                break
-            first, results = message, False
-    if first is None:
-        return False
-    begins = first.content[0] if first.content else None
-    return not (isinstance(begins, ThinkingContent) and begins.signature)
 
 
 def _usual_limit(version: tuple[int, int] | None) -> int:

@@ -298,7 +298,7 @@ def _by_calls(content: Sequence[Content]) -> StopReason:
     stop: StopReason = "stop"
     for block in content:
         if block.type == "tool_call":
-            if block.raw_arguments is not None:
+            if block.cut:
                 return "length"
             stop = "tool_use"
     return stop

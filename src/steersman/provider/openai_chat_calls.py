@@ -137,10 +137,5 @@ def _parses(text: str) -> bool:
     return True
 
 
-def unreadable(call: ToolCall) -> bool:
-    """Whether its arguments break off or are garbled, whatever the server said."""
-    return call.raw_arguments is not None and not _parses(call.raw_arguments)
-
-
 def _written(arguments: Any) -> str:
     return msgspec.json.encode(arguments).decode()

@@ -12,7 +12,7 @@ import msgspec
 
 from steersman.provider.dialects import note, unfinished
 from steersman.provider.openai_chat_blocks import Blocks, Names
-from steersman.provider.openai_chat_calls import OpenCall, unreadable
+from steersman.provider.openai_chat_calls import OpenCall
 from steersman.provider.openai_chat_chunk import (
     NOTHING,
     CallPiece,
@@ -216,7 +216,7 @@ class ChatDecoder:
             return reason, f"The answer was withheld (finish_reason {raw!r})."
         calls = [block for block in content if type(block) is ToolCall]
         if reason in ("stop", "tool_use"):
-            reason = "stop" if not calls else "length" if any(map(unreadable, calls)) else "tool_use"
+            reason = "stop" if not calls else "length" if any(call.cut for call in calls) else "tool_use"
         return reason, None
 
     def _odd(self, event: str, data: str) -> Chunk | None:

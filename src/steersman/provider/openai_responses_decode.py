@@ -346,7 +346,7 @@ class ResponsesDecoder:
             self._reason = "error"
             self._error = f"The response ended {status!r} for a reason that is not known here: {reason!r}."
         elif calls:
-            self._reason = "length" if any(map(_is_cut, calls)) else "tool_use"
+            self._reason = "length" if any(call.cut for call in calls) else "tool_use"
 
     def _raise_error(self, read: Event, data: str) -> NoReturn:
         if given(read.error):
@@ -362,13 +362,3 @@ def _told_whole(read: Event) -> str:
         value: object = msgspec.json.decode(read.arguments)
         return value if isinstance(value, str) else "" if value is None else bytes(read.arguments).decode()
     return read.text or read.refusal or ""
-
-
-def _is_cut(call: ToolCall) -> bool:
-    """Whether the arguments break off, which not every server admits; a whole value that is no object does not."""
-    if call.raw_arguments is None:
-        return False
-    try:
-        return isinstance(msgspec.json.decode(call.raw_arguments), dict)
-    except (msgspec.DecodeError, RecursionError):
-        return True

@@ -86,10 +86,11 @@ async def opened_pool() -> Pool:
     """A new pool for the running event loop."""
     import aiohttp
 
+    from steersman.provider.connector import Connector
+
     _forget_closed_loops()
     made = aiohttp.ClientSession(
-        # As many at once as there are agents: whoever starts them sets the bound.
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=_DNS_TTL),
+        connector=Connector(keepalive=_KEEPALIVE, dns_ttl=_DNS_TTL),
         headers=_EVERY,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import isfinite
 
 # Nobody means more than a year: such a number is a mistake, and our own backoff is the better guess.
@@ -30,11 +31,14 @@ def retry_after(
 ) -> float | None:
     """The seconds to wait, from the headers or else from the words of the body; `None` when nothing usable is said.
 
-    `clock` gives the wall-clock time, which only the forms that name a point in time need. A past one means 0.
+    A point in time is held against the server's own `Date`, and where it sent none against `clock`, which gives our
+    wall-clock time: a wait must not depend on whether our clock is right. A past one means 0.
     `limited` says that a limit was reached: servers tell with every response, also with one that failed for another
     reason, when their limits begin anew.
     """
     given = {name.lower(): value.strip() for name, value in headers.items()}
+    if "date" in given:
+        clock = partial(_server_time, given["date"], clock)
     asked = _scaled(given.get("retry-after-ms"), 0.001)
     if asked is None:
         asked = _wait(given.get("retry-after"), clock)
@@ -73,6 +77,11 @@ def _reset(text: str | None, clock: Callable[[], float]) -> float | None:
         moment = number / 1000 if number >= _EPOCH_MILLISECONDS else number
         return _usable(max(0.0, moment - clock()))
     return _wait(text, clock)
+
+
+def _server_time(date: str, clock: Callable[[], float]) -> float:
+    moment = _moment(date)
+    return clock() if moment is None else moment
 
 
 def _duration(text: str) -> float | None:

@@ -64,6 +64,18 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
         if type(self.arguments) is not FrozenDict:
             force_setattr(self, "arguments", freeze(self.arguments))
 
+    @property
+    def cut(self) -> bool:
+        """Whether the arguments are not whole. What is whole and no object is wrong, and not cut."""
+        raw = self.raw_arguments
+        if raw is None:
+            return False
+        try:
+            # An object would be in `arguments` had the server not said that it broke off.
+            return isinstance(msgspec.json.decode(raw), dict)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            return True
+
 
 Content: TypeAlias = TextContent | ImageContent | ThinkingContent | ToolCall
 

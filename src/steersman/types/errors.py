@@ -181,3 +181,10 @@ ERRORS: dict[ErrorKind, type[ProviderError]] = {
     error.kind: error for error in (ProviderError, *ProviderError.__subclasses__())
 }
 """The exception of each kind."""
+
+
+def exception_of(info: ErrorInfo) -> ProviderError:
+    """The exception for a failure that came as a value, with all that is known of it."""
+    error = ERRORS[info.kind](info.message)
+    error.info = info
+    return error

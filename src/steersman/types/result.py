@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from steersman.types.errors import ErrorKind
+from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason
 from steersman.types.usage import Usage
 
@@ -16,6 +16,7 @@ class RunResult:
     """The new messages of a run, how it ended and what it cost.
 
     `output` is the validated value when an `output_type` was asked for; `undelivered` are messages still queued.
+    `error` tells of the failed answer that ended the run: its kind, provider, status, request id, a redacted body.
     """
 
     messages: list[AgentMessage]
@@ -24,6 +25,7 @@ class RunResult:
     detail: str = ""
     output: Any = None
     undelivered: Sequence[AgentMessage] = ()
+    error: ErrorInfo | None = None
 
     @property
     def text(self) -> str:

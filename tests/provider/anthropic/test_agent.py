@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.provider.anthropic.kit import begun, called, ended
 
 from steersman import Agent, Retry, tool
 from steersman.testing import answer, call, error, text, thinking
@@ -116,7 +117,7 @@ async def test_an_answer_that_was_cut_runs_nothing_that_was_cut() -> None:
         return "removed"
 
     first = answer(call("remove", raw='{"path": "/tmp'), stop_reason="length")
-    second = answer(call("remove", raw=""), stop_reason="length")
+    second = begun() + called(0, "t", "remove", "") + ended("max_tokens")
     async with AnthropicServer(first, second, "I see.") as server:
         result = await Agent(server.model(), tools=[remove]).run("Clean up.")
     assert (result.text, ran) == ("I see.", [])

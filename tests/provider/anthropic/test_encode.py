@@ -354,7 +354,7 @@ def test_a_repaired_transcript_that_grows_is_sent_as_one_that_was_there_at_once(
         if shown:
             request = Request("", shown, [add])
             whole = Request("", list(shown), [add])
-            options = StreamOptions()
+            options = StreamOptions(thinking_level="low")
             assert WIRE.request(MODEL, request, options, None).body == WIRE.request(MODEL, whole, options, None).body
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
 from tests.provider.anthropic.kit import body_of
 
+from steersman.context.view import MessageView
+from steersman.provider.anthropic import WIRE
 from steersman.provider.anthropic_options import version_of
 from steersman.provider.anthropic_schema import output_format
 from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check
 from steersman.tools.tool import tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage, user_message
-from steersman.types.model import Model, StreamOptions
+from steersman.types.grown import Grown
+from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage, user_message
+from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.usage import Usage
 
 LEVELS: list[Any] = ["off", "minimal", "low", "medium", "high"]
@@ -263,3 +267,42 @@ def test_a_budget_for_thinking_waits_for_calls_that_were_begun_without_it() -> N
     assert thinks(told, thought, result, more, later)
     assert thinks(told, begun, result, AssistantMessage([TextContent("It is 3.")]), user_message("Again."))
     assert thinks(told, begun, result, model=claude("claude-opus-4-7"))
+
+
+class Counted(Grown[Message]):
+    """A conversation that counts how many of its messages are looked at."""
+
+    __slots__ = ("looks",)
+
+    def __init__(self, *items: Any) -> None:
+        super().__init__(*items)
+        self.looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        got = cast(Any, list.__getitem__)(self, at)
+        self.looks += len(got) if isinstance(at, slice) else 1
+        return got
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in super().__iter__():
+            self.looks += 1
+            yield message
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_a_request_with_a_budget_looks_at_as_many_messages_however_long_the_calls_go_on(thinks: bool) -> None:
+    """Every round is one more answer of calls and its results; no prompt comes between."""
+    log = Counted([user_message("Add.")])
+    begins = [ThinkingContent("Hm.", signature="s")] if thinks else []
+    looks: list[int] = []
+    for number in range(300):
+        id = f"call_{number}"
+        content = [*(begins if not number else []), ToolCall(id, "add", {"a": 1, "b": 2})]
+        log.append(AssistantMessage(content, stop_reason="tool_use"))
+        log.append(ToolResultMessage([TextContent("3")], tool_call_id=id, tool_name="add"))
+        log.looks = 0
+        view: Any = MessageView(log)  # pyright: ignore[reportArgumentType]  # a list of messages that only grows
+        body = WIRE.request(claude(), Request("", view, [add]), StreamOptions(thinking_level="low"), None).body
+        looks.append(log.looks)
+        assert (b'"budget_tokens"' in body) == thinks
+    assert len(set(looks[1:])) == 1

@@ -215,7 +215,7 @@ def test_arguments_that_are_no_object_are_kept_and_never_run(args: str) -> None:
     """failures.md C7."""
     message = message_of(chunk(call("now", msgspec.Raw(args.encode()), "i"), finish="STOP"))
     assert message.tool_calls == [ToolCall("i", "now", raw_arguments=args)]
-    assert message.stop_reason == "length"
+    assert message.stop_reason == "tool_use"
 
 
 @pytest.mark.parametrize("args", ['{"a": NaN}', '{"a": 1', '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"])

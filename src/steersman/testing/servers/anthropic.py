@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -36,6 +37,7 @@ _TYPES: dict[int, str] = {
     529: "overloaded_error",
 }
 _STATUS: dict[ErrorKind, int] = {"overloaded": 529, "stalled": 504, "network": 500, "incomplete": 500}
+_OPENS, _CLOSES = b"event: content_block_start\n", b"event: content_block_stop\n"
 _REASONS = {"stop": "end_turn", "tool_use": "tool_use", "length": "max_tokens", "refusal": "refusal"}
 
 
@@ -106,6 +108,16 @@ class AnthropicServer(StrictServer):
             "error": {"type": kind, "message": message},
             "request_id": f"req_{len(self.raw):02d}",
         }
+
+    def stream(self, turn: Turn, received: Received) -> list[bytes]:
+        """The pieces of a whole stream; a refusal is no error here, but the end of an answer."""
+        if not isinstance(turn.ending, ErrorInfo) or turn.ending.kind != "refused":
+            return super().stream(turn, received)
+        given = super().stream(replace(turn, ending="cut"), received)
+        opened = sum(piece.startswith(_OPENS) for piece in given)
+        if opened > sum(piece.startswith(_CLOSES) for piece in given):
+            given.append(_event("content_block_stop", index=opened - 1))
+        return [*given, *self.closing(replace(turn, stop_reason="refusal"), received)]
 
     def stream_error(self, info: ErrorInfo) -> bytes:
         """An error in the midst of a stream."""

@@ -44,6 +44,7 @@ from steersman.types.usage import Usage
 __all__ = ["Delivery", "Received", "Reply", "Shown", "StrictServer", "pieces", "sse", "written"]
 
 _LARGEST = 64 * 1024 * 1024
+_NOISE = sse("This is not of the protocol.")
 
 
 class StrictServer(ABC):
@@ -115,7 +116,7 @@ class StrictServer(ABC):
         return {}
 
     def call_id(self, number: int) -> str:
-        """The id of the `number`-th call that the script gave none."""
+        """The id of the `number`-th call that the script gave none; one that the request holds is passed over."""
         return f"call_{number}"
 
     @property
@@ -202,7 +203,7 @@ class StrictServer(ABC):
         outcome: Outcome = "left"
         try:
             said = (self.validate(received) if self._strict else None) or await self._next(received)
-            delivery = self._delivery(said)
+            delivery = self._delivery(said, received)
             if isinstance(delivery, Reply):
                 response = self._whole(delivery, received)
                 outcome = "answered"
@@ -252,15 +253,15 @@ class StrictServer(ABC):
         said = entry(received)
         return await said if isinstance(said, Awaitable) else said
 
-    def _delivery(self, said: Said) -> Delivery | Reply:
+    def _delivery(self, said: Said, received: Received) -> Delivery | Reply:
         """What is sent, as a delivery whose turn is a `Turn` or bytes."""
         if isinstance(said, Reply):
             return said
         delivery = said if isinstance(said, Delivery) else Delivery(said, chunk=self._chunk, pace=self._pace)
         if isinstance(delivery.turn, bytes):
             return delivery
-        turn = self._numbered(to_turn(delivery.turn))
-        if isinstance(turn.ending, ErrorInfo) and not turn.blocks and turn.after is None:
+        turn = _seen(self._numbered(to_turn(delivery.turn), received))
+        if isinstance(turn.ending, ErrorInfo) and not turn.blocks and turn.after is None and not _is_noise(turn.ending):
             return self.scripted_error(turn.ending)
         if isinstance(turn.ending, BaseException) and not turn.blocks and turn.after is None:
             return replace(delivery, turn=b"", ending="reset", head=False)
@@ -277,18 +278,23 @@ class StrictServer(ABC):
             headers["x-should-retry"] = "true" if info.retryable else "false"
         return self.refusal(info.status or STATUS[info.kind], info.message, None, headers)
 
-    def _numbered(self, turn: Turn) -> Turn:
+    def _numbered(self, turn: Turn, received: Received) -> Turn:
         if turn.usage is None and self._usage is not None:
             turn = replace(turn, usage=self._usage)
         if all(not isinstance(block, ToolCall) or block.id for block in turn.blocks):
             return turn
-        return replace(turn, blocks=tuple(self._number(block) for block in turn.blocks))
+        return replace(turn, blocks=tuple(self._number(block, received) for block in turn.blocks))
 
-    def _number(self, block: Any) -> Any:
+    def _number(self, block: Any, received: Received) -> Any:
         if not isinstance(block, ToolCall) or block.id:
             return block
-        self._calls += 1
-        return msgspec.structs.replace(block, id=self.call_id(self._calls))
+        while True:
+            self._calls += 1
+            id = self.call_id(self._calls)
+            # Real ids never meet: numbers of calls that another server made are passed over. A server that was made to
+            # give one id again and again does so.
+            if f'"{id}"'.encode() not in received.body or id == self.call_id(self._calls + 1):
+                return msgspec.structs.replace(block, id=id)
 
     def stream(self, turn: Turn, received: Received) -> list[bytes]:
         """The pieces of a whole stream as the turn says, up to its error or its cut."""
@@ -303,7 +309,7 @@ class StrictServer(ABC):
         if turn.ending == "done":
             given.extend(self.closing(turn, received))
         elif isinstance(turn.ending, ErrorInfo):
-            given.append(self.stream_error(turn.ending))
+            given.append(_NOISE if _is_noise(turn.ending) else self.stream_error(turn.ending))
         return given
 
     def _whole(self, reply: Reply, received: Received) -> web.Response:
@@ -335,6 +341,24 @@ class StrictServer(ABC):
         if delivery.ending != "end":
             await _broken(request, delivery.ending)
         return response
+
+
+def _seen(turn: Turn) -> Turn:
+    """The turn with what a client sees happen, where its error is one that no server tells of itself."""
+    error = turn.ending
+    if not isinstance(error, ErrorInfo) or error.status is not None:
+        return turn
+    match error.kind:
+        case "network" if not turn.blocks and turn.after is None:
+            return replace(turn, ending=ConnectionResetError(error.message))
+        case "network" | "incomplete":
+            return replace(turn, ending="cut")
+        case _:
+            return turn
+
+
+def _is_noise(error: ErrorInfo) -> bool:
+    return error.kind == "protocol" and error.status is None
 
 
 def _cut(given: Sequence[bytes], at: int | None, chunk: int | None) -> list[bytes]:

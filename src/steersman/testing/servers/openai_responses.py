@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, cast
 
 import msgspec
@@ -33,6 +35,7 @@ _CODES: dict[ErrorKind, str] = {
 _STATUS: dict[ErrorKind, int] = {"quota": 429}
 _OVERFLOW = "Your input exceeds the context window of this model. Please adjust your input and try again."
 _ORGANISATION = "steersman-tests"
+_ITEM = re.compile(rb'"(?:msg|rs|fc|ctc)_(\d{4,9})_\d+"')
 
 
 class OpenAIResponsesServer(StrictServer):
@@ -50,6 +53,8 @@ class OpenAIResponsesServer(StrictServer):
         super().__init__(*script, **settings)
         # By the id of an item: the reasoning item it was made after.
         self._after: dict[str, str] = {}
+        # By the place of a request: the number in the ids of what answers it.
+        self._turns: dict[int, int] = {}
 
     def validate(self, received: Received) -> Reply | None:
         """What the real API answers to a request it will not take."""
@@ -106,8 +111,12 @@ class OpenAIResponsesServer(StrictServer):
         yield told.event(f"response.{status}", response=response)
 
     def _told(self, turn: Turn, received: Received) -> _Telling:
-        number = next((at for at, known in enumerate(self.raw) if known is received), len(self.raw))
-        return _Telling(turn, number, received.json)
+        place = next((at for at, known in enumerate(self.raw) if known is received), len(self.raw))
+        if place not in self._turns:
+            # Real ids never meet: those of another server's items in the conversation are passed over.
+            taken = {*map(int, _ITEM.findall(received.body)), *self._turns.values()}
+            self._turns[place] = next(number for number in count(place) if number not in taken)
+        return _Telling(turn, self._turns[place], received.json)
 
     def error_body(self, status: int, message: str, code: str | None = None) -> Any:
         """The JSON of an error."""
