@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hypothesis
+import pytest
 from hypothesis import strategies as st
 
 from steersman import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
@@ -49,6 +50,21 @@ def test_what_the_user_has_just_shown_stays_and_what_was_shown_before_does_not()
         [*showing(10), UserMessage([ImageContent("x" * 10)]), AssistantMessage([TextContent("I see.")]), shown]
     )
     assert (image_bytes(after), after[-1] is shown) == (1_000, True)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(60, [60, 0, 0, 60]), (100, [0, 0, 0, 60])])
+def test_what_the_work_is_about_goes_after_older_work_and_before_the_newest(size: int, kept: list[int]) -> None:
+    """failures.md E9"""
+    task = UserMessage([TextContent("What is it?"), ImageContent("x" * size)])
+    after = left([*showing(10), task, *showing(60, 60, 60)[1:]])
+    assert image_bytes(after[:3]) == 0
+    assert [image_bytes([message]) for message in after[3::2]] == kept
+
+
+def test_a_word_of_the_loop_is_no_work() -> None:
+    """failures.md E9"""
+    task = UserMessage([TextContent("What is it?"), ImageContent("x" * 100)])
+    assert left([task, user_message("[Note]", synthetic=True)])[0] is task
 
 
 def test_messages_without_images_are_the_same_ones() -> None:

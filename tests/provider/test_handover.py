@@ -168,6 +168,20 @@ async def test_the_conversation_is_handed_over_between_calls_and_answer(here: st
 
 
 @pytest.mark.parametrize(("here", "there"), PAIRS)
+async def test_a_fallback_gets_its_own_thinking_back(here: str, there: str) -> None:
+    """loop.md section 6, failures.md D5, D9 and D12: the first model stays away, and the other one works on."""
+    down = error("overloaded")
+    async with open_server(here, *[down] * 4) as first, open_server(there, works, SEEN, "Bye.") as second:
+        agent = agent_on(here, first, fallbacks=[second.model(SERVERS[there][1])])
+        result = await agent.run(QUESTION)
+        assert (result.end_reason, result.detail, result.text) == ("done", "", "It is a dot.")
+        # Had it been asked alone, it would have been asked the same.
+        await agent_on(there, second, agent.messages[:-1]).continue_()
+        field = next(name for name in ("messages", "input", "contents") if name in second.requests[1])
+        assert second.requests[1][field] == second.requests[2][field]
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
 async def test_a_broken_answer_is_left_behind(here: str, there: str) -> None:
     """failures.md D8 and A1: an answer cut in its thinking or after it, handed over as it is."""
     broken = cut(thinking("Half a thought"), "and half an answer", after=3)

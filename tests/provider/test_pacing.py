@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from tests.provider.streams import HELLO, REQUEST
 from steersman import Agent, Retry
 from steersman.provider.events import events_of
 from steersman.provider.pacing import GAP, LONGEST, spaced
-from steersman.provider.retry import with_retry
+from steersman.provider.retry import RetryStrategy, with_retry
 from steersman.testing import run_virtual
 from steersman.testing.servers import Received
-from steersman.types.errors import NetworkError, OverloadedError, ProviderError, RateLimitError
+from steersman.types.errors import ErrorInfo, NetworkError, OverloadedError, ProviderError, RateLimitError
 from steersman.types.events import AgentEvent, RetryScheduled
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
@@ -49,7 +50,7 @@ class Limited:
         yield Done(HELLO)
 
 
-def asked_by(models: list[Model], limited: Limited, retry: Retry | None = None) -> list[float]:
+def asked_by(models: list[Model], limited: Limited, retry: RetryStrategy | None = None) -> list[float]:
     """When the server was asked, by all these at once."""
 
     async def one(model: Model) -> AssistantMessage:
@@ -174,14 +175,47 @@ def test_a_broken_connection_is_nobody_elses_limit() -> None:
 
 
 def test_nobody_waits_for_ever_behind_a_crowd() -> None:
+    """failures.md E13: where all turns are taken, as many come at any time as at any other."""
+    chance = Random(1)
+
     async def waits() -> list[float]:
         options = StreamOptions()
-        return [spaced(Model("scripted", "m"), options, 1.0, lambda: 0.5) for _ in range(5000)]
+        return [spaced(Model("scripted", "m"), options, 1.0, chance.random) for _ in range(5000)]
 
     found = run_virtual(waits())
+    turns = int(LONGEST / GAP) - 1
     assert found[0] == 1.0
-    assert all(later >= earlier for earlier, later in pairwise(found))
-    assert max(found) == 1.0 + LONGEST
+    assert all(later > earlier for earlier, later in pairwise(found[:turns]))
+    assert max(found) <= 1.0 + LONGEST
+    assert busiest(found) < 2 * 5000 / LONGEST
+
+
+@pytest.mark.parametrize("retry_after", [1.0, None])
+def test_nobody_waits_longer_than_wanted(retry_after: float | None) -> None:
+    """loop.md 8: also for others, though they come closer together then."""
+    limited = Limited(RateLimitError("slow down", retry_after=retry_after))
+    asked = asked_by(models(MANY, api_key="key"), limited, Retry(max_delay=3.0))
+    again = asked[MANY:]
+    assert (len(again), max(again) <= 3.0) == (MANY, True)
+    assert busiest(again, 0.5) < MANY / 2
+
+
+def test_whoever_wants_to_wait_no_longer_than_the_server_says_does_not() -> None:
+    """loop.md 8"""
+    limited = Limited(RateLimitError("slow down", retry_after=3.0))
+    assert asked_by(models(20, api_key="key"), limited, Retry(max_delay=3.0))[20:] == [3.0] * 20
+
+
+def test_a_strategy_without_a_longest_wait_waits_for_others() -> None:
+    class Own:
+        def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool:
+            return attempt < 3
+
+        def delay(self, error: ErrorInfo, attempt: int, /) -> float:
+            return 1.0
+
+    again = asked_by(models(100, api_key="key"), Limited(RateLimitError("slow down")), Own())[100:]
+    assert busiest(again) <= 1 / GAP + 1
 
 
 def test_what_is_past_is_forgotten() -> None:

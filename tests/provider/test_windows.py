@@ -144,6 +144,23 @@ async def test_a_bill_for_more_than_the_window_holds_is_an_overflow(server: Stri
     assert (result.usage.input, result.usage.cache_read, result.usage.output) == (3_900, 6_000, 8)
 
 
+async def test_it_is_an_error_that_says_so_where_nothing_can_be_freed(server: StrictServer) -> None:
+    """failures.md E8, loop.md C5: its words are kept."""
+    server.say(answer("Blind.", usage=Usage(input=3_000, output=5, cache_read=6_000)))
+    result, heard = await run(server, messages=[], window=8_000)
+    assert (result.end_reason, result.error_kind, compactions(heard)) == ("error", "context_overflow", [False])
+    assert "Compaction could free nothing more" in result.detail
+    assert (result.messages[-1].text, result.usage.input) == ("Blind.", 3_000)
+
+
+async def test_an_answer_comes_back_where_the_shorter_request_fails(server: StrictServer) -> None:
+    """failures.md E8: an answer to a part of the request is better than none."""
+    server.say(answer("Blind.", usage=Usage(input=9_000, output=5)), server.refusal(400, "no"))
+    result, heard = await run(server, window=8_000)
+    assert (result.end_reason, result.text, heard.text, compactions(heard)) == ("done", "Blind.", "Blind.", [True])
+    assert (result.usage.input, result.usage.output) == (9_000, 5)
+
+
 async def test_a_bill_within_the_window_is_none(server: StrictServer) -> None:
     """failures.md E8"""
     server.say(answer("Fine.", usage=Usage(input=2_000, output=5, cache_read=6_000)))

@@ -321,7 +321,8 @@ LONG = refused("prompt is too long: 9000 tokens > 8000 maximum")
 SHARED = refused("`max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length or `max_tokens`")
 HEAVY, PAGE = refused("Request exceeds the maximum size", 413), refused("<html>No.</html>", 413)
 FULL = answer(stop_reason="length", usage=Usage(input=7_990, output=0))
-BLIND = answer("Half blind.", usage=Usage(input=9_000, output=10))
+BILL = Usage(input=9_000, output=10)
+BLIND = answer("Half blind.", usage=BILL)
 PICTURE = UserMessage([TextContent("And this?"), ImageContent("b2xk" * 5_000)])
 OVERFLOWS = {
     "too long": [LONG, "Fine."],
@@ -337,15 +338,21 @@ OVERFLOWS = {
     "full twice": [FULL, FULL],
     "blind": [BLIND, "Fine."],
     "blind twice": [BLIND, BLIND],
+    "blind and none": [BLIND, HEAVY],
+    "blind and full": [BLIND, FULL],
+    "shared and blind": [SHARED, BLIND, "Fine."],
+    "busy and blind": [error(ErrorInfo("overloaded", "busy", status=529)), BLIND, "Fine."],
+    "blind calls": [answer(call("look", at="x"), usage=BILL)] * 3,
 }
 
 
 @pytest.mark.parametrize("turns", OVERFLOWS.values(), ids=OVERFLOWS)
 @pytest.mark.parametrize(
     ("said", "stop"),
-    [("nothing", False), ("words", False), ("pictures", False), ("words", True), ("pictures", True)],
+    [("nothing", False), ("words", False), ("pictures", False), ("nothing", True), ("words", True), ("pictures", True)],
 )
-async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, stop: bool) -> None:
+@pytest.mark.parametrize("limit", [None, 1_000])
+async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, stop: bool, limit: int | None) -> None:
     """failures.md I9: what the loop asks again, and what it adds to the words of a provider, is its own."""
 
     def after(*_: int) -> Stop | None:
@@ -354,10 +361,14 @@ async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, 
     before = {"nothing": [], "words": [user_message("w " * 1_000)] * 8, "pictures": [PICTURE] * 6}[said]
     session = Session.create(MemoryStore(), "one")
     script = ScriptedModel(*["Yes."] * len(before), *turns, "Fine.", context_window=8_000, repeat_last=True)
-    agent = Agent(script.model, session=session, after_compaction_end=after)
+    config = None if limit is None else ContextConfig(max_context_tokens=limit, keep_recent=1)
+    agent = Agent(script.model, tools=TOOLS, session=session, after_compaction_end=after, context_config=config)
     heard = EventCollector()
     agent.subscribe(heard)
     for prompt in (*before, PICTURE if said == "pictures" else user_message("Go on.")):
         await agent.run(prompt)
     agent.close()
-    check_same(session, heard.events, await replay(session))
+    replayed = await replay(session)
+    check_same(session, heard.events, replayed)
+    answers = [message for message in session.messages if isinstance(message, AssistantMessage)]
+    assert sum(len(run.requests) for run in replayed.runs) == len(answers)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from steersman.context.levels import IMAGE_LEFT_OUT, last_group
 from steersman.types.content import ImageContent, TextContent
-from steersman.types.messages import AgentMessage, UserMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 
 if TYPE_CHECKING:
     from steersman.context.compaction import ContextConfig
@@ -23,7 +23,8 @@ def image_bytes(messages: Sequence[AgentMessage]) -> int:
 class ImageCompaction:
     """Leaves out images, the oldest first, until at most half of their bytes are left.
 
-    Those that the user has just shown stay: an answer about something else than what was asked helps nobody.
+    Those that the user has just shown stay: an answer about something else than what was asked helps nobody. Once the
+    model has begun to work on it they may go too, after all others but the newest.
     """
 
     __slots__ = ()
@@ -32,21 +33,30 @@ class ImageCompaction:
         """The messages with a note where an image was; the same ones when there is none to leave out."""
         del config
         total = left = image_bytes(messages)
-        end = _shown_just_now(messages)
-        shown: list[AgentMessage] = []
-        for index, message in enumerate(messages):
-            weight = _weight(message)
-            if weight and index < end and left * 2 > total:
+        shown = list(messages)
+        asked = _asked_last(messages)
+        worked = any(isinstance(message, AssistantMessage | ToolResultMessage) for message in messages[asked.stop :])
+        end = len(messages) if worked else asked.start
+        newest = last_group(messages)
+        for index in sorted(range(end), key=lambda index: 2 if index >= newest else index in asked):
+            weight = _weight(messages[index])
+            if weight and left * 2 > total:
                 left -= weight
-                message = _without(message)
-            shown.append(message)
+                shown[index] = _without(messages[index])
         return shown
 
 
-def _shown_just_now(messages: Sequence[AgentMessage]) -> int:
-    """Where that begins which is not touched: what the user said last, if nothing was said since."""
-    start = last_group(messages)
-    return start if messages and isinstance(messages[start], UserMessage) else len(messages)
+def _asked_last(messages: Sequence[AgentMessage]) -> range:
+    """Where that stands which the user said last."""
+    said = [index for index, message in enumerate(messages) if _is_asked(message)]
+    if not said:
+        return range(0)
+    start = last_group(messages[: said[-1] + 1])
+    return range(start, said[-1] + 1)
+
+
+def _is_asked(message: AgentMessage) -> bool:
+    return isinstance(message, UserMessage) and not message.synthetic
 
 
 def _weight(message: AgentMessage) -> int:

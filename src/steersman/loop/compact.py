@@ -18,6 +18,7 @@ from steersman.context.compaction import (
 from steersman.context.images import ImageCompaction, image_bytes
 from steersman.context.tokens import BYTES_PER_TOKEN, total_tokens
 from steersman.loop.config import resolve, takes
+from steersman.loop.overflow import Overflow
 from steersman.loop.run import Run
 from steersman.loop.summary import summarise
 from steersman.policy.hooks import HookError, call, decide
@@ -47,7 +48,7 @@ async def compact_if_needed(run: Run) -> None:
     config = run.config.context_config or ContextConfig()
     forced = _is_forced(run)
     log = run.context.log
-    if not forced and (log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH):
+    if not forced and (log.tokens <= config.limit or is_stuck(run, log.tokens)):
         return
     if not await _allowed(run):
         return
@@ -61,20 +62,25 @@ async def compact_if_needed(run: Run) -> None:
         )
 
 
-async def make_room(run: Run, window: int | None, *, heavy: bool = False) -> bool:
+def is_stuck(run: Run, tokens: int) -> bool:
+    """Whether a pass that would begin with so many tokens was made already, and freed too little."""
+    return tokens < run.compaction_stuck * _GROWTH
+
+
+async def make_room(run: Run, found: Overflow) -> bool:
     """Compact harder after the provider found the request too long for its window; whether anything was freed.
 
-    `heavy` says that it had too many bytes; where those are images, it is old ones that go, and nothing else.
+    Where it had too many bytes and those are images, it is old ones that go, and nothing else.
     """
     if not await _allowed(run):
         return False
     config = run.config.context_config or ContextConfig()
     log = run.context.log
-    if heavy and _images_weigh(log.visible, config):
+    if found.heavy and _images_weigh(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return True
-    reduced, _ = await compact(run, tighter(config, min(log.tokens, window or config.max_context_tokens)))
-    return reduced
+    freed, _ = await compact(run, tighter(config, min(log.tokens, found.window or config.max_context_tokens)))
+    return freed
 
 
 def _images_weigh(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from steersman.loop.run import Run
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import AssistantMessage
-from steersman.types.model import Model
 
 _SHORTEN = "shorten the conversation."
 _FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation."
@@ -25,12 +23,17 @@ STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORT
 class Overflow:
     """Why an answer is asked for again: `heavy` where it is bytes that were too many, `empty` where it says nothing.
 
-    `window` is that of the model that answered, where it is known.
+    `sent` is what the bill says was sent, and `window` that of the model that answered, where these are known.
     """
 
     heavy: bool = False
     empty: bool = False
+    sent: int = 0
     window: int | None = None
+
+    def leaves(self, message: AssistantMessage) -> bool:
+        """Whether there is an answer, if perhaps to less than all of the request."""
+        return not (message.failed or self.empty)
 
     def hopeless(self, message: AssistantMessage, *, freed: bool) -> AssistantMessage:
         """The answer as the failure it is, with what can be done about it."""
@@ -44,9 +47,8 @@ class Overflow:
         return replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
 
 
-def overflow_of(run: Run, message: AssistantMessage, error: ErrorInfo | None) -> Overflow | None:
+def overflow_of(message: AssistantMessage, error: ErrorInfo | None, window: int | None) -> Overflow | None:
     """Whether the provider said that the request was too long, or silently cut it, or had no room left to answer."""
-    window = _answering(run, message).context_window
     if message.error_kind == "context_overflow":
         from steersman.provider.overflow import is_too_heavy  # only a failure pays for it
 
@@ -56,21 +58,9 @@ def overflow_of(run: Run, message: AssistantMessage, error: ErrorInfo | None) ->
         return None
     usage = message.usage
     sent = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
-    if sent > window:
-        return Overflow(empty=_says_nothing(message), window=window)
     # Some gateways fill the window with what fits of the request, and call the answer cut.
     full = message.stop_reason == "length" and sent * 100 >= window * 99
-    return Overflow(empty=True, window=window) if full and _says_nothing(message) else None
-
-
-def _says_nothing(message: AssistantMessage) -> bool:
-    return not message.tool_calls and not message.text.strip()
-
-
-def _answering(run: Run, message: AssistantMessage) -> Model:
-    """The model that gave the answer, which may be a fallback with another window."""
-    config = run.config
-    for model in config.fallbacks:
-        if isinstance(model, Model) and (model.id, model.provider) == (message.model, message.provider):
-            return model
-    return config.model
+    if not full and sent <= window:
+        return None
+    empty = not message.tool_calls and not message.text.strip()
+    return Overflow(empty=empty, sent=sent, window=window) if empty or sent > window else None

@@ -40,7 +40,8 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
     config = run.config
     own = not config.transforms and config.convert_to_llm is default_convert_to_llm
     tokens = run.context.log.tokens if own and config.model.context_window is not None else None
-    request = Request(prompt, run.repairer.apply(messages), run.tool_specs, tokens)
+    said = messages if config.fallbacks else None
+    request = Request(prompt, run.repairer.apply(messages), run.tool_specs, tokens, said)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
     return request
@@ -146,5 +147,6 @@ def _with_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, se
 
 
 def _refit(request: Request, model: Model) -> Request:
-    """The same conversation for another model, which must not be sent the first one's thinking."""
-    return replace(request, messages=repair(request.messages, provider=model.provider, model=model.id))
+    """The same conversation for another model: without the first one's thinking, and with its own."""
+    said = request.messages if request.said is None else request.said
+    return replace(request, messages=repair(said, provider=model.provider, model=model.id))

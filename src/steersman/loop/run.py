@@ -26,7 +26,7 @@ from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, des
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
-from steersman.types.model import StreamFn, StreamOptions, ToolChoice
+from steersman.types.model import Model, StreamFn, StreamOptions, ToolChoice
 from steersman.types.result import RunResult
 from steersman.types.secrets import hidden
 from steersman.types.stream import Delta, StreamEvent
@@ -354,6 +354,18 @@ class Run:
         while run is not None:
             run.usage = run.usage + usage
             run = run.parent
+
+    def window(self, message: AssistantMessage, fallbacks: int) -> int | None:
+        """The window of the model that gave an answer, after so many others had failed."""
+        own = self.config.model
+        if not self.config.fallbacks:
+            return own.context_window
+        models = [own, *(model for model in self.config.fallbacks if isinstance(model, Model))]
+        # Another server may have the same model with another window.
+        for model in (*models[fallbacks:], *models):
+            if (model.id, model.provider) == (message.model, message.provider):
+                return model.context_window
+        return own.context_window
 
     def view(self, turn: Turn | None = None, call: ToolCall | None = None) -> PolicyView:
         """What a policy gets to see."""

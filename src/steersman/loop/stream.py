@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from steersman.loop.compact import make_room
+from steersman.loop.compact import is_stuck, make_room
 from steersman.loop.keeping import save
-from steersman.loop.overflow import overflow_of
+from steersman.loop.overflow import Overflow, overflow_of
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
-from steersman.provider.batches import Batches
+from steersman.provider.batches import Batch, Batches
 from steersman.provider.events import DELTAS, batches_of
 from steersman.provider.partial import partial_message
 from steersman.types.content import Content, ToolCall
@@ -33,7 +33,7 @@ _UNKNOWN = Usage()
 class ResponseStreamState:
     """An answer while it arrives: what was shown of it, and whether its `message_start` is out."""
 
-    __slots__ = ("asked", "deltas", "error", "model", "provider", "started", "timestamp", "usage")
+    __slots__ = ("asked", "deltas", "error", "fallbacks", "model", "paid", "provider", "started", "timestamp", "usage")
 
     def __init__(self, run: Run) -> None:
         self.deltas: list[StreamEvent] = []
@@ -41,6 +41,9 @@ class ResponseStreamState:
         self.error: ErrorInfo | None = None
         # What the last attempt cost, until that is counted.
         self.usage = _UNKNOWN
+        self.paid = False
+        # How many models the last attempt has fallen back from.
+        self.fallbacks = 0
         self.model = run.config.model.id
         self.provider = run.config.model.provider
         self.started = False
@@ -58,6 +61,11 @@ class ResponseStreamState:
     def shown(self) -> bool:
         """Whether consumers have something of the answer before them."""
         return bool(self.deltas) and type(self.deltas[-1]) is not Reset
+
+    def since_reset(self) -> list[StreamEvent]:
+        """What consumers have before them."""
+        resets = [index for index, delta in enumerate(self.deltas) if type(delta) is Reset]
+        return self.deltas[resets[-1] + 1 :] if resets else list(self.deltas)
 
     def partial(self, count: int) -> AssistantMessage:
         """The answer as its first deltas gave it."""
@@ -103,23 +111,59 @@ async def _answered(
     run: Run, turn: Turn, state: ResponseStreamState, tool_choice: ToolChoice
 ) -> AssistantMessage | None:
     ended = run.end_reason  # of the last answer after a limit that is known before it
-    for overflow in (False, True):
-        request = await prepare_request(run, turn, overflow=overflow)
-        # Whoever was told of the compaction may have said stop.
-        if request is None or run.end_reason != ended or run.cancelled():
-            return None
-        message = await _asked_within(run, state, request, tool_choice)
-        found = overflow_of(run, message, state.error)
-        if found is None:
-            return message
-        if overflow:
-            return found.hopeless(message, freed=True) if message.failed or found.empty else message
-        if not await make_room(run, found.window, heavy=found.heavy):
-            return found.hopeless(message, freed=False)
-        _pay(run, state, message.usage, state.error)
-        if state.shown:
-            run.emit_deltas((Reset(),), state.deltas, state.partial)
-    return None  # cannot be: the second round always returns
+    request = await prepare_request(run, turn, overflow=False)
+    if request is None or run.cancelled():
+        return None
+    message, found = await _judged(run, state, request, tool_choice)
+    if found is None or (found.leaves(message) and is_stuck(run, found.sent)):
+        return message
+    if not await make_room(run, found):
+        return found.hopeless(message, freed=False)
+    first, shown = message, state.since_reset()
+    # Whoever was told of the compaction may have said stop.
+    if found.leaves(first) and run.end_reason != ended:
+        _pay(run, state, first.usage, None)
+        return _paid(state, first)
+    _void(run, state, first.usage)
+    request = await prepare_request(run, turn, overflow=True)
+    if request is None or run.end_reason != ended or run.cancelled():
+        return None
+    message, still = await _judged(run, state, request, tool_choice)
+    if still is None and message.stop_reason != "error":
+        return message
+    if still is not None and still.leaves(message):
+        run.compaction_stuck = still.sent
+        return message
+    if not found.leaves(first):
+        return message if still is None else still.hopeless(message, freed=True)
+    # There was an answer, if perhaps to less than all of the request: that is better than none.
+    _void(run, state, message.usage)
+    return await _consumed(run, state, _once((*shown, Done(_paid(state, first)))))
+
+
+def _paid(state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
+    """An answer that is counted already, without its bill: that speaks of what is no longer shown to the model."""
+    state.paid = True
+    return msgspec.structs.replace(message, usage=_UNKNOWN)
+
+
+async def _judged(
+    run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice
+) -> tuple[AssistantMessage, Overflow | None]:
+    """An answer, and whether the request was too long for it."""
+    message = await _asked_within(run, state, request, tool_choice)
+    return message, overflow_of(message, state.error, run.window(message, state.fallbacks))
+
+
+def _void(run: Run, state: ResponseStreamState, usage: Usage) -> None:
+    """Count an answer that is not kept, and take back what was shown of it."""
+    _pay(run, state, usage, state.error)
+    if state.shown:
+        run.emit_deltas((Reset(),), state.deltas, state.partial)
+
+
+async def _once(batch: Batch) -> Batches:
+    yield batch
 
 
 async def _asked_within(
@@ -148,7 +192,7 @@ async def _asked(run: Run, state: ResponseStreamState, request: Request, options
     if run.journal is not None:
         await save(run)
     state.asked = True
-    state.error, state.usage = None, _UNKNOWN
+    state.error, state.usage, state.fallbacks = None, _UNKNOWN, 0
     batches = batches_of(run.stream_fn, run.config.model, request, options)
     try:
         return await _consumed(run, state, batches)
@@ -190,6 +234,7 @@ def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
             run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=run.redacted_info(event.error))
         case FallbackNotice():
             state.start(run)
+            state.fallbacks += 1
             told = run.redacted_info(event.error)
             run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
         case _:
@@ -212,7 +257,8 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
-    run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
+    if not state.paid:
+        run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
     run.emit(MessageEnd, message=message)
     return message
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
+from math import inf
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -26,11 +27,18 @@ _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Slots]] = W
 
 
 def spaced(
-    model: Model, options: StreamOptions, delay: float, random: Callable[[], float], keys: object = None
+    model: Model,
+    options: StreamOptions,
+    delay: float,
+    random: Callable[[], float],
+    *,
+    keys: object = None,
+    most: float = inf,
 ) -> float:
     """The seconds to wait for a turn of one's own after a delay: the delay itself, unless that span is taken.
 
-    `keys` is who is asked for the key of each request, if anybody is.
+    `keys` is who is asked for the key of each request, if anybody is, and `most` how long anybody wants to wait. Where
+    every span up to then is taken, the turn is anywhere among them.
     """
     loop = asyncio.get_running_loop()
     now = loop.time()
@@ -38,13 +46,19 @@ def spaced(
     slots = _slots(_loops.setdefault(loop, {}), _lane(model, options, keys), now)
     found = _free(slots, wanted)
     if found == wanted:
+        slots[found] = found + 1
         return delay
     # Moved by a part of a slot, so that nobody falls into step with others elsewhere.
-    return min((found + random()) * GAP - now, delay + LONGEST)
+    turn = (found + random()) * GAP - now
+    latest = max(delay, min(delay + LONGEST, most))
+    if turn > latest:
+        return delay + (latest - delay) * random()
+    slots[found] = found + 1
+    return turn
 
 
 def _free(slots: _Slots, wanted: int) -> int:
-    """Take the first free slot from one on."""
+    """The first free slot from one on."""
     passed: list[int] = []
     slot = wanted
     while slot in slots:
@@ -53,7 +67,6 @@ def _free(slots: _Slots, wanted: int) -> int:
     # Whoever comes next goes the whole way in one step.
     for taken in passed:
         slots[taken] = slot
-    slots[slot] = slot + 1
     return slot
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import Protocol
 
 import msgspec
@@ -40,6 +40,7 @@ class RetryStrategy(Protocol):
 class Retry:
     """Backoff with jitter; a server that says how long to wait is obeyed, up to `max_delay` seconds.
 
+    After a rate limit, those who share a key come back one by one; nobody waits for others beyond `max_delay` either.
     `first_event_timeout` and `idle_timeout` cut an attempt that says nothing for so long; there is no total timeout.
     """
 
@@ -125,7 +126,8 @@ class _Retrying:
             delay = retry.delay(error, attempt, self._random) if timed else retry.delay(error, attempt)
             delay = delay if delay > 0 else 0.0
             if error.kind in _CROWDED:
-                delay = spaced(ask.model, ask.options, delay, self._random, self._keys)
+                most = retry.max_delay if timed else inf
+                delay = spaced(ask.model, ask.options, delay, self._random, keys=self._keys, most=most)
         except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
             return _ended(failed, f"{error.message} (and the retry strategy raised {error_info(broken).message})")
         return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)

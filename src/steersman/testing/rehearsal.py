@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from itertools import dropwhile, islice
 from typing import Any, cast
 
 from steersman.context.compaction import ContextConfig
@@ -146,6 +147,7 @@ class Rehearsal(Prompter):
             final = self._answer_ahead()
             if is_stuck(final):
                 self.requests.append(request)
+                self._finish_early(failed=True)
             yield (overflow_before(final),)
         elif type(message) is AssistantMessage:
             self.requests.append(request)
@@ -159,13 +161,16 @@ class Rehearsal(Prompter):
         """A run that was cut short by a cancel or its deadline knows that before the turn is over."""
         end = self.part.end
         if end is None:
-            early = failed and any(limit_in(item) is not None for item in self._ahead(1))
+            early = failed and any(limit_in(item) is not None for item in self._after_answer())
         else:
             # A failed answer is an error, unless a hook had said stop before: when room was made for it.
             reasons = ("aborted", "limit", "stopped") if failed else ("aborted", "limit")
             early = end["end_reason"] in reasons and self._last_turn
-        if early and all(item.type in ("prun", "loop_detected") or _closes(item) for item in self._ahead(1)):
+        if early and all(item.type in ("prun", "loop_detected") or _closes(item) for item in self._after_answer()):
             self._finish()
+
+    def _after_answer(self) -> Iterator[Item]:
+        return islice(dropwhile(lambda item: type(message_of(item)) is not AssistantMessage, self._ahead()), 1, None)
 
     # The tools
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from steersman.types.messages import Message
+from steersman.types.messages import AgentMessage, Message
 from steersman.types.stream import StreamEvent
 from steersman.types.usage import Prices
 
@@ -53,13 +53,15 @@ class ToolSpec(Protocol):
 class Request:
     """What the model is asked: a valid transcript, ready to send.
 
-    `tokens` is about how long the messages are, where whoever asks has counted.
+    `tokens` is about how long the messages are, where whoever asks has counted. `said` is what they were made from,
+    where another model may have to be asked: what was left out for one may be what the other has thought.
     """
 
     system_prompt: str
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     tokens: int | None = field(default=None, compare=False)
+    said: Sequence[AgentMessage] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
