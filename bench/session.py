@@ -14,6 +14,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -73,7 +74,7 @@ def turns(sizes: Sizes, files: Iterator[Path]) -> list[Row]:
         kept: list[Turns] = []
         bare: list[Turns] = []
         commits: list[float] = []
-        with plain(next(files)) as connection:
+        with closing(plain(next(files))) as connection:
             for _ in range(sizes.rounds):
                 kept.append(asyncio.run(converse(sizes.turns, CountedStore(next(files)), tools=tools)))
                 bare.append(asyncio.run(converse(sizes.turns, None, tools=tools)))
@@ -93,7 +94,7 @@ def appends(sizes: Sizes, files: Iterator[Path]) -> list[Row]:
     for many, name in ((1, "record, kept by itself"), (sizes.group, f"record, one of {sizes.group:,} in a group")):
         say(f"  {name}")
         times = sizes.commits if many == 1 else 5
-        with plain(next(files)) as connection:
+        with closing(plain(next(files))) as connection:
             pair = Pair(
                 lambda many=many, times=times: appended(next(files), times, many) / many,
                 lambda many=many, times=times, on=connection: plain_commits(on, times, many) / many,

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import os
+import signal
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -42,6 +43,29 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
             inner.inner_test = _driven(inner.inner_test, run)
     elif inspect.iscoroutinefunction(pyfuncitem.obj):
         pyfuncitem.obj = _driven(pyfuncitem.obj, run)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heedful() -> Iterator[None]:
+    """What the tests start heeds its signals, also where they run in the background or under `nohup`, which do not.
+
+    A signal that a process ignores is ignored by all it starts.
+    """
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_proxies() -> Iterator[None]:
+    """Every server of the tests is on this machine: nobody goes there by a proxy of whoever runs them."""
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if name.lower().endswith("_proxy")}
+    yield
+    os.environ.update(taken)
 
 
 @pytest.fixture(autouse=True)

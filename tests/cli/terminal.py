@@ -128,10 +128,10 @@ class Terminal:
         """Send a signal to the command itself."""
         os.kill(self.process.pid, number)
 
-    def close_window(self, timeout: float = 5.0) -> int:
+    def close_window(self) -> int:
         """Close the window while the command runs in it; its exit code."""
         self._close()
-        return self.process.wait(timeout)
+        return self.process.wait(self.patience)
 
     # What a person sees
 
@@ -178,13 +178,16 @@ class Terminal:
         """Whether the line settings of the terminal are those from before the command."""
         return termios.tcgetattr(self._slave) == self.before
 
-    def wait_for(self, seen: Seen, timeout: float | None = None) -> float:
+    def wait_for(self, seen: Seen) -> float:
         """Read until the window shows a text, or a condition holds; how many seconds that took."""
         begun = time.monotonic()
-        until = begun + (self.patience if timeout is None else timeout)
+        until = begun + self.patience
         while not self._sees(seen):
             left = until - time.monotonic()
             if left <= 0:
+                self._catch_up()
+                if self._sees(seen):
+                    break
                 raise AssertionError(f"Waited {until - begun:g}s for {seen!r} and saw:\n{self.everything}")
             if not self._read(left) and self.process.poll() is not None and not self._read(0):
                 if self._sees(seen):
@@ -192,15 +195,14 @@ class Terminal:
                 raise AssertionError(f"It ended while waiting for {seen!r}. It had shown:\n{self.everything}")
         return time.monotonic() - begun
 
-    def ended(self, timeout: float | None = None) -> int:
+    def ended(self) -> int:
         """Read until the command has ended; its exit code."""
-        until = time.monotonic() + (self.patience if timeout is None else timeout)
+        until = time.monotonic() + self.patience
         while self.process.poll() is None:
             left = until - time.monotonic()
             assert left > 0, f"It did not end. It shows:\n{self.everything}"
             self._read(left)
-        while self._read(0):
-            pass
+        self._catch_up()
         return self.process.returncode
 
     def _close(self) -> None:
@@ -209,6 +211,11 @@ class Terminal:
 
     def _sees(self, seen: Seen) -> bool:
         return seen in self.shown if isinstance(seen, str) else bool(seen(self))
+
+    def _catch_up(self) -> None:
+        """Read what is there already: nobody may have looked for a while."""
+        while self._read(0):
+            pass
 
     def _read(self, seconds: float) -> bool:
         """Wait for output, or for the end; whether there was output."""

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 
 import pytest
-from tests.cli.command import Place, command_line, ends_of, environment, processes_with, wait_until_gone
+from tests.cli.command import Place, command_line, ends_of, environment, new_marker, processes_with, wait_until_gone
 from tests.cli.terminal import Terminal
 
 from steersman.provider.script import answer, call, stall, text
@@ -24,16 +24,11 @@ def on_terminal(
     )
 
 
-def answered(terminal: Terminal, key: str, then: str) -> bool:
-    """Answer a question, and whether that counted: what is typed before anybody can have read it does not."""
+def answer_with(terminal: Terminal, key: str) -> None:
+    """Answer a question once that counts: what is typed before anybody can have read it does not."""
+    terminal.wait_for(lambda at: at.cursor_line == "?")
     terminal.type(key)
     terminal.press("enter")
-    try:
-        terminal.wait_for(then, timeout=0.5)
-    except AssertionError:
-        assert terminal.process.poll() is None
-        return False
-    return True
 
 
 def test_an_answer_is_drawn_for_people(place: Place, server: OpenAIChatServer) -> None:
@@ -73,12 +68,11 @@ def test_a_person_is_asked_with_the_command_before_their_eyes(place: Place, serv
     with on_terminal(["Make it"], place, server) as terminal:
         terminal.wait_for(QUESTION)
         assert "touch made" in terminal.shown
-        while not answered(terminal, "y", "touch more"):
-            pass
-        terminal.wait_for(QUESTION)
-        while not answered(terminal, "n", "So be it."):
-            pass
+        answer_with(terminal, "y")
+        terminal.wait_for("touch more")
+        answer_with(terminal, "n")
         assert terminal.ended() == 0
+        assert "So be it." in terminal.everything
         assert terminal.as_before
     assert [path.name for path in place.project.iterdir()] == ["made"]
 
@@ -144,12 +138,13 @@ def test_a_signal_leaves_the_terminal_as_it_was(place: Place, server: OpenAIChat
 
 def test_ctrl_c_ends_a_command_that_runs(place: Place, server: OpenAIChatServer) -> None:
     """failures.md F8, F10: it is in a session of its own, so the terminal's signal does not reach it."""
-    server.say(call("bash", command="sleep 98766 & sleep 98766"))
+    marker = new_marker()
+    server.say(call("bash", command=f"sleep {marker} & sleep {marker}"))
     with on_terminal(["Wait", "--allowed-tools", "bash"], place, server) as terminal:
-        terminal.wait_for(lambda _: len(processes_with("sleep\x0098766")) > 1)
+        terminal.wait_for(lambda _: len(processes_with(f"sleep\x00{marker}")) > 1)
         terminal.press("ctrl+c")
         code = terminal.ended()
         assert (code, terminal.as_before, terminal.cursor_shown) == (130, True, True)
         assert "Traceback" not in terminal.everything
-    wait_until_gone("98766")
+    wait_until_gone(marker)
     assert ends_of(place) == ["aborted"]

@@ -18,6 +18,7 @@ from tests.cli.command import (
     Place,
     assert_calm,
     ends_of,
+    new_marker,
     run_command,
     spawn,
     wait_for_process,
@@ -56,15 +57,16 @@ def test_what_a_tool_started_is_gone_and_the_session_goes_on(
     place: Place, server: OpenAIChatServer, number: signal.Signals
 ) -> None:
     """failures.md F8: grandchildren too, those that do not want to go among them."""
-    command = f"trap '' TERM; (trap '' TERM HUP INT; setsid sleep 9{number}763) & sleep 9{number}763"
+    marker = new_marker()
+    command = f"trap '' TERM; (trap '' TERM HUP INT; setsid sleep {marker}) & sleep {marker}"
     server.say(call("bash", command=command), "We go on.")
     with spawn(["-p", "Wait", "--allowed-tools", "bash"], place=place, server=server) as started:
-        wait_for_process(f"sleep\x009{number}763", 2)
+        wait_for_process(f"sleep\x00{marker}", 2)
         started.signal(number)
         done = started.wait()
     assert (done.code, done.stdout) == (128 + number, b"")
     assert_calm(done)
-    wait_until_gone(f"9{number}763")
+    wait_until_gone(marker)
     assert ends_of(place) == ["aborted"]
     if number == INT:
         return  # to go on is the same after any signal
@@ -89,7 +91,7 @@ def test_a_signal_ends_the_wait_before_a_retry(place: Place, server: OpenAIChatS
 def test_a_signal_before_the_run_ends_what_was_being_prepared(
     place: Place, server: OpenAIChatServer, number: signal.Signals, options: list[str]
 ) -> None:
-    marker = f"9{number}{os.getpid()}"
+    marker = new_marker()
     servers = {"mcpServers": {"silent": {"command": "sleep", "args": [marker]}}}
     config = place.home / "mcp.json"
     config.write_text(json.dumps(servers))
@@ -251,4 +253,12 @@ def test_a_signal_while_the_end_is_written_shows_no_traceback(place: Place) -> N
 def is_writing(pid: int) -> bool:
     """Whether a thread of a process sleeps in a write to its standard output."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
-    return any((task / "syscall").read_text().split()[1:2] == ["0x1"] for task in tasks)
+    return any(syscall_of(task)[1:2] == ["0x1"] for task in tasks)
+
+
+def syscall_of(task: Path) -> list[str]:
+    """The system call that a thread sleeps in, and its arguments; nothing where it has ended since it was listed."""
+    try:
+        return (task / "syscall").read_text().split()
+    except OSError:
+        return []

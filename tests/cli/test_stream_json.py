@@ -13,6 +13,7 @@ from tests.cli.command import (
     command_line,
     ends_of,
     environment,
+    new_marker,
     run_command,
     runs_of,
     shell,
@@ -85,18 +86,20 @@ def test_a_run_that_cannot_begin_is_told_as_one_that_ended(place: Place) -> None
 
 def test_a_reader_that_leaves_ends_the_run_quietly(place: Place, server: OpenAIChatServer) -> None:
     """failures.md F11: `steersman ... | head -1`."""
-    server.say(answer(text("I wait."), call("bash", command="sleep 98761 & sleep 98761")))
+    marker = new_marker()
+    server.say(answer(text("I wait."), call("bash", command=f"sleep {marker} & sleep {marker}")))
     command = f"$STEERSMAN {' '.join(STREAM)} --allowed-tools bash"
     done = shell(f"{command} | head -1; echo ${{PIPESTATUS[0]}}", place=place, server=server)
     first, code = done.text.splitlines()
     assert ('"agent_start"' in first, code, done.stderr) == (True, "141", b"")
-    wait_until_gone("sleep\x0098761")
+    wait_until_gone(f"sleep\x00{marker}")
     assert ends_of(place) == ["aborted"]
 
 
 def test_a_reader_that_leaves_is_noticed_while_nothing_is_written(place: Place, server: OpenAIChatServer) -> None:
     """failures.md F11: a tool that says nothing for an hour must not outlive the one who asked."""
-    server.say(call("bash", command="sleep 98762"))
+    marker = new_marker()
+    server.say(call("bash", command=f"sleep {marker}"))
     reader, writer = os.pipe()
     args = [*STREAM, "--allowed-tools", "bash"]
     with spawn(args, place=place, server=server, stdout=writer, reading=False) as started:
@@ -104,11 +107,11 @@ def test_a_reader_that_leaves_is_noticed_while_nothing_is_written(place: Place, 
         seen = b""
         while b"tool_execution_start" not in seen:
             seen += os.read(reader, 65536)
-        wait_for_process("sleep\x0098762")
+        wait_for_process(f"sleep\x00{marker}")
         os.close(reader)
         done = started.wait()
     assert (done.code, done.stderr) == (141, b"")
-    wait_until_gone("sleep\x0098762")
+    wait_until_gone(f"sleep\x00{marker}")
 
 
 @pytest.mark.parametrize("options", [["-p", "Go"], STREAM])

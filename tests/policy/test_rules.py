@@ -466,12 +466,12 @@ def test_a_call_without_a_command_is_asked_about_where_one_is_forbidden() -> Non
 def test_long_and_repeated_commands_are_judged_in_no_time() -> None:
     """failures.md F16, L20: whatever a model writes, the loop is not held up."""
     policy = Approval(deny=["bash(git push --force:*)", "bash(*a*b*c*d*e)", "read(**/a*b*c)"], allow=["bash(ls:*)"])
-    start = time.perf_counter()
+    start = time.process_time()
     for command in ("sudo " + "git -a " * 1400, "$" + "git push -f " * 800, "a" * 9_999, "'" * 9_999, "sudo " * 1999):
         assert says(policy, "bash", command=command) in ("ask", "deny")
     assert says(policy, "bash", command="ls;" * 3_000) == "allow"
     assert says(policy, "read", path="a" * 9_000) == "allow"
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_rule_list_is_read_once() -> None:

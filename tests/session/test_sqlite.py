@@ -216,12 +216,12 @@ def test_eight_processes_take_turns_with_one_session(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
     store.create("shared").close()
     writers = [_started(IN_TURNS, store.path, number) for number in range(8)]
-    heard: Counter[str] = Counter()
+    heard: list[str] = []
 
     def listen(writer: subprocess.Popen[str]) -> None:
         assert writer.stdin is not None
         while (word := _line(writer)) != "done":
-            heard[word] += 1
+            heard.append(word)
             if word == "busy":
                 print("again", file=writer.stdin, flush=True)
 
@@ -237,7 +237,7 @@ def test_eight_processes_take_turns_with_one_session(tmp_path: Path) -> None:
     handle.close()
     assert [record.seq for record in found] == list(range(1, 8 * 40 + 1))
     assert Counter(record.payload["by"] for record in found) == {str(number): 40 for number in range(8)}
-    assert heard["wrote"] == 80
+    assert heard.count("wrote") == 80
 
 
 def test_a_forked_child_does_not_write_for_its_parent(tmp_path: Path) -> None:
@@ -250,7 +250,8 @@ def test_a_forked_child_does_not_write_for_its_parent(tmp_path: Path) -> None:
 
 def test_only_the_owner_can_read_a_session(tmp_path: Path) -> None:
     """failures.md H13: with a umask that allows everything; folders that were there stay as they are."""
-    (tmp_path / "x").mkdir(mode=0o755)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x").chmod(0o755)
     found = _done(OPEN_TO_ALL, tmp_path / "x" / "y" / "z" / "s.db", tmp_path / "x")
     names = ["s.db", "s.db-lock", "s.db-shm", "s.db-wal"]
     assert found == ["0o755 x", "0o700 y", "0o700 z", *(f"0o600 {name}" for name in names)]

@@ -6,8 +6,11 @@ import asyncio
 import threading
 
 import pytest
+from tests.session.shaky import ShakyHandle
 
+from steersman.session.journal import Journal
 from steersman.testing import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
+from steersman.tools.threads import in_thread
 
 
 def test_an_hour_passes_at_once_and_is_seen_by_everyone() -> None:
@@ -51,6 +54,35 @@ def test_waiting_for_nothing_is_a_deadlock_that_names_who_waits() -> None:
 
     with pytest.raises(Deadlock, match="hang_for_ever"):
         run_virtual(hang_for_ever(), patience=0.01)
+
+
+def test_a_store_that_takes_its_time_is_waited_for() -> None:
+    handle = ShakyHandle()
+    handle.during = lambda: threading.Event().wait(0.05)
+
+    async def work() -> int:
+        journal = Journal(handle)
+        journal.add("label", {})
+        async with asyncio.timeout(5):
+            await journal.synced()
+        journal.close()
+        return journal.kept
+
+    assert run_virtual(work(), patience=0.001) == 1
+
+
+def test_a_thread_that_waits_is_not_waited_for() -> None:
+    """It may be one that never stops, and whose time is to be over."""
+    release = threading.Event()
+
+    async def work() -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await in_thread(release.wait)
+        release.set()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(work(), patience=0.001) == 5
 
 
 def test_a_thread_gets_real_time_before_the_clock_jumps() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from steersman.types.secrets import hidden, redacted
 
 KEY = "gw_live.TOKEN-0123456789"
+ALIKE = ("sk-proj-first-0123", "sk-proj-second-4567", "sk-proj-second-4567-89")
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,15 @@ KEY = "gw_live.TOKEN-0123456789"
 def test_a_key_and_the_beginning_of_one_are_hidden(text: str, expected: str) -> None:
     """failures.md L13: whoever quotes a key may cut the quotation short."""
     assert hidden(text, KEY) == expected
+
+
+@pytest.mark.parametrize("keys", [*permutations(ALIKE)])
+def test_keys_that_begin_alike_are_hidden_whole_in_any_order(keys: tuple[str, ...]) -> None:
+    """failures.md L13: those of one provider do, and the beginning of one must not be all that is hidden of another."""
+    for key in keys:
+        assert hidden(f"your {key}!", *keys) == "your [redacted]!"
+        for length in range(8, len(key)):
+            assert hidden(f"your {key[:length]}", *keys) == "your [redacted]"
 
 
 @pytest.mark.parametrize("word", [None, "", "none"])

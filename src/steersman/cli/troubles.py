@@ -46,9 +46,7 @@ def without_keys(text: str) -> str:
     """The text without any key that the environment holds for a provider."""
     from steersman.provider.keys import known_keys
 
-    for key in known_keys():
-        text = hidden(text, key)
-    return text
+    return hidden(text, *known_keys())
 
 
 def keyless() -> Callable[[str], str]:
@@ -91,9 +89,7 @@ def _long_keys() -> list[str]:
 
 def _without(keys: Sequence[str]) -> Callable[[str], str]:
     def without(text: str) -> str:
-        for key in keys:
-            text = hidden(text, key)
-        return text
+        return hidden(text, *keys)
 
     return without
 

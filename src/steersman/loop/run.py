@@ -283,9 +283,7 @@ class Run:
 
     def redacted(self, text: str) -> str:
         """The text without the keys this run has used, whoever put them there."""
-        for secret in self.secrets:
-            text = hidden(text, secret)
-        return text
+        return hidden(text, *self.secrets)
 
     def redacted_info(self, error: ErrorInfo) -> ErrorInfo:
         """What is known of a failure, without the keys this run has used."""

@@ -102,10 +102,7 @@ class Exchange:
         body = await self._rest()
         if secrets := self._secrets():
             # Before anybody cuts it: half a key is no longer found.
-            text = body.decode("utf-8", "replace")
-            for secret in secrets:
-                text = hidden(text, secret)
-            body = text.encode()
+            body = hidden(body.decode("utf-8", "replace"), *secrets).encode()
         error = self._wire.error(model, response.status, _lowered(response), body)
         raise misdirected(error, model, self._wire.name, body)
 

@@ -66,10 +66,9 @@ def completed(
     if wait is None:
         wait = retry_after(headers, clock=clock, limited=info.kind == "rate_limit")
     message, body, named = _named(info.message, provider), info.body, info.request_id or request_id(headers)
-    for key in keys:
-        message = hidden(message, key)
-        body = None if body is None else hidden(body, key)
-        named = None if named is None else hidden(named, key)
+    message = hidden(message, *keys)
+    body = None if body is None else hidden(body, *keys)
+    named = None if named is None else hidden(named, *keys)
     info = msgspec.structs.replace(
         info,
         message=message,

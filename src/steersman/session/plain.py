@@ -34,9 +34,7 @@ def entry_fields(entry: Entry) -> dict[str, Any]:
 def without(value: Any, secrets: Iterable[str]) -> Any:
     """The same without the secrets, wherever in it they are."""
     if isinstance(value, str):
-        for secret in secrets:
-            value = hidden(value, secret)
-        return value
+        return hidden(value, *secrets)
     if isinstance(value, dict):
         return {without(key, secrets): without(item, secrets) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list):

@@ -53,12 +53,10 @@ class Held:
     def hidden(self, text: str) -> str:
         """The text without any key."""
         secrets = self._secrets()
-        # Whole ones first: hiding the beginning of one form would leave the rest of another.
+        # Whole ones first, and also those that are too short to be anything but a word elsewhere.
         for secret in secrets:
             text = text.replace(secret, HIDDEN)
-        for secret in secrets:
-            text = hidden(text, secret)
-        return text
+        return hidden(text, *secrets)
 
     def _secrets(self) -> list[str]:
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]

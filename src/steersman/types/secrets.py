@@ -12,15 +12,17 @@ _SHORTEST_PREFIX = 8
 _LONGEST_KEY = 4_000
 
 
-def hidden(text: str, secret: str | None) -> str:
-    """The text without the secret, and without the beginning of it that a cut may have left."""
-    if secret is None or len(secret) < _SHORTEST:
-        return text
-    text = text.replace(secret, HIDDEN)
-    if secret[:_SHORTEST_PREFIX] not in text:
-        return text
-    for length in range(len(secret) - 1, _SHORTEST_PREFIX - 1, -1):
-        text = text.replace(secret[:length], HIDDEN)
+def hidden(text: str, *secrets: str | None) -> str:
+    """The text without the secrets, and without the beginning of one that a cut may have left.
+
+    They have to come together: keys of one provider begin alike, and where the beginning of one was hidden first, the
+    rest of another would not be known any more.
+    """
+    keys = [secret for secret in secrets if secret is not None and len(secret) >= _SHORTEST]
+    begun = [key for key in keys if key[:_SHORTEST_PREFIX] in text]
+    parts = {key[:length] for key in begun for length in range(min(_SHORTEST_PREFIX, len(key)), len(key) + 1)}
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, HIDDEN)
     return text
 
 

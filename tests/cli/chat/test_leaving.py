@@ -55,9 +55,8 @@ def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server
         # What is sent in between makes the next one a first one again, however soon it comes.
         terminal.enter("Begin.")
         terminal.wait_for("started")
-        terminal.press("ctrl+c")
-        terminal.wait_for("Interrupted")
-        terminal.press("ctrl+c")
+        # At once: the second one belongs to the first for a moment only, and nobody knows when a test gets its turn.
+        terminal.press("ctrl+c", "ctrl+c")
         assert terminal.ended() == 130
         assert_sane(terminal)
 

@@ -204,6 +204,25 @@ async def test_a_run_is_shown_until_its_end_and_its_result_given() -> None:
     check_written(shown)
 
 
+async def test_a_question_comes_after_what_was_drawn_before_it() -> None:
+    """Also where the draw has just begun, and its thread has not come to it yet."""
+    master, slave = os.openpty()
+    try:
+        show = a_show()
+        show.hear(start())
+        view = TerminalView(show, fd=slave)
+        async with view:
+            await asyncio.sleep(0)
+            with view.paused():
+                os.write(slave, b"May it?")
+                shown = await in_thread(lambda: os.read(master, 1 << 16))
+    finally:
+        os.close(slave)
+        os.close(master)
+    drawn, taken_away, asked = shown.partition(b"\r\x1b[J\x1b[?25hMay it?")
+    assert (b"waiting for the model" in drawn, bool(taken_away), asked) == (True, True, b"")
+
+
 async def test_nothing_is_drawn_while_somebody_is_asked() -> None:
     master, slave = os.openpty()
     try:

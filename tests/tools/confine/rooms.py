@@ -58,5 +58,20 @@ class Room:
         return captured.text()[0], os.waitstatus_to_exitcode(ended.status)
 
 
+def open_files() -> set[tuple[int, str]]:
+    """The descriptors of this process, with what they lead to.
+
+    To be compared by what came anew and not by how many there are: what earlier tests left to be collected may go
+    meanwhile.
+    """
+    found: set[tuple[int, str]] = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(number), os.readlink(f"/proc/self/fd/{number}")))
+        except OSError:
+            continue  # the one of the listing itself
+    return found
+
+
 def python(code: str) -> str:
     return f"{sys.executable} -c '{code}'"

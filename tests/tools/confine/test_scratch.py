@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.tools.confine.rooms import open_files
+
 from steersman.tools.confine.scratch import Scratch
 
 KILLED = """
@@ -61,10 +63,10 @@ def test_a_folder_is_private_and_goes_when_it_is_closed() -> None:
     base = folder.parent
     assert [stat.S_IMODE(path.stat().st_mode) for path in (base, folder)] == [0o700, 0o700]
     assert scratch.folder("tmp") == str(folder)
-    open_files = len(os.listdir("/proc/self/fd"))
+    assert [target for _, target in open_files() if target.startswith(f"{base}/")] == [f"{base}/lock"]
     scratch.close()
     assert not base.exists()
-    assert len(os.listdir("/proc/self/fd")) == open_files - 1
+    assert not [target for _, target in open_files() if target.startswith(f"{base}/")]
     again = Path(scratch.folder("tmp"))
     assert again != folder
     del scratch

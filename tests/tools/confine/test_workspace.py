@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.confine.rooms import open_files
 
 from steersman.tools.confine.kernel import has_openat2
 from steersman.tools.confine.refusals import refusal
@@ -43,15 +44,11 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
     return Workspace(root, openat2=request.param == "openat2")
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left_open() -> Iterator[None]:
-    before = open_descriptors()
+    before = open_files()
     yield
-    assert open_descriptors() == before
+    assert open_files() - before == set()
 
 
 def emptied(workspace: Workspace) -> Callable[[str], Written]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from steersman.types.errors import ToolError
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
+AT_ONCE = 10.0
+"""Seconds for what takes a moment, on a machine with other things to do; who waits in vain waits for half a minute."""
 
 
 def small(*flags: str, env: dict[str, str] | None = None, **settings: Any) -> StdioServer:
@@ -106,6 +110,16 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < end, "It did not happen."
         await asyncio.sleep(0.01)
+
+
+@contextmanager
+def own_port() -> Generator[int]:
+    """A port for a server that is not there yet, or comes back later: nobody who asks for any port is given it."""
+    with socket.socket() as holding:
+        # Held and not listened on, it can be bound by whoever names it and says the same.
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holding.bind(("127.0.0.1", 0))
+        yield holding.getsockname()[1]
 
 
 def lines(path: Path) -> Sequence[str]:

@@ -71,10 +71,10 @@ def nested(depth: int) -> dict[str, Any]:
 )
 def test_a_schema_without_measure_or_sense_is_refused_in_no_time(schema: dict[str, Any], words: str) -> None:
     """failures.md L20."""
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(McpError, match=words):
         made(schema)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 def test_a_pattern_of_a_stranger_is_never_run() -> None:

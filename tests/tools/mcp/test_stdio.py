@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.tools.mcp.kit import (
+    AT_ONCE,
     call,
     entered,
     lines,
@@ -51,7 +52,7 @@ async def test_a_server_that_dies_in_mid_call_fails_it_at_once_and_serves_the_ne
         began = time.monotonic()
         os.kill(marked(mark)[0], signal.SIGKILL)
         output = await hanging
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < AT_ONCE
         assert output.is_error
         assert text(output) == (
             "The MCP server 'small' was lost during the call: it was ended by signal 9. Whether the call took effect "
@@ -112,7 +113,7 @@ async def test_a_server_whose_child_holds_its_output_open_is_gone_all_the_same()
     async with entered(small=small(env={"MARK": mark})) as servers:
         began = time.monotonic()
         output = await call(servers, "mcp:small:child")
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < AT_ONCE
         assert "it exited with 0" in text(output)
         await until(lambda: not marked(mark), 3.0)
 
@@ -259,7 +260,7 @@ async def test_a_line_without_an_end_is_cut_off_within_bounds() -> None:
 
 async def test_no_key_of_ours_reaches_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """failures.md L14: a child gets an allow-list and what its entry names, and nothing in its arguments."""
-    canary = new_mark()
+    canary, mark = new_mark(), new_mark()
     for name in (
         "OPENAI_API_KEY",
         "ANTHROPIC_API_KEY",
@@ -269,14 +270,12 @@ async def test_no_key_of_ours_reaches_a_server(monkeypatch: pytest.MonkeyPatch) 
         "NODE_OPTIONS",
     ):
         monkeypatch.setenv(name, canary)
-    async with entered(small=small(env={"NAMED": "by its entry"})) as servers:
+    async with entered(small=small(env={"NAMED": mark})) as servers:
         seen = json.loads(text(await call(servers, "mcp:small:env")))
-        pids = [pid for pid in marked(str(Path(__file__).parent / "small_server.py")) if pid != os.getpid()]
-        assert pids
-        for pid in pids:
-            assert canary.encode() not in seen_by(pid)
+        (pid,) = marked(mark)
+        assert canary.encode() not in seen_by(pid)
     assert canary not in json.dumps(seen)
-    assert seen["NAMED"] == "by its entry"
+    assert seen["NAMED"] == mark
 
 
 async def test_leaving_ends_every_process_and_reaps_it() -> None:
@@ -290,7 +289,7 @@ async def test_a_server_that_will_not_go_is_made_to() -> None:
     mark = new_mark()
     async with entered(small=small("--stubborn", env={"MARK": mark})):
         began = time.monotonic()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < AT_ONCE
     assert (marked(mark), zombies()) == ([], [])
 
 
@@ -305,9 +304,9 @@ async def test_a_stopped_server_does_not_hold_up_the_cancel_nor_the_end(tmp_path
         began = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await hanging
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < AT_ONCE
         began = time.monotonic()
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < AT_ONCE
     assert (marked(mark), zombies()) == ([], [])
 
 
@@ -370,7 +369,7 @@ async def test_a_server_that_cannot_be_started_is_an_error_that_says_why(server:
     with pytest.raises(McpError) as raised:
         async with entered(bad=server, good=small(env={"MARK": mark})):
             pass
-    assert time.monotonic() - began < 8.0
+    assert time.monotonic() - began < AT_ONCE
     shown = str(raised.value)
     assert shown.startswith("The MCP server 'bad' (")
     assert f"cannot be used: {reason}" in shown
@@ -401,13 +400,11 @@ async def test_a_server_that_keeps_failing_is_given_a_rest(tmp_path: Path) -> No
         echo = tool_of(servers, "mcp:small:echo")
         program.write_text("raise SystemExit(9)", encoding="utf-8")
         assert "it exited with 4" in text(await call(servers, "mcp:small:exit", status=4))
-        pauses: list[float] = []
+        # Each pause counts from the failure, which is a little before the call is told of it.
+        began = loop.time()
         for _ in range(3):
-            began = loop.time()
             assert "it exited with 9" in text(await use(echo))
-            pauses.append(loop.time() - began)
-        assert pauses[1] >= 0.5
-        assert pauses[2] >= 1.0
+        assert loop.time() - began >= 1.5
         program.write_text(source, encoding="utf-8")
         # Someone who knows better need not wait.
         await servers.refresh()

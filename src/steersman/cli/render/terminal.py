@@ -1,7 +1,8 @@
 """A run on a terminal nobody types into: finished lines go up into the scrollback, the live part is drawn below them.
 
 Every draw is one write that hides the cursor, does its work and shows it again, so that however the program ends, the
-terminal is left as it was. Writing is done in a thread: a terminal that stands still does not hold up the run.
+terminal is left as it was. Writing is done in a thread: a terminal that stands still does not hold up the run. What was
+drawn first is written first, whoever writes it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -57,6 +59,7 @@ class TerminalView:
         self._paused = 0
         self._task: asyncio.Task[None] | None = None
         self._writing: asyncio.Future[None] | None = None
+        self._drawn: deque[str] = deque()
         self._gone = False
         self._lock = threading.Lock()
 
@@ -86,7 +89,9 @@ class TerminalView:
     def paused(self) -> Generator[None]:
         """Take the live part away while somebody is asked something on the same terminal."""
         self._paused += 1
-        self._write_now(self._frame(with_live=False))
+        # With a draw that its thread has not come to yet: behind the question it would be drawn over it.
+        self._drawn.append(self._frame(with_live=False))
+        self._write_drawn()
         try:
             yield
         finally:
@@ -127,7 +132,8 @@ class TerminalView:
 
     def _begin(self, text: str) -> None:
         if text and not self._gone:
-            self._writing = asyncio.ensure_future(in_thread(lambda: self._write_now(text)))
+            self._drawn.append(text)
+            self._writing = asyncio.ensure_future(in_thread(self._write_drawn))
 
     async def _settle(self) -> None:
         """Wait for the write under way; a terminal that takes nothing is given up, and the thread left behind."""
@@ -139,13 +145,14 @@ class TerminalView:
             self._writing.cancel()
             await asyncio.wait([self._writing])
 
-    def _write_now(self, text: str) -> None:
-        data = memoryview(text.encode("utf-8", "backslashreplace"))
+    def _write_drawn(self) -> None:
         with self._lock:
             try:
-                # Not once it was given up: the number of its descriptor may be somebody else's by now.
-                while data and not self._gone:
-                    data = data[os.write(self._fd, data) :]
+                while self._drawn:
+                    data = memoryview(self._drawn.popleft().encode("utf-8", "backslashreplace"))
+                    # Not once it was given up: the number of its descriptor may be somebody else's by now.
+                    while data and not self._gone:
+                        data = data[os.write(self._fd, data) :]
             except OSError:
                 # The terminal is gone. The run is told by the signal that comes with it.
                 self._gone = True

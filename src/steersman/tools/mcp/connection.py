@@ -303,9 +303,7 @@ class Connection:
         return self.over or error.message.startswith(_BROKEN)
 
     def _hidden(self, text: str) -> str:
-        for secret in self._spec.secrets:
-            text = hidden(text, secret)
-        return text
+        return hidden(text, *self._spec.secrets)
 
 
 def _words_of(error: BaseException) -> str:
