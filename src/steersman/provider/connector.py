@@ -33,13 +33,14 @@ class Connector(TCPConnector):
         while True:
             connection = await super().connect(req, traces, timeout)
             reader = connection.protocol
-            # A new one is not looked at: a server that closes those at once would be asked for ever.
-            if reader is None or reader not in self._given or not _is_gone(connection):
-                break
+            if reader not in self._given:
+                # A new one is not looked at: a server that closes those at once would be asked for ever.
+                if reader is not None:
+                    self._given.add(reader)
+                return connection
+            if not _is_gone(connection):
+                return connection
             connection.close()
-        if reader is not None:
-            self._given.add(reader)
-        return connection
 
 
 def _is_gone(connection: Connection) -> bool:
