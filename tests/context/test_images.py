@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -65,6 +67,13 @@ def test_a_word_of_the_loop_is_no_work() -> None:
     """failures.md E9"""
     task = UserMessage([TextContent("What is it?"), ImageContent("x" * 100)])
     assert left([task, user_message("[Note]", synthetic=True)])[0] is task
+
+
+@pytest.mark.parametrize("reason", ["error", "aborted"])
+def test_an_answer_that_failed_is_no_work(reason: Any) -> None:
+    """failures.md E9, loop.md R5: a run that is continued after an error is asked about the same picture."""
+    task = UserMessage([TextContent("What is it?"), ImageContent("x" * 100)])
+    assert left([task, AssistantMessage([TextContent("I s")], stop_reason=reason)])[0] is task
 
 
 def test_messages_without_images_are_the_same_ones() -> None:

@@ -6,9 +6,12 @@ import gc
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from steersman import Agent, tool
 from steersman.context.view import MessageView
-from steersman.testing import ScriptedModel, answer, call
+from steersman.testing import ScriptedModel, answer, call, error
+from steersman.types.errors import ErrorInfo
 
 HISTORY = 20_000
 # A copy of the history as a list of references alone would take eight bytes a message.
@@ -25,8 +28,12 @@ def long_conversation() -> list[dict[str, Any]]:
     return [{"role": role, "content": "words"} for _ in range(HISTORY // 2) for role in ("user", "assistant")]
 
 
-async def test_a_turn_does_not_copy_the_history() -> None:
-    """loop.md section 6, C1; failures.md I11: what a turn allocates has nothing to do with what was said before."""
+@pytest.mark.parametrize("down", [False, True])
+async def test_a_turn_does_not_copy_the_history(down: bool) -> None:
+    """loop.md section 6, C1; failures.md I11: what a turn allocates has nothing to do with what was said before.
+
+    Nor has it where another model answers, because the first one is down.
+    """
     turns = 4
     script = ScriptedModel(*[answer(call("nothing")) for _ in range(2 * turns - 1)], "Done.")
     peaks: list[int] = []
@@ -37,7 +44,11 @@ async def test_a_turn_does_not_copy_the_history() -> None:
         base[0] = tracemalloc.get_traced_memory()[0]
 
     base = [0]
-    agent = Agent(script.model, tools=[nothing], messages=long_conversation(), before_turn=measure)
+    models: dict[str, Any] = {"model": script.model}
+    if down:
+        broken = ScriptedModel(error(ErrorInfo("authentication", "no", status=401)), repeat_last=True)
+        models = {"model": broken.model, "fallbacks": [script.model]}
+    agent = Agent(**models, tools=[nothing], messages=long_conversation(), before_turn=measure)
     gc.collect()
     tracemalloc.start()
     try:

@@ -82,6 +82,18 @@ async def test_where_nothing_can_be_freed_it_is_an_error_that_says_so(turn: Turn
     )
 
 
+async def test_a_pass_that_freed_nothing_before_the_answer_does_not_make_it_whole() -> None:
+    """loop.md C3, C5: that pass was made for the threshold, and not for what the bill says."""
+    said = [user_message("x" * 4_000) for _ in range(17)]
+    # Over its threshold, and what it keeps is all there is.
+    config = ContextConfig(max_context_tokens=20_000, keep_first=20)
+    script = ScriptedModel(answer("Half blind.", usage=Usage(input=17_000)), "never said", context_window=16_500)
+    agent, heard = agent_of(script, messages=said, context_config=config)
+    result = await agent.run("Go on.")
+    assert (result.end_reason, script.asked, passes(heard)) == ("error", 1, [False, False])
+    assert result.detail.endswith("Compaction could free nothing more: shorten the conversation.")
+
+
 async def test_an_answer_stays_where_a_hook_says_stop_and_its_calls_do_not_run() -> None:
     """loop.md 5"""
 

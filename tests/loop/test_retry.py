@@ -10,7 +10,7 @@ from steersman import Agent, AgentContext, AgentLoopConfig, Prices, Retry, Usage
 from steersman.testing import ScriptedModel, answer, call, cut, error, raises, text
 from steersman.types.errors import ErrorInfo, NetworkError
 from steersman.types.events import MessageEnd, MessageStart, MessageUpdate, ModelFallback, RetryScheduled
-from steersman.types.messages import AssistantMessage
+from steersman.types.messages import AssistantMessage, ExtensionMessage
 from steersman.types.stream import Reset
 
 STEADY = Retry(jitter=0)
@@ -311,3 +311,15 @@ async def test_a_strategy_of_ones_own_decides() -> None:
 
     assert (result.text, script.asked, asyncio.get_running_loop().time()) == ("whole", 5, 40)
     assert asked(script, 4) == ["user: go"]
+
+
+async def test_no_model_is_given_what_is_not_for_models() -> None:
+    """loop.md section 1: neither the first one, nor the one that is asked when it failed."""
+    first, second = ScriptedModel(error("authentication")), ScriptedModel("ok")
+    note = ExtensionMessage(kind="note", data="for the application")
+    agent = Agent(first.model, fallbacks=[second.model], messages=[note])
+
+    assert (await agent.run("go")).text == "ok"
+
+    asked = [request for script in (first, second) for request, _ in script.requests]
+    assert [(len(request.messages), request.said) for request in asked] == [(1, None), (1, None)]

@@ -35,7 +35,7 @@ class ImageCompaction:
         total = left = image_bytes(messages)
         shown = list(messages)
         asked = _asked_last(messages)
-        worked = any(isinstance(message, AssistantMessage | ToolResultMessage) for message in messages[asked.stop :])
+        worked = any(map(_is_work, messages[asked.stop :]))
         end = len(messages) if worked else asked.start
         newest = last_group(messages)
         for index in sorted(range(end), key=lambda index: 2 if index >= newest else index in asked):
@@ -57,6 +57,11 @@ def _asked_last(messages: Sequence[AgentMessage]) -> range:
 
 def _is_asked(message: AgentMessage) -> bool:
     return isinstance(message, UserMessage) and not message.synthetic
+
+
+def _is_work(message: AgentMessage) -> bool:
+    """An answer that failed is none: it is left out when the model is asked again."""
+    return isinstance(message, ToolResultMessage) or (isinstance(message, AssistantMessage) and not message.failed)
 
 
 def _weight(message: AgentMessage) -> int:

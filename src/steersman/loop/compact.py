@@ -48,7 +48,7 @@ async def compact_if_needed(run: Run) -> None:
     config = run.config.context_config or ContextConfig()
     forced = _is_forced(run)
     log = run.context.log
-    if not forced and (log.tokens <= config.limit or is_stuck(run, log.tokens)):
+    if not forced and (log.tokens <= config.limit or log.tokens < run.compaction_stuck * _GROWTH):
         return
     if not await _allowed(run):
         return
@@ -62,9 +62,9 @@ async def compact_if_needed(run: Run) -> None:
         )
 
 
-def is_stuck(run: Run, tokens: int) -> bool:
-    """Whether a pass that would begin with so many tokens was made already, and freed too little."""
-    return tokens < run.compaction_stuck * _GROWTH
+def is_hopeless(run: Run, found: Overflow) -> bool:
+    """Whether the hardest pass was made already for a request that was no shorter, and freed too little."""
+    return found.sent < run.overbilled * _GROWTH
 
 
 async def make_room(run: Run, found: Overflow) -> bool:
@@ -108,6 +108,7 @@ async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | No
         messages_after, tokens_after = len(log.visible), total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before
         run.compaction_stuck = -1 if reduced else log.tokens
+        run.overbilled = -1 if reduced else run.overbilled
         run.emit(
             CompactionEnded,
             messages_before=messages_before,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from steersman.context.convert import default_convert_to_llm
-from steersman.context.repair import repair
+from steersman.context.repair import Repairer, repair
 from steersman.loop.config import AgentLoopConfig, resolve, takes
 from steersman.loop.hearing import say
 from steersman.loop.run import Run, Turn
@@ -101,7 +101,7 @@ def layered(config: AgentLoopConfig, stream_fn: StreamFn | None, secrets: set[st
             stream_fn_for(_model(model))  # raises now for a provider nobody knows, and not when it is needed
     from steersman.provider.fallback import with_fallback  # most runs have none
 
-    return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refit)
+    return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refitting())
 
 
 def _model(model: Model | str) -> Model:
@@ -146,7 +146,15 @@ def _with_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, se
     return lambda model, request, options: stream_fn(model, request, replace(options, api_key=own))
 
 
-def _refit(request: Request, model: Model) -> Request:
-    """The same conversation for another model: without the first one's thinking, and with its own."""
-    said = request.messages if request.said is None else request.said
-    return replace(request, messages=repair(said, provider=model.provider, model=model.id))
+def _refitting() -> Callable[[Request, Model], Request]:
+    """Makes the same conversation fit another model: without the first one's thinking, and with its own."""
+    repairers: dict[tuple[str, str], Repairer] = {}
+
+    def refit(request: Request, model: Model) -> Request:
+        if request.said is None:
+            return replace(request, messages=repair(request.messages, provider=model.provider, model=model.id))
+        # While the first model is down, every request comes here: only what is new is looked at.
+        repairer = repairers.setdefault((model.provider, model.id), Repairer(model.provider, model.id))
+        return replace(request, messages=repairer.apply(request.said), said=None)
+
+    return refit

@@ -89,6 +89,7 @@ class Run:
         "new_messages",
         "on_wake",
         "options",
+        "overbilled",
         "own_stream_fn",
         "parent",
         "parent_tool_call_id",
@@ -193,6 +194,8 @@ class Run:
         self.external_cancel = False
         self.given_up = False
         self.compaction_stuck = -1
+        # What was sent, by the bill, when also the hardest one had freed too little.
+        self.overbilled = -1
         self.limit_noted = False
         self.abandoned: set[asyncio.Task[None]] = set()
         self.on_wake: Callable[[], None] | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.loop.compact import is_stuck, make_room
+from steersman.loop.compact import is_hopeless, make_room
 from steersman.loop.keeping import save
 from steersman.loop.overflow import Overflow, overflow_of
 from steersman.loop.request import options_for, prepare_request
@@ -115,7 +115,7 @@ async def _answered(
     if request is None or run.cancelled():
         return None
     message, found = await _judged(run, state, request, tool_choice)
-    if found is None or (found.leaves(message) and is_stuck(run, found.sent)):
+    if found is None or (found.leaves(message) and is_hopeless(run, found)):
         return message
     if not await make_room(run, found):
         return found.hopeless(message, freed=False)
@@ -132,7 +132,7 @@ async def _answered(
     if still is None and message.stop_reason != "error":
         return message
     if still is not None and still.leaves(message):
-        run.compaction_stuck = still.sent
+        run.compaction_stuck = run.overbilled = still.sent
         return message
     if not found.leaves(first):
         return message if still is None else still.hopeless(message, freed=True)

@@ -29,7 +29,7 @@ from steersman.provider.anthropic_events import (
 )
 from steersman.provider.dialects import note, unfinished
 from steersman.provider.names import ToolNames
-from steersman.types.content import Content, ToolCall
+from steersman.types.content import Content, ToolCall, well_formed
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -169,12 +169,15 @@ class AnthropicDecoder:
             pass
         try:
             # Half a character, which is no JSON to a strict reader.
-            return msgspec.convert(json.loads(data), kind)
+            plain: Any = json.loads(data)
+            if kind is BlockStart and isinstance(plain, dict) and "content_block" in plain:
+                plain["content_block"] = msgspec.Raw(json.dumps(plain["content_block"]).encode())
+            return msgspec.convert(plain, kind)
         except (ValueError, RecursionError) as error:
             raise unreadable(self._model, data, error) from error
 
     def _begin(self, message: Begun) -> Sequence[StreamEvent]:
-        self._id = self._id if message.id in (None, "") else str(message.id)
+        self._id = self._id if message.id in (None, "") else well_formed(str(message.id))
         self._count(message.usage)
         return _STARTED
 
@@ -188,8 +191,8 @@ class AnthropicDecoder:
             case "thinking":
                 return (ThinkingStart(grown.at), *self._more(grown, block.thinking))
             case "tool_use":
-                grown.id, grown.given = "" if block.id is None else str(block.id), block.input
-                grown.name = self._names.from_wire(block.name or "")
+                grown.id, grown.given = "" if block.id is None else well_formed(str(block.id)), block.input
+                grown.name = self._names.from_wire(well_formed(block.name or ""))
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
             case "redacted_thinking":
                 grown.signature = block.data
@@ -228,6 +231,8 @@ class AnthropicDecoder:
             return _NOTHING
         if block.half or not text.isascii():
             text = block.whole(text)
+            if not text:
+                return _NOTHING
         block.parts.append(text)
         match block.kind:
             case "text":

@@ -30,12 +30,14 @@ def with_fallback(
 
     def falling_back(model: Model, request: Request, options: StreamOptions) -> Batches:
         order = [model, *models]
+        # What it was made from is for `prepare` alone: there is more in it than a model may be shown.
+        plain = request if request.said is None else replace(request, said=None)
 
         def ask_next(
             asked: Model, _request: Request, _options: StreamOptions
         ) -> StreamResponse | Awaitable[StreamResponse]:
             # Looked up inside the stream, so that a provider that cannot be loaded is a failure like any other.
-            fitting = request if prepare is None else prepare(request, asked)
+            fitting = plain if prepare is None else prepare(request, asked)
             return resolve(asked)(asked, fitting, _options_for(asked, model, options))
 
         def again(failed: Failed, attempt: int) -> Failed | Step:
@@ -44,9 +46,9 @@ def with_fallback(
                 return failed
             successor = order[attempt]
             notice = FallbackNotice(order[attempt - 1].name, successor.name, error, usage_of(failed))
-            return Step(notice, ask=Ask(ask_next, successor, request, options))
+            return Step(notice, ask=Ask(ask_next, successor, plain, options))
 
-        return answers(Ask(stream_fn, model, request, options), again)
+        return answers(Ask(stream_fn, model, plain, options), again)
 
     return Normal(falling_back)
 

@@ -39,7 +39,8 @@ class Blocks:
     """What has come of an answer. At most one block of words is open, and it ends where another block begins."""
 
     __slots__ = (
-        "_calls", "_content", "_details", "_field", "_half", "_names", "_open", "_tags", "bent", "index", "parts",
+        "_calls", "_content", "_details", "_field", "_half", "_names", "_open", "_tags", "_waiting", "bent", "index",
+        "parts",
     )  # fmt: skip
 
     def __init__(self, names: Names, *, think_tags: bool) -> None:
@@ -52,6 +53,8 @@ class Blocks:
         self._half = ""
         self._names = names
         self._calls: Calls | None = None
+        # A call that is not shown yet, for its name is also the beginning of another's.
+        self._waiting: OpenCall | None = None
         self._content: list[Content | OpenCall | None] = []
         self._field: str | None = None
         self._details: Details | None = None
@@ -122,6 +125,8 @@ class Blocks:
 
     def _start(self, kind: str, out: list[StreamEvent]) -> None:
         self._stop(out)
+        if self._waiting is not None:
+            self._open_call(self._waiting, out)
         self._open = kind
         self.index = len(self._content)
         self._content.append(None)
@@ -154,16 +159,25 @@ class Blocks:
             self._calls = Calls(self._names.known)
         calls = self._calls
         call = calls.add(piece, place, of)
+        if self._waiting is not None and self._waiting is not call:
+            self._open_call(self._waiting, out)  # where another begins, its name is whole
         if call.index is None:
             if not call.name or (call.blank and not calls.is_named(call)):
-                return  # the name may still be growing
-            call.index = len(self._content)
-            self._content.append(call)
-            out.append(ToolCallStart(call.index, call.id, self._names.from_wire(call.name)))
+                # The name may still be growing.
+                self._waiting = call if call.name in self._names.known else None
+                return
+            self._open_call(call, out)
+        assert call.index is not None
         if not isinstance(self._content[call.index], OpenCall):
             return  # more of a call that has ended
         shown, call.shown = call.shown, len(call.parts)
         self._show(call, call.index, "".join(call.parts[shown:]), out)
+
+    def _open_call(self, call: OpenCall, out: list[StreamEvent]) -> None:
+        self._waiting = None
+        call.index = len(self._content)
+        self._content.append(call)
+        out.append(ToolCallStart(call.index, call.id, self._names.from_wire(call.name)))
 
     def _show(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
         """More of the arguments, as they will be read: half a character alone is spelled out."""
@@ -180,6 +194,7 @@ class Blocks:
             if words:
                 self.say("thinking" if thought else "text", words, out)
         self._stop(out)
+        self._waiting = None
         calls = [] if self._calls is None else self._calls.all
         for number, call in enumerate(calls):
             self._close(call, out, cut=cut and number == len(calls) - 1)

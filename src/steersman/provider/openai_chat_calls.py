@@ -138,4 +138,9 @@ def _parses(text: str) -> bool:
 
 
 def _written(arguments: Any) -> str:
-    return msgspec.json.encode(arguments).decode()
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except UnicodeEncodeError:  # half a character alone is spelled out, so that nobody runs the call with another
+        from json import dumps
+
+        return dumps(arguments)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.types.content import well_formed
 from steersman.types.usage import Usage
 
 NOTHING = msgspec.Raw()
@@ -81,7 +82,12 @@ def head_of(data: str) -> Head:
     try:
         return _heads.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return Head()
+        from json import loads
+
+        try:
+            return msgspec.convert(loads(data), Head)
+        except (ValueError, RecursionError):
+            return Head()
 
 
 def read_leniently(data: str) -> Chunk | None:
@@ -89,7 +95,7 @@ def read_leniently(data: str) -> Chunk | None:
 
     Raises `ValueError` when it is not JSON.
     """
-    from json import loads
+    from json import dumps, loads
 
     try:
         plain: object = loads(data)
@@ -101,7 +107,7 @@ def read_leniently(data: str) -> Chunk | None:
     usage = fields.pop("usage", None)
     chunk = _converted(fields)
     if chunk is not None and usage is not None:
-        chunk.usage = msgspec.Raw(msgspec.json.encode(usage))
+        chunk.usage = msgspec.Raw(dumps(usage).encode())
     return chunk
 
 
@@ -119,12 +125,20 @@ def _converted(fields: dict[str, Any]) -> Chunk | None:
 
 
 def _name_calls(choice: dict[str, Any]) -> None:
-    """Ids that are numbers as the text of them."""
+    """Ids that are numbers as the text of them, and no half of a character in an id or a name."""
     for delta in (choice.get("delta"), choice.get("message")):
         calls: object = cast(dict[str, Any], delta).get("tool_calls") if isinstance(delta, dict) else None
         for call in cast(list[Any], calls) if isinstance(calls, list) else ():
-            if isinstance(call, dict) and type(cast(dict[str, Any], call).get("id")) is int:
-                call["id"] = str(cast(Any, call["id"]))
+            if isinstance(call, dict):
+                _mend(cast(dict[str, Any], call))
+
+
+def _mend(call: dict[str, Any]) -> None:
+    id, function = call.get("id"), call.get("function")
+    if isinstance(id, str | int):
+        call["id"] = well_formed(str(id))
+    if isinstance(function, dict) and isinstance(name := cast(dict[str, Any], function).get("name"), str):
+        function["name"] = well_formed(name)
 
 
 class _Details(msgspec.Struct):

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.types.content import well_formed
+
 OPEN, CLOSE = "<think>", "</think>"
 
 
@@ -123,7 +125,7 @@ class Details:
             {**entry, **{key: "".join(parts) for key, parts in texts.items()}}
             for entry, texts in zip(self._entries, self._texts, strict=True)
         ]
-        return msgspec.json.encode(whole).decode() if whole else ""
+        return _written(whole) if whole else ""
 
     def _goes_on(self, piece: dict[str, Any]) -> bool:
         last = self._entries[-1]
@@ -132,3 +134,12 @@ class Details:
 
 
 _TEXTS = ("text", "summary")
+
+
+def _written(entries: list[dict[str, Any]]) -> str:
+    try:
+        return msgspec.json.encode(entries).decode()
+    except UnicodeEncodeError:  # halves of characters
+        from json import dumps
+
+        return well_formed(dumps(entries, ensure_ascii=False, separators=(",", ":")))

@@ -54,7 +54,8 @@ class Request:
     """What the model is asked: a valid transcript, ready to send.
 
     `tokens` is about how long the messages are, where whoever asks has counted. `said` is what they were made from,
-    where another model may have to be asked: what was left out for one may be what the other has thought.
+    where another model may have to be asked: what was left out for one may be what the other has thought. Whoever asks
+    a model is not given it.
     """
 
     system_prompt: str

@@ -27,7 +27,7 @@ from tests.provider.reading import chunks
 from steersman.provider.anthropic_events import OPAQUE
 from steersman.provider.partial import content_of
 from steersman.tools.tool import Tool
-from steersman.types.content import TextContent, ThinkingContent, ToolCall
+from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import IncompleteStreamError, OverloadedError, ProtocolError, ProviderError, RateLimitError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request
@@ -408,6 +408,14 @@ def test_a_character_split_between_two_deltas_is_joined() -> None:
     assert [event.delta for event in events if isinstance(event, TextDelta)] == ["a", "🙂b"]
 
 
+def test_half_a_character_alone_is_not_shown_as_nothing() -> None:
+    """failures.md C18."""
+    halves = delta(0, "text_delta", text="(high)") + delta(0, "text_delta", text="(low)")
+    stream = halves.replace(b"(high)", b"\\ud83d").replace(b"(low)", b"\\ude42")
+    events, _ = read(begun() + start(0, "text", text="") + stream + stop(0) + ended())
+    assert [event.delta for event in events if isinstance(event, TextDelta)] == ["🙂"]
+
+
 @pytest.mark.parametrize(("kind", "field"), [("text", "text"), ("thinking", "thinking")])
 def test_half_a_character_is_replaced(kind: str, field: str) -> None:
     """failures.md C18."""
@@ -418,6 +426,20 @@ def test_half_a_character_is_replaced(kind: str, field: str) -> None:
     block = message.content[0]
     assert block in (TextContent("a\ufffd"), ThinkingContent("a\ufffd"))
     assert msgspec.json.decode(msgspec.json.encode(message)) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        ("text", {"text": "a(half)"}, TextContent("a\ufffd")),
+        ("thinking", {"thinking": "a(half)"}, ThinkingContent("a\ufffd")),
+        ("tool_use", {"id": "t(half)", "name": "n(half)", "input": {}}, ToolCall("t\ufffd", "n\ufffd")),
+    ],
+)
+def test_half_a_character_where_a_block_begins_is_replaced(kind: str, fields: Any, expected: Content) -> None:
+    """failures.md C18."""
+    stream = (begun() + start(0, kind, **fields)).replace(b"(half)", b"\\ud83d")
+    assert message_of(stream + stop(0) + ended()).content == [expected]
 
 
 def test_bytes_that_are_no_text_are_replaced_and_the_stream_goes_on() -> None:

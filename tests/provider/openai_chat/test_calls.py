@@ -246,3 +246,20 @@ def test_many_pieces_cost_their_number_and_not_its_square() -> None:
     text = "x" * 200_000
     pieces = [calls(piece(0, args=letter)) for letter in f'{{"q":"{text}"}}']
     assert calls_of(calls(piece(0, "c1", "search", "")), *pieces) == [("c1", "search", {"q": text})]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        calls(piece(0, "a", "list", "")) + calls(piece(1, "b", "list_all", '{"q": 1}')),
+        calls(piece(0, "a", "list")) + calls(piece(1, "b", "list_all", '{"q": ')) + calls(piece(1, args="1}")),
+        calls(piece(0, "a", "list"), piece(1, "b", "list_all")) + calls(piece(1, args='{"q": 1}')),
+        calls(piece(0, "a", "list", "")) + chunk({"content": "And"}) + calls(piece(1, "b", "list_all", '{"q": 1}')),
+    ],
+)
+def test_a_call_whose_name_is_the_beginning_of_anothers_keeps_its_place(stream: bytes) -> None:
+    """loop.md D2: calls are answered in the order the model asked for them."""
+    events, message = read(stream + chunk(None, "tool_calls") + DONE, "list", "list_all")
+    assert message.tool_calls == [ToolCall("a", "list"), ToolCall("b", "list_all", {"q": 1})]
+    assert type(message.content[0]) is ToolCall
+    assert [event.id for event in events if isinstance(event, ToolCallStart)] == ["a", "b"]

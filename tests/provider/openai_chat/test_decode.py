@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.provider.openai_chat.chat import DONE, MODEL, answer_of, calls, chunk, counted, piece, read, said, settings
 
 from steersman.testing.servers.exchange import sse
-from steersman.types.content import TextContent
+from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -28,6 +29,10 @@ from steersman.types.usage import Usage
 
 HELLO = said("Hel", "lo.")
 STOP = chunk(None, "stop")
+
+
+def _entries(text: str) -> str:
+    return f'[{{"type":"reasoning.text","text":"{text}"}}]'
 
 
 def test_a_text_is_shown_as_it_comes() -> None:
@@ -220,6 +225,35 @@ def test_a_lone_half_of_a_surrogate_pair_is_replaced(field: str, after: str) -> 
     message = answer_of(half + (said(after, field=field) if after else b"") + STOP + DONE)
     block = message.content[0]
     assert (block.text if isinstance(block, TextContent) else getattr(block, "thinking", "")) == f"Hi \ufffd{after}"
+
+
+HALF = "(half)"
+ENTRY = {"type": "reasoning.text", "text": f"a{HALF}"}
+
+
+@pytest.mark.parametrize(
+    ("delta", "expected"),
+    [
+        ({"reasoning_details": [ENTRY]}, ThinkingContent("a\ufffd", _entries("a\ufffd"), field="reasoning_details")),
+        ({"tool_calls": [piece(0, f"c{HALF}", f"t{HALF}", "{}")]}, ToolCall("c\ufffd", "t\ufffd")),
+        # With another character in its place it would be another call.
+        ({"tool_calls": [piece(0, "c", "t", {"x": HALF})]}, ToolCall("c", "t", raw_arguments='{"x": "\\ud83d"}')),
+        ({"refusal": f"No{HALF}"}, TextContent("No\ufffd")),
+    ],
+)
+def test_half_a_character_anywhere_leaves_an_answer_that_can_be_kept(delta: Any, expected: Content) -> None:
+    """failures.md C18."""
+    stream = chunk(delta, id="x") + chunk(None, "stop", usage={"prompt_tokens": 3, "note": HALF}) + DONE
+    message = answer_of(stream.replace(HALF.encode(), b"\\ud83d"))
+    assert (message.content, message.response_id) == ([expected], "x")
+    assert msgspec.json.decode(msgspec.json.encode(message), type=AssistantMessage) == message
+
+
+def test_halves_of_a_character_in_the_details_of_a_thought_are_joined() -> None:
+    """failures.md C18: what goes back to the server is what was thought."""
+    first, second = (chunk({"reasoning_details": [{"type": "reasoning.text", "text": half}]}) for half in ("H", "L"))
+    stream = first.replace(b'"H"', b'"\\ud83d"') + second.replace(b'"L"', b'"\\ude42"')
+    assert answer_of(stream + STOP + DONE).content == [ThinkingContent("🙂", _entries("🙂"), field="reasoning_details")]
 
 
 def test_an_invalid_byte_is_replaced_and_the_stream_goes_on() -> None:
