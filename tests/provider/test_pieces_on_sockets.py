@@ -222,3 +222,14 @@ async def test_every_event_of_such_an_answer_can_be_written_down(name: str) -> N
     assert words == "a 🙂 bplain lone \ufffd and 🙂 \ufffd."
     written = "".join(event.delta for event in shown if isinstance(event, ToolCallDelta))
     assert json.loads(written) == {"q": "🙂"}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(
+    "second", [",", ":", '"', "\\", "{", "}", "[]", "null", "text", "delta", "content", "index", "\n"]
+)
+async def test_a_delta_may_be_what_stands_around_every_delta(name: str, second: str) -> None:
+    """failures.md C18: whatever is recognised instead of parsed, the words are those that were sent."""
+    got = await talk(name, spoken(name, Text("Yes", second, second, " sir", second), end="stop"))
+    assert (got.result.end_reason, got.result.detail) == ("done", "")
+    assert got.answer.text == f"Yes{second}{second} sir{second}"

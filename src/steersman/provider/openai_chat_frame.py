@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from steersman.provider.openai_chat_chunk import Chunk, read
 
 _PROBE = "?"
@@ -43,11 +45,21 @@ def frame_of(data: str, words: str) -> Frame | None:
 
     Other words are put in their place: where those are then the content, any text in that place is.
     """
-    head, found, tail = data.partition(f'"{words}"')
-    if not found:
-        return None
-    frame = Frame(f'{head}"', f'"{tail}')
-    probe = words + _PROBE
-    chunk: Chunk = read(f'{head}"{probe}"{tail}')
+    quoted = f'"{words}"'
+    at = data.find(quoted)
+    while at >= 0:
+        head, tail = data[:at], data[at + len(quoted) :]
+        if _says(f'{head}"{words}{_PROBE}"{tail}', words + _PROBE):
+            return Frame(f'{head}"', f'"{tail}')
+        # A comma or a colon stands between quotes elsewhere too.
+        at = data.find(quoted, at + 1)
+    return None
+
+
+def _says(data: str, words: str) -> bool:
+    try:
+        chunk: Chunk = read(data)
+    except msgspec.DecodeError:
+        return False
     delta = chunk.choices[0].delta if chunk.choices else None
-    return frame if delta is not None and delta.content == probe else None
+    return delta is not None and delta.content == words

@@ -79,14 +79,31 @@ def test_the_end_of_the_words_is_seen() -> None:
     assert events[-1].type == "text_end"
 
 
+@pytest.mark.parametrize("words", [",", ":", "{", "}", "[", "id", "1", "choices", "content"])
+def test_words_that_stand_in_every_chunk_are_words_all_the_same(words: str) -> None:
+    """The second delta is the one in which the words are looked for; of many answers it is a comma."""
+    for tight in (True, False):
+        data = [written(word, tight=tight) for word in ("Yes", words, words, " sir")]
+        assert deltas(*data) == ["Yes", words, words, " sir"]
+        frame = frame_of(data[1], words)
+        assert frame is not None
+        assert frame.words([("", one) for one in data], 0) == ["Yes", words, words, " sir"]
+
+
 @pytest.mark.parametrize(
-    ("data", "words"),
+    "data",
     [
-        ('{"choices":[{"delta":{"role":"a","content": "a"}}]}', "a"),
-        ('{"choices":[{"delta":{"content":"a","content":"a"}}]}', "a"),
-        ('{"choices":[{"delta":{"content":"\\u0061"}}]}', "a"),
-        ('{"a":1,"choices":[{"delta":{"content":"a"}}]}', "a"),
+        '{"choices":[{"delta":{"role":"a","content": "a"}}]}',
+        '{"choices":[{"delta":{"content":"a","content":"a"}}]}',
+        '{"a":1,"choices":[{"delta":{"content":"a"}}]}',
     ],
 )
-def test_there_is_no_frame_where_other_words_would_not_be_the_content(data: str, words: str) -> None:
-    assert frame_of(data, words) is None
+def test_the_words_are_looked_for_where_others_would_be_the_content(data: str) -> None:
+    frame = frame_of(data, "a")
+    assert frame is not None
+    head, _, tail = data.rpartition('"a"')
+    assert frame.words([("", f'{head}"b"{tail}'), ("", data.replace('"a"', '"b"'))], 0) == ["b"]
+
+
+def test_there_is_no_frame_around_words_that_are_written_otherwise() -> None:
+    assert frame_of('{"choices":[{"delta":{"content":"\\u0061"}}]}', "a") is None
