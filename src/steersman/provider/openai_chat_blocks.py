@@ -161,23 +161,24 @@ class Blocks:
         call = calls.add(piece, place, of)
         if self._waiting is not None and self._waiting is not call:
             self._open_call(self._waiting, out)  # where another begins, its name is whole
-        if call.index is None:
+        index = call.index
+        if index is None:
             if not call.name or (call.blank and not calls.is_named(call)):
                 # The name may still be growing.
                 self._waiting = call if call.name in self._names.known else None
                 return
-            self._open_call(call, out)
-        assert call.index is not None
-        if not isinstance(self._content[call.index], OpenCall):
+            index = self._open_call(call, out)
+        if not isinstance(self._content[index], OpenCall):
             return  # more of a call that has ended
         shown, call.shown = call.shown, len(call.parts)
-        self._show(call, call.index, "".join(call.parts[shown:]), out)
+        self._show(call, index, "".join(call.parts[shown:]), out)
 
-    def _open_call(self, call: OpenCall, out: list[StreamEvent]) -> None:
+    def _open_call(self, call: OpenCall, out: list[StreamEvent]) -> int:
         self._waiting = None
-        call.index = len(self._content)
+        index = call.index = len(self._content)
         self._content.append(call)
-        out.append(ToolCallStart(call.index, call.id, self._names.from_wire(call.name)))
+        out.append(ToolCallStart(index, call.id, self._names.from_wire(call.name)))
+        return index
 
     def _show(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
         """More of the arguments, as they will be read: half a character alone is spelled out."""
@@ -200,16 +201,14 @@ class Blocks:
             self._close(call, out, cut=cut and number == len(calls) - 1)
 
     def _close(self, call: OpenCall, out: list[StreamEvent], *, cut: bool) -> None:
-        name = self._names.from_wire(call.name)
-        if call.index is None:
+        index = call.index
+        if index is None:
             if not call.name and call.blank:
                 return  # an empty entry at the end of the list, as some servers send
-            call.index = len(self._content)
-            self._content.append(call)
-            out.append(ToolCallStart(call.index, call.id, name))
-            self._show(call, call.index, "".join(call.parts), out)
-        if isinstance(self._content[call.index], OpenCall):
+            index = self._open_call(call, out)
+            self._show(call, index, "".join(call.parts), out)
+        if isinstance(self._content[index], OpenCall):
             if call.half:
-                out.append(ToolCallDelta(escaped(call.half), call.index))
-            closed = self._content[call.index] = call.closed(name, cut=cut)
-            out.append(ToolCallEnd(call.index, closed))
+                out.append(ToolCallDelta(escaped(call.half), index))
+            closed = self._content[index] = call.closed(self._names.from_wire(call.name), cut=cut)
+            out.append(ToolCallEnd(index, closed))
