@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-# Not every system tells that the other side alone has closed; they all tell of a connection that is closed.
-_GONE = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
+_CAN_LOOK = hasattr(select, "poll")  # not on Windows: who meets a closed connection there is asked again
+if _CAN_LOOK:
+    # Not every system tells that the other side alone has closed; they all tell of a connection that is closed.
+    _GONE = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
 
 class Connector(TCPConnector):
@@ -47,7 +49,7 @@ def _is_gone(connection: Connection) -> bool:
     """Whether the other side has closed, also if nobody has read that yet."""
     transport = connection.transport
     socket = None if transport is None else transport.get_extra_info("socket")
-    if socket is None:
+    if socket is None or not _CAN_LOOK:
         return False
     poll = select.poll()
     poll.register(socket.fileno(), _GONE)
