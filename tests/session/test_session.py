@@ -444,6 +444,32 @@ def test_a_session_nobody_closed_is_closed_when_it_is_forgotten(stores: Store) -
         assert said(session.messages) == ["user: Hello.", "user: Who has the log writes on."]
 
 
+def test_whoever_forgets_a_session_may_hold_a_lock_that_its_writer_needs() -> None:
+    """failures.md H6: memory is freed in the midst of anything. Nobody hangs, and it is closed once it can be."""
+    store, lock, asked = MemoryStore(), threading.Lock(), threading.Event()
+    session = Session.create(store, "one")
+    handle = session._handle  # pyright: ignore[reportPrivateUsage]
+    append = handle.append
+
+    def waits(found: Sequence[Record], /) -> None:
+        asked.set()
+        with lock:
+            append(found)
+
+    handle.append = waits  # type: ignore[method-assign]
+    del handle
+    with lock:
+        session.log.append(user_message("Hello."))
+        assert asked.wait(30)
+        del session
+        gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "steersman-close":
+            thread.join(30)
+    with Session.open(store, "one") as again:
+        assert said(again.messages) == ["user: Hello."]
+
+
 def test_who_has_it_already_in_this_process_is_told(stores: Store, tmp_path: Path) -> None:
     with Session.create(stores, "one"), Session.create(tmp_path / "s.db", "two"):
         for where, id in ((stores, "one"), (str(tmp_path / "s.db"), "two")):

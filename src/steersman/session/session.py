@@ -377,6 +377,8 @@ class Session:
 
 
 _writers: WeakKeyDictionary[Session, Store] = WeakKeyDictionary()
+# Seconds for what is closed when nobody has it any more; it goes on after them.
+_PATIENCE = 1.0
 
 
 def _opened(store: Store, session_id: str, *, write: bool = True) -> Handle:
@@ -397,11 +399,20 @@ def _same(left: Store, right: Store) -> bool:
 
 
 def _let_go(kept: Journal | Handle) -> None:
-    """Close what nobody has any more; a thread that writes is not made to wait for another one that does."""
-    if threading.current_thread().name.startswith("steersman-journal"):
-        threading.Thread(target=kept.close, daemon=True).start()
-    else:
-        kept.close()
+    """Close what nobody has any more.
+
+    Memory is freed in the midst of anything, also by a thread that holds a lock which the writer of the session needs
+    to come to its end. So another one closes it, and is waited for no longer than for a moment.
+    """
+    closing = threading.Thread(target=kept.close, name="steersman-close", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:
+        kept.close()  # the interpreter is ending and starts no more threads
+        return
+    # A thread that writes is not made to wait for another one that does.
+    if not threading.current_thread().name.startswith("steersman-journal"):
+        closing.join(_PATIENCE)
 
 
 def _store(where: Where) -> Store:
