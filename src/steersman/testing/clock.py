@@ -85,9 +85,11 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         # Even when no thread works now: one may have delivered and gone idle since the first look.
         ready = selector.select(min(timeout, self._patience) if outside else 0)
         # A tool may wait for ever, and its time is to be over; a store always comes back, however busy its disk is.
-        until = time.monotonic() + _STORE_SECONDS
-        while not ready and _is_at_work(_JOURNAL) and time.monotonic() < until:
-            ready = selector.select(self._patience)
+        until, writing = time.monotonic() + _STORE_SECONDS, True
+        while not ready and writing and time.monotonic() < until:
+            # It is looked once more after it has gone idle: it may have delivered right before.
+            writing = _is_at_work(_JOURNAL)
+            ready = selector.select(self._patience if writing else 0)
         if not ready:
             self._now += timeout
         return ready
