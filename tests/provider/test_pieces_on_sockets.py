@@ -13,7 +13,7 @@ from tests.provider.openai_chat import chat
 from tests.provider.openai_chat.chat import calls, piece
 from tests.provider.openai_responses import kit as responses
 from tests.provider.protocols import SERVERS
-from tests.provider.speech import HIGH, LOW, MODELS, Call, Text, Thought, calls_in, ids_in, spoken, talk
+from tests.provider.speech import HIGH, LOW, MODELS, ONCE, Call, Text, Thought, calls_in, ids_in, spoken, talk
 
 from steersman import Agent
 from steersman.testing.servers.anthropic_rules import signature_of
@@ -212,7 +212,7 @@ async def test_every_event_of_such_an_answer_can_be_written_down(name: str) -> N
     blocks = (Text(*said[0]), Call(arguments, cuts=(arguments.index(LOW),)), Text(*said[1]))
     shown: list[StreamEvent] = []
     async with SERVERS[name](spoken(name, *blocks, end="stop")) as server:
-        agent = Agent(server.model(MODELS.get(name, "test-model")))
+        agent = Agent(server.model(MODELS.get(name, "test-model")), retry=ONCE)
         stream = agent.prompt("Go.")
         async for event in stream:
             assert msgspec.json.encode(event)
