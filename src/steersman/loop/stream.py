@@ -110,6 +110,10 @@ async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> A
 async def _answered(
     run: Run, turn: Turn, state: ResponseStreamState, tool_choice: ToolChoice
 ) -> AssistantMessage | None:
+    """The answer, asked for a second time after compaction where the request was too long; the better one of the two.
+
+    The second one counts unless it failed or says nothing while the first one said something.
+    """
     ended = run.end_reason  # of the last answer after a limit that is known before it
     request = await prepare_request(run, turn, overflow=False)
     if request is None or run.cancelled():
