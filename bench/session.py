@@ -36,7 +36,7 @@ from bench.session_work import (
 )
 
 from steersman.session.session import Session
-from steersman.testing.replay import replay
+from steersman.testing.replay.replay import replay
 
 MILLI = 1e3
 MICRO = 1e6

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TypeAlias
 
 from steersman.session.session import Session
-from steersman.session.sqlite import SqliteStore
+from steersman.session.stores.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parent.parent
 Figures: TypeAlias = dict[str, float]

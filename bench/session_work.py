@@ -19,8 +19,8 @@ from steersman import Agent, Model
 from steersman.session.journal import Journal
 from steersman.session.records import Record
 from steersman.session.session import Session
-from steersman.session.sqlite import SqliteStore
-from steersman.session.store import Handle, Problem, Summary
+from steersman.session.stores.sqlite.store import SqliteStore
+from steersman.session.stores.store import Handle, Problem, Summary
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, user_message
 

@@ -13,7 +13,7 @@ import aiohttp
 from bench.wire_floor import FloorAgent, sdk_stream
 
 from steersman import Agent, ExecutionLimits, Model, tool
-from steersman.provider.http import aclose_http
+from steersman.provider.http.client import aclose_http
 from steersman.types.stream import TextDelta, ToolCallDelta
 
 Watch: TypeAlias = Literal["subscriber", "reader", "nobody"]

@@ -284,7 +284,9 @@ def _parameters(name: str, schema: Mapping[str, Any]) -> str:
 
 
 def _command() -> str:
-    from steersman.cli import arguments, doctor, exits, models, sessions
+    from steersman.cli import arguments, exits
+    from steersman.cli.sessions import commands as sessions
+    from steersman.cli.setup import doctor, models
 
     parser = cast(argparse.ArgumentParser, vars(arguments)["_parser"]())
     parts = [_HEAD, "# The command\n", "```text\n" + (parser.usage or "") + "\n```\n", f"{parser.description}\n"]
@@ -336,7 +338,7 @@ def _flag(action: Any) -> str:
 
 
 def _settings() -> str:
-    from steersman.cli import settings
+    from steersman.cli.setup import settings
 
     about = (settings.__doc__ or "").split("\n\n")[0]
     parts = [_HEAD, "# Settings\n", f"{about}\n", "`~/.config/steersman/config.toml`, and a project's"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.editing import edit_tool
-from steersman.tools.builtin.reading import read_tool
-from steersman.tools.builtin.writing import write_tool
+from steersman.tools.builtin.edit_tool import edit_tool
+from steersman.tools.builtin.read_tool import read_tool
+from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import Workspace
 from steersman.types.events import ToolExecutionEnd
 

@@ -8,7 +8,7 @@ import tempfile
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.shell import bash_tool
+from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.confine.sandbox import confinement
 from steersman.types.events import ToolExecutionEnd, ToolExecutionUpdate
 

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.provider.protocols import SERVERS
+from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, ExecutionLimits, Retry, Session, tool
-from steersman.session.store import SessionBusy
+from steersman.session.stores.store import SessionBusy
 from steersman.testing import answer, call, stall
 from steersman.testing.servers import Reply
 from steersman.types.events import AgentEvent

@@ -18,7 +18,7 @@ from bench.session_work import (
 )
 
 from steersman.session.session import Session
-from steersman.session.sqlite import SqliteStore
+from steersman.session.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.real_time
 

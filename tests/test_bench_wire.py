@@ -52,7 +52,7 @@ def test_a_wrong_answer_is_no_measurement(url: str) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("side", ["steersman", "floor"])
 async def test_every_agent_of_a_crowd_gets_its_answer(side: str, url: str) -> None:
-    from steersman.provider.http import aclose_http
+    from steersman.provider.http.client import aclose_http
 
     assert (await crowd(side, url, "5"))["right"] == 5
     await aclose_http()

@@ -60,32 +60,32 @@ def test_a_long_module_is_explained_in_the_architecture() -> None:
 # The wall clock may be set while a program runs, so it tells when something was, and never how long to wait.
 WALL_CLOCK = {
     "times of messages, events and records": [
-        "cli/stream_json.py",
-        "loop/hearing.py",
+        "cli/run/stream_json.py",
+        "loop/pending.py",
         "loop/resume.py",
         "loop/run.py",
-        "loop/slot.py",
-        "loop/stream.py",
+        "loop/tool_calls/slot.py",
+        "loop/ask.py",
         "session/journal.py",
-        "session/jsonl.py",
-        "session/memory.py",
-        "session/postgres.py",
+        "session/stores/jsonl.py",
+        "session/stores/memory.py",
+        "session/stores/postgres/store.py",
         "session/session.py",
-        "session/sqlite.py",
+        "session/stores/sqlite/store.py",
     ],
     "a point in time that a server names without its own date": [
-        "provider/anthropic_errors.py",
-        "provider/events.py",
-        "provider/google_errors.py",
-        "provider/headers.py",
-        "provider/openai_chat_error.py",
-        "provider/openai_responses_errors.py",
+        "provider/wires/anthropic/errors.py",
+        "provider/streaming/normalize.py",
+        "provider/wires/google/errors.py",
+        "provider/http/headers.py",
+        "provider/wires/openai_chat/errors.py",
+        "provider/wires/openai_responses/errors.py",
     ],
     "today's date and prices, and how long ago something was": [
-        "cli/listing.py",
-        "cli/outfit.py",
-        "provider/catalogue.py",
-        "provider/local/shelf.py",
+        "cli/sessions/listing.py",
+        "cli/setup/startup.py",
+        "provider/models/catalogue.py",
+        "provider/local/weights/shelf.py",
     ],
 }
 WALL = re.compile(r"(?:time\.(?:time|time_ns|localtime|gmtime|ctime)|(?:datetime|date)\.(?:now|utcnow|today))$")
@@ -161,7 +161,7 @@ def test_every_rule_of_the_loop_is_cited_by_a_test() -> None:
 
 
 def test_importing_steersman_stays_light() -> None:
-    heavy = ("aiohttp", "pydantic", "hypothesis", "pytest", "steersman.testing", "steersman.provider.scripted")
+    heavy = ("aiohttp", "pydantic", "hypothesis", "pytest", "steersman.testing", "steersman.provider.scripted.model")
     program = f"import sys, steersman; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("[]", "", 0)

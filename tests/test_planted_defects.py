@@ -32,21 +32,21 @@ DEFECTS = {
         ("tests/loop/test_turn.py", "tests/loop/test_limits.py"),
     ),
     "the dispatcher takes steering": Defect(
-        "loop/dispatch.py",
+        "loop/tool_calls/dispatch.py",
         '        for slot in self.waiting:\n            settle(self.run, slot, SKIPPED, status="not_started")',
         '        self.run.inbox.take("steering")\n'
         '        for slot in self.waiting:\n            settle(self.run, slot, SKIPPED, status="not_started")',
-        ("tests/loop/test_tool_steering.py", "tests/failures/test_seeds.py"),
+        ("tests/loop/tool_calls/test_tool_steering.py", "tests/failures/test_seeds.py"),
     ),
     "a skipped result is appended twice": Defect(
-        "loop/dispatch.py",
+        "loop/tool_calls/dispatch.py",
         "        for result in turn.results:\n            say(run, result)\n",
         "        for result in turn.results:\n            say(run, result)\n"
         '            if result.details["status"] == "not_started":\n                say(run, result)\n',
-        ("tests/loop/test_tool_steering.py",),
+        ("tests/loop/tool_calls/test_tool_steering.py",),
     ),
     "follow-ups are polled before the post-loop policies": Defect(
-        "loop/loop.py",
+        "loop/run_loop.py",
         "        await _ask_around(run, turn)\n",
         '        if await receive(run, "follow_up"):\n            return\n        await _ask_around(run, turn)\n',
         ("tests/loop/test_turn.py", "tests/loop/test_steering.py", "tests/loop/test_hooks.py"),
@@ -67,7 +67,7 @@ DEFECTS = {
         "policy/hooks.py",
         '        except HookError as error:\n            return Admission(tool_call, f"Denied: {error}.")',
         "        except HookError:\n            continue",
-        ("tests/loop/test_gates.py", "tests/failures/test_events.py"),
+        ("tests/loop/tool_calls/test_gates.py", "tests/failures/test_events.py"),
     ),
 }
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.provider.protocols import SERVERS
+from tests.provider.wires.protocols import SERVERS
 from tests.stepped import WALL
 
 DAY = 86_400

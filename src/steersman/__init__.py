@@ -18,11 +18,13 @@ The rooms of the house, from the front door down:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from steersman.agent import Agent
-    from steersman.context.compaction import ContextConfig, SummaryCompaction
+    from steersman.agent.agent import Agent
+    from steersman.context.compaction.compact import ContextConfig, SummaryCompaction
     from steersman.context.context import AgentContext
     from steersman.context.convert import default_convert_to_llm
     from steersman.events.stream import EventStream, create_agent_stream
@@ -33,13 +35,13 @@ if TYPE_CHECKING:
     from steersman.policy.limits import ExecutionLimits
     from steersman.policy.repetition import RepeatedCalls
     from steersman.policy.verdicts import Inject, Pass, Reject, Rewrite, Skip, Stop, Warn
-    from steersman.provider.models import get_model, stream_simple
-    from steersman.provider.retry import Retry
+    from steersman.provider.models.registry import get_model, stream_simple
+    from steersman.provider.streaming.retry import Retry
     from steersman.session.session import Session
     from steersman.team.branches import Branching, run_branches
     from steersman.team.task import TaskKind, task_tool
+    from steersman.tools.builtin.prun import prun, prun_with_memo
     from steersman.tools.context import ToolContext
-    from steersman.tools.prun import prun, prun_with_memo
     from steersman.tools.tool import Tool, tool
     from steersman.types.cancel import CancelToken
     from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -59,57 +61,42 @@ if TYPE_CHECKING:
     from steersman.types.tools import Prun, ToolOutput
     from steersman.types.usage import Prices, Usage
 
-# Names are loaded when they are first used, so that `import steersman` costs next to nothing.
-_HOMES = {
-    "agent": "Agent",
-    "context.compaction": "ContextConfig SummaryCompaction",
-    "context.context": "AgentContext",
-    "context.convert": "default_convert_to_llm",
-    "events.stream": "EventStream create_agent_stream",
-    "loop.config": "AgentLoopConfig batched",
-    "loop.entry": "agent_loop agent_loop_continue stream_assistant_response",
-    "policy.approval": "Approval Approved fingerprint",
-    "policy.hooks": "Hooks",
-    "policy.limits": "ExecutionLimits",
-    "policy.repetition": "RepeatedCalls",
-    "policy.verdicts": "Inject Pass Reject Rewrite Skip Stop Warn",
-    "provider.models": "get_model stream_simple",
-    "provider.retry": "Retry",
-    "session.session": "Session",
-    "team.branches": "Branching run_branches",
-    "team.task": "TaskKind task_tool",
-    "tools.context": "ToolContext",
-    "tools.prun": "prun prun_with_memo",
-    "tools.tool": "Tool tool",
-    "types.cancel": "CancelToken",
-    "types.content": "ImageContent TextContent ThinkingContent ToolCall",
-    "types.continuation": "Branch Compaction Default Initial Rerun",
-    "types.errors": "AgentBusy ProviderError SteersmanError ToolError",
-    "types.events": "AgentEvent",
-    "types.messages": "AgentMessage AssistantMessage ExtensionMessage ToolResultMessage UserMessage",
-    "types.model": "Model Request StreamFn StreamOptions",
-    "types.result": "RunResult",
-    "types.stream": "STREAM_UPDATE_EVENTS",
-    "types.tools": "Prun ToolOutput",
-    "types.usage": "Prices Usage",
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'steersman' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"steersman.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
-
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "agent.agent": "Agent",
+        "context.compaction.compact": "ContextConfig SummaryCompaction",
+        "context.context": "AgentContext",
+        "context.convert": "default_convert_to_llm",
+        "events.stream": "EventStream create_agent_stream",
+        "loop.config": "AgentLoopConfig batched",
+        "loop.entry": "agent_loop agent_loop_continue stream_assistant_response",
+        "policy.approval": "Approval Approved fingerprint",
+        "policy.hooks": "Hooks",
+        "policy.limits": "ExecutionLimits",
+        "policy.repetition": "RepeatedCalls",
+        "policy.verdicts": "Inject Pass Reject Rewrite Skip Stop Warn",
+        "provider.models.registry": "get_model stream_simple",
+        "provider.streaming.retry": "Retry",
+        "session.session": "Session",
+        "team.branches": "Branching run_branches",
+        "team.task": "TaskKind task_tool",
+        "tools.builtin.prun": "prun prun_with_memo",
+        "tools.context": "ToolContext",
+        "tools.tool": "Tool tool",
+        "types.cancel": "CancelToken",
+        "types.content": "ImageContent TextContent ThinkingContent ToolCall",
+        "types.continuation": "Branch Compaction Default Initial Rerun",
+        "types.errors": "AgentBusy ProviderError SteersmanError ToolError",
+        "types.events": "AgentEvent",
+        "types.messages": "AgentMessage AssistantMessage ExtensionMessage ToolResultMessage UserMessage",
+        "types.model": "Model Request StreamFn StreamOptions",
+        "types.result": "RunResult",
+        "types.stream": "STREAM_UPDATE_EVENTS",
+        "types.tools": "Prun ToolOutput",
+        "types.usage": "Prices Usage",
+    },
+)
 
 __all__ = [
     "Agent",

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.command import Place, run_command, spawn
 
 from steersman.cli.arguments import Options, parse
-from steersman.cli.piped import MAX_INPUT
+from steersman.cli.run.piped_input import MAX_INPUT
 
 _SHOW = (
     "import sys; from steersman.cli.arguments import parse; o = parse(sys.argv[1:]); "
@@ -154,7 +154,7 @@ def test_flags_that_all_commands_take_may_stand_before_the_command() -> None:
 def test_help_and_version_load_nothing_heavy(place: Place) -> None:
     check = (
         "import sys; from steersman.cli.main import main; code = main(sys.argv[1:]); "
-        "heavy = {'aiohttp', 'asyncio', 'msgspec', 'rich', 'prompt_toolkit', 'sqlite3', 'steersman.agent'}; "
+        "heavy = {'aiohttp', 'asyncio', 'msgspec', 'rich', 'prompt_toolkit', 'sqlite3', 'steersman.agent.agent'}; "
         "print(code, sorted(heavy & set(sys.modules)))"
     )
     for flag in ("--help", "--version"):

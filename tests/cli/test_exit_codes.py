@@ -8,7 +8,7 @@ import pytest
 from tests.cli.command import Place, assert_calm, run_command
 
 from steersman.cli.exits import exit_code
-from steersman.provider.script import answer, call, error, text
+from steersman.provider.scripted.script import answer, call, error, text
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import TextContent
 from steersman.types.errors import ErrorKind

@@ -11,8 +11,8 @@ import sys
 import pytest
 from tests.cli.command import Done, Place, assert_calm, environment, run_command, shell, spawn
 
-from steersman.cli.logs import tamed_logs
 from steersman.cli.main import main
+from steersman.cli.terminal.logs import tamed_logs
 from steersman.cli.troubles import UserError, line_of
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.errors import NetworkError

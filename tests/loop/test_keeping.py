@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from steersman import Agent, Session, ToolCall, tool
-from steersman.session.memory import MemoryStore
 from steersman.session.recorder import Recorder
+from steersman.session.stores.memory import MemoryStore
 from steersman.testing import ScriptedModel, answer, call, stall
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steersman import Agent, AgentMessage, Compaction, ContextConfig, ExecutionLimits, Retry, batched, prun, tool
 from steersman.loop.inbox import Receipt
-from steersman.provider.strict import request_fault
+from steersman.provider.scripted.strict import request_fault
 from steersman.testing import VirtualClockLoop, Witness, check_transcript, watch
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind

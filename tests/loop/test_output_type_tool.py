@@ -9,7 +9,7 @@ import pytest
 from tests.loop.toolbox import agent_of, echo, texts
 
 from steersman import Agent, Model, Request, Retry, StreamOptions, ToolCall
-from steersman.provider.output_tool import NAME, OutputMode, with_output_tool
+from steersman.provider.streaming.output_tool import NAME, OutputMode, with_output_tool
 from steersman.testing import EventCollector, ScriptedModel, answer, call, cut, error, stall
 from steersman.types.events import MessageUpdate
 from steersman.types.messages import AssistantMessage

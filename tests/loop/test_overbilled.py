@@ -10,7 +10,7 @@ from tests.loop.test_compaction import history
 from tests.loop.toolbox import agent_of, echo, texts, told
 
 from steersman import Agent, AssistantMessage, ContextConfig, Retry, Stop, Usage
-from steersman.provider.script import Turn
+from steersman.provider.scripted.script import Turn
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error
 from steersman.types.content import TextContent
 from steersman.types.errors import AuthenticationError, ErrorInfo

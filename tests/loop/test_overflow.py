@@ -9,9 +9,9 @@ from tests.loop.test_compaction import history
 from tests.loop.toolbox import agent_of, echo, texts
 
 from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Stop, Usage
-from steersman.context.compaction import CompactionConfig
+from steersman.context.compaction.compact import CompactionConfig
 from steersman.context.tokens import total_tokens
-from steersman.provider.script import Turn
+from steersman.provider.scripted.script import Turn
 from steersman.testing import ScriptedModel, answer, call, check_events, error
 from steersman.types.content import TextContent
 from steersman.types.errors import AuthenticationError, ContextOverflowError, ErrorInfo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.policy.shells import Bench
+from tests.policy.shell.shells import Bench
 
 
 @pytest.fixture(scope="module")

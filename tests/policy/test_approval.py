@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.policy.bypasses import ALLOW, CORPUS, USABLE
-from tests.policy.shells import SHELLS, Bench
+from tests.policy.shell.bypasses import ALLOW, CORPUS, USABLE
+from tests.policy.shell.shells import SHELLS, Bench
 from tests.policy.toolbox import judge, says, tool_of
 
 from steersman.policy.approval import Approval, Approved, Judgement, Mode, fingerprint

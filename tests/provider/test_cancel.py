@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, TypeVar, cast
 
 import pytest
-from tests.provider.protocols import SERVERS
+from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, tool
-from steersman.provider.events import events_of
-from steersman.provider.http import aclose_http
-from steersman.provider.models import stream_fn_for
+from steersman.provider.http.client import aclose_http
+from steersman.provider.models.registry import stream_fn_for
+from steersman.provider.streaming.normalize import events_of
 from steersman.testing import answer, call, thinking
 from steersman.testing.servers import Delivery, Received, StrictServer
 from steersman.types.messages import user_message

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from typing import Any, get_args
 
 import pytest
-from tests.provider.protocols import SERVERS
+from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry, tool
-from steersman.provider.events import events_of
-from steersman.provider.http import aclose_http
-from steersman.provider.models import stream_fn_for
+from steersman.provider.http.client import aclose_http
+from steersman.provider.models.registry import stream_fn_for
+from steersman.provider.streaming.normalize import events_of
 from steersman.testing import Subject, answer, call, conformance_checks, cut, error, stall, thinking
 from steersman.testing.conformance import Check, Scenario
 from steersman.testing.servers import StrictServer

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.session.database import Database
-from tests.session.postgres import NoServer, shared_server
 from tests.session.snapshots import Snapshot, quick_folder, taken
+from tests.session.stores.postgres.server import NoServer, shared_server
 
-from steersman.session.memory import MemoryStore
-from steersman.session.sqlite import SqliteStore
-from steersman.session.store import Store
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.sqlite.store import SqliteStore
+from steersman.session.stores.store import Store
 
 MakeStore = Callable[[Path], Store]
 

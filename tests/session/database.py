@@ -13,7 +13,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from steersman.session.postgres import PostgresStore
+from steersman.session.stores.postgres.store import PostgresStore
 
 _GOODBYE = b"X\0\0\0\4"
 

@@ -31,13 +31,16 @@ from tests.session.stage import EFFECTS, IDEMPOTENT, SCENARIOS, Brain, Ledger, S
 from steersman import Agent
 from steersman.context.recovery import UNKNOWN
 from steersman.context.repair import repair
-from steersman.provider import anthropic, google, openai_chat, openai_responses
-from steersman.provider.protocol import HttpRequest
-from steersman.session.handle import SqliteHandle
+from steersman.provider.wires.anthropic import wire as anthropic
+from steersman.provider.wires.google import wire as google
+from steersman.provider.wires.openai_chat import wire as openai_chat
+from steersman.provider.wires.openai_responses import wire as openai_responses
+from steersman.provider.wires.protocol import HttpRequest
 from steersman.session.records import Record, decode, encode
 from steersman.session.session import Session
-from steersman.session.sqlite import SqliteStore
-from steersman.session.store import Handle, Problem, SessionNotFound, Store, Summary
+from steersman.session.stores.sqlite.handle import SqliteHandle
+from steersman.session.stores.sqlite.store import SqliteStore
+from steersman.session.stores.store import Handle, Problem, SessionNotFound, Store, Summary
 from steersman.testing import check_transcript, watch
 from steersman.testing.servers import AnthropicServer, GoogleServer, OpenAIChatServer, OpenAIResponsesServer
 from steersman.testing.servers.base import Received

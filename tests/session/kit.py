@@ -8,9 +8,9 @@ from typing import Any
 
 from steersman import Agent, AgentMessage, AssistantMessage, Session, ToolResultMessage
 from steersman.context.repair import repair
-from steersman.provider.strict import request_fault
+from steersman.provider.scripted.strict import request_fault
 from steersman.session.records import Record
-from steersman.session.store import Store, read
+from steersman.session.stores.store import Store, read
 from steersman.testing import ScriptedModel
 from steersman.types.model import Request
 

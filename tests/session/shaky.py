@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record, encode
-from steersman.session.store import Problem
+from steersman.session.stores.store import Problem
 
 
 class ShakyHandle:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.session.records import Record
-from steersman.session.sqlite import SqliteStore
-from steersman.session.store import read
+from steersman.session.stores.sqlite.store import SqliteStore
+from steersman.session.stores.store import read
 from steersman.testing.stores import sample
 
 NAME = "sessions.db"

@@ -11,8 +11,8 @@ import pytest
 from tests.session.kit import done, records, reopened, said, types
 
 from steersman import Agent, Session, SteersmanError, ToolOutput, tool
-from steersman.session.memory import MemoryStore
-from steersman.session.store import SessionBusy, SessionError, Store
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import SessionBusy, SessionError, Store
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
 from steersman.types.errors import AgentBusy
 from steersman.types.events import AgentStart

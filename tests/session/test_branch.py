@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.session.kit import check_sendable, cut, done, records, reopened, said, types
 
 from steersman import Agent, ContextConfig, Session, UserMessage, prun_with_memo, tool
-from steersman.session.memory import MemoryStore
-from steersman.session.store import SessionBusy, SessionError, Store
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import SessionBusy, SessionError, Store
 from steersman.session.tree import Difference
 from steersman.testing import ScriptedModel, answer, call, check_transcript, error, stall
 from steersman.types.errors import AgentBusy

@@ -9,10 +9,10 @@ import pytest
 from tests.session.golden.make import SCENARIOS, expected
 
 from steersman import Agent, Session
-from steersman.session.jsonl import import_jsonl
-from steersman.session.memory import MemoryStore
 from steersman.session.records import FORMAT, decode
-from steersman.session.store import Store
+from steersman.session.stores.jsonl import import_jsonl
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -17,7 +17,7 @@ from tests.session.shaky import ShakyHandle
 
 from steersman.session.journal import Journal
 from steersman.session.records import decode
-from steersman.session.store import StoreFailed
+from steersman.session.stores.store import StoreFailed
 
 pytestmark = pytest.mark.real_time
 

@@ -14,15 +14,15 @@ import pytest
 from tests.session.shaky import ShakyHandle
 
 from steersman.session.journal import Journal
-from steersman.session.sqlite import SqliteStore
-from steersman.session.store import read
+from steersman.session.stores.sqlite.store import SqliteStore
+from steersman.session.stores.store import read
 
 pytestmark = pytest.mark.real_time
 
 BEGIN = """
 import asyncio, atexit, os, sys, threading
 from steersman.session.journal import Journal
-from steersman.session.sqlite import SqliteStore
+from steersman.session.stores.sqlite.store import SqliteStore
 
 journal = Journal(SqliteStore(sys.argv[1]).create("one"), lag=60)
 for number in range(5):

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.session.stage import SCENARIOS
 
-from steersman.session.sqlite import SqliteStore
+from steersman.session.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.real_time
 
@@ -63,7 +63,7 @@ def test_a_killed_writer_leaves_no_lock_behind(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     program = """
 import os, signal, sys
-from steersman.session.sqlite import SqliteStore
+from steersman.session.stores.sqlite.store import SqliteStore
 handle = SqliteStore(sys.argv[1]).create("one")
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -10,7 +10,7 @@ import pytest
 from tests.session.kit import cut, done, records, reopened, said, types
 
 from steersman import Agent, ExecutionLimits, Pass, Reject, Session, tool
-from steersman.session.store import Store
+from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel, answer, call
 
 

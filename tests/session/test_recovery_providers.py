@@ -8,8 +8,8 @@ import pytest
 from tests.session.kit import planted, records, said
 
 from steersman import Agent, Retry, Session, ToolOutput, prun_with_memo, tool
-from steersman.session.memory import MemoryStore
 from steersman.session.records import Record
+from steersman.session.stores.memory import MemoryStore
 from steersman.testing import ScriptedModel, answer, call, error, thinking
 from steersman.testing.servers import (
     AnthropicServer,

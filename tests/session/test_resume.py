@@ -11,7 +11,7 @@ from tests.session.kit import check_sendable, cut, done, planted, records, reope
 from steersman import Agent, Default, Inject, Session, Skip, ToolCall, ToolContext, ToolOutput, prun, tool
 from steersman.context.recovery import NOT_STARTED, UNKNOWN
 from steersman.session.records import Record
-from steersman.session.store import Store
+from steersman.session.stores.store import Store
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
 from steersman.types.events import ToolExecutionEnd, ToolExecutionStart, TurnEnd, TurnStart
 from steersman.types.messages import to_message, user_message

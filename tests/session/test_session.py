@@ -13,9 +13,9 @@ import pytest
 from tests.session.kit import done, planted, records, reopened, said, types
 
 from steersman import Agent, ExtensionMessage, Session, tool
-from steersman.session.memory import MemoryStore
 from steersman.session.records import FORMAT, Record
-from steersman.session.store import (
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import (
     NewerFormat,
     Problem,
     SessionBusy,

@@ -8,7 +8,7 @@ import pytest
 
 from steersman.session.index import Index
 from steersman.session.records import Record, encode
-from steersman.session.store import SessionError
+from steersman.session.stores.store import SessionError
 from steersman.session.tree import Branch, Difference, Node, Tree
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from steersman.provider.events import events_of
+from steersman.provider.streaming.normalize import events_of
 from steersman.testing import (
     Scenario,
     ScriptedModel,

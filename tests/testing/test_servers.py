@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.provider.wires import PlainServer
+from tests.provider.wires.kit import PlainServer
 
 from steersman.testing import answer, call, cut, error
 from steersman.testing.servers.base import Delivery, Received, Reply, pieces, sse, written

@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from steersman.tools.context import ToolContext
+from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool, tool, tool_table, unknown_tool
-from steersman.tools.validation import InvalidArguments
 from steersman.types.cancel import CancelToken
 from steersman.types.content import parse_tool_call
 from steersman.types.errors import ToolError

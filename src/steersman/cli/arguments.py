@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-from steersman.cli.piped import piped
+from steersman.cli.run.piped_input import piped
 
 Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
@@ -22,6 +22,14 @@ SUBCOMMANDS = {
     "doctor": "what works on this machine and what is missing",
 }
 THINKING = ("off", "minimal", "low", "medium", "high")
+
+
+# The modules that add a command's own options: loaded only for that command.
+_MODULES = {
+    "doctor": "steersman.cli.setup.doctor",
+    "models": "steersman.cli.setup.models",
+    "sessions": "steersman.cli.sessions.commands",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +225,7 @@ def _of_subcommand(word: str, argv: Sequence[str]) -> Options:
     )
     add_common(parser)
     add_model_options(parser)
-    import_module(f"steersman.cli.{word}").configure(parser)
+    import_module(_MODULES[word]).configure(parser)
     found = parser.parse_args(argv)
     known = {name: value for name in _OF_SUBCOMMANDS if (value := getattr(found, name, None)) is not None}
     return Options(command=cast(Command, word), arguments=found, **known)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import IO, Any, cast
 
 from steersman.cli.arguments import Options, parse
-from steersman.cli.standard import (
+from steersman.cli.terminal.descriptors import (
     end_quietly,
     has_stdout,
     hold_descriptors,
@@ -59,7 +59,7 @@ def _dispatched(words: Sequence[str]) -> int:
         note_signals()
     import asyncio
 
-    from steersman.cli.logs import tamed_logs
+    from steersman.cli.terminal.logs import tamed_logs
 
     with tamed_logs(verbose=options.verbose):
         return asyncio.run(_run(options))
@@ -72,33 +72,33 @@ async def _run(options: Options) -> int:
         raise UserError("Standard output is closed, so there is nowhere to write an answer to.", code=_ERROR)
     match options.command:
         case "run":
-            from steersman.cli.once import once
+            from steersman.cli.run.once import once
 
             try:
                 return await once(options)
             finally:
                 stop_noting()
         case "chat":
-            from steersman.cli.chat import chat
+            from steersman.cli.chat.start import chat
 
             return await chat(options)
         case "sessions":
-            from steersman.cli import sessions
+            from steersman.cli.sessions import commands as sessions
 
             return await sessions.run(options)
         case "models":
-            from steersman.cli import models
+            from steersman.cli.setup import models
 
             return await models.run(options)
         case "doctor":
-            from steersman.cli import doctor
+            from steersman.cli.setup import doctor
 
             return await doctor.run(options)
 
 
 def _told(error: Exception, *, verbose: bool) -> int:
     """Say what happened, and give the exit code for it."""
-    from steersman.cli.safe import safe
+    from steersman.cli.terminal.sanitize import safe
     from steersman.cli.troubles import UserError, line_of, without_keys
 
     lines = [f"steersman: {line_of(error)}"]

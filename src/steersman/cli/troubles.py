@@ -28,7 +28,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 def line_of(error: BaseException) -> str:
     """An error as it is told to people: its own words where they are made for people, without keys, on one line."""
-    from steersman.cli.safe import one_line
+    from steersman.cli.terminal.sanitize import one_line
     from steersman.types.errors import SteersmanError
     from steersman.types.secrets import redacted
 
@@ -44,7 +44,7 @@ def line_of(error: BaseException) -> str:
 
 def without_keys(text: str) -> str:
     """The text without any key that the environment holds for a provider."""
-    from steersman.provider.keys import known_keys
+    from steersman.provider.models.keys import known_keys
 
     return hidden(text, *known_keys())
 
@@ -82,7 +82,7 @@ class Keyless:
 
 def _long_keys() -> list[str]:
     """The keys to look for, and before each the longer ones that begin with it."""
-    from steersman.provider.keys import known_keys
+    from steersman.provider.models.keys import known_keys
 
     return sorted((key for key in known_keys() if len(key) >= _LONG_KEY), key=len, reverse=True)
 

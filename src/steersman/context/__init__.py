@@ -1,1 +1,54 @@
 """What has been said and what is shown: one ordered log, never rewritten; everything else is a view of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
+
+if TYPE_CHECKING:
+    from steersman.context.compaction.compact import (
+        CompactionConfig,
+        CompactionStrategy,
+        ContextConfig,
+        DefaultCompaction,
+        SummaryCompaction,
+    )
+    from steersman.context.context import AgentContext
+    from steersman.context.convert import default_convert_to_llm
+    from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry
+    from steersman.context.instructions import Instructions, find_instructions
+    from steersman.context.log import Log
+    from steersman.context.tokens import estimate_tokens
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "compaction.compact": ("CompactionConfig CompactionStrategy ContextConfig DefaultCompaction SummaryCompaction"),
+        "context": "AgentContext",
+        "convert": "default_convert_to_llm",
+        "entries": "CompactionEntry Entry MessageEntry PrunEntry UndoEntry",
+        "instructions": "Instructions find_instructions",
+        "log": "Log",
+        "tokens": "estimate_tokens",
+    },
+)
+
+__all__ = [
+    "AgentContext",
+    "CompactionConfig",
+    "CompactionEntry",
+    "CompactionStrategy",
+    "ContextConfig",
+    "DefaultCompaction",
+    "Entry",
+    "Instructions",
+    "Log",
+    "MessageEntry",
+    "PrunEntry",
+    "SummaryCompaction",
+    "UndoEntry",
+    "default_convert_to_llm",
+    "estimate_tokens",
+    "find_instructions",
+]

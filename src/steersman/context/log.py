@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
+from steersman.context.compaction.groups import owners, whole_groups
 from steersman.context.entries import (
     CompactionEntry,
     Entry,
@@ -14,7 +15,6 @@ from steersman.context.entries import (
     UndoEntry,
     part_id,
 )
-from steersman.context.groups import owners, whole_groups
 from steersman.context.replay import Seen, group_end, last_question, pruned, replay, undone, where
 from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
 from steersman.context.view import MessageView, View

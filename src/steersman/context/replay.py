@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from steersman.context.compaction.groups import whole_groups
 from steersman.context.entries import (
     CompactionEntry,
     Entry,
@@ -14,7 +15,6 @@ from steersman.context.entries import (
     memo_message,
     part_id,
 )
-from steersman.context.groups import whole_groups
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 
 

@@ -1,1 +1,78 @@
 """How events leave a run: every subscriber hears each one before the loop goes on, and none can break it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
+
+if TYPE_CHECKING:
+    from steersman.events.dispatch import Subscriber, SubscriptionId
+    from steersman.events.stream import EventStream, create_agent_stream
+    from steersman.types.events import (
+        AgentEnd,
+        AgentEvent,
+        AgentStart,
+        CompactionEnded,
+        CompactionStarted,
+        CustomEvent,
+        InputRejected,
+        KnownEvent,
+        LoopConfigSnapshot,
+        LoopDetected,
+        MessageEnd,
+        MessageStart,
+        MessageUpdate,
+        ModelFallback,
+        PrunApplied,
+        RetryScheduled,
+        ToolExecutionEnd,
+        ToolExecutionStart,
+        ToolExecutionUpdate,
+        TurnEnd,
+        TurnStart,
+        UnknownEvent,
+    )
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "dispatch": "Subscriber SubscriptionId",
+        "steersman.types.events": (
+            "AgentEnd AgentEvent AgentStart CompactionEnded CompactionStarted CustomEvent "
+            "InputRejected KnownEvent LoopConfigSnapshot LoopDetected MessageEnd MessageStart "
+            "MessageUpdate ModelFallback PrunApplied RetryScheduled ToolExecutionEnd "
+            "ToolExecutionStart ToolExecutionUpdate TurnEnd TurnStart UnknownEvent"
+        ),
+        "stream": "EventStream create_agent_stream",
+    },
+)
+
+__all__ = [
+    "AgentEnd",
+    "AgentEvent",
+    "AgentStart",
+    "CompactionEnded",
+    "CompactionStarted",
+    "CustomEvent",
+    "EventStream",
+    "InputRejected",
+    "KnownEvent",
+    "LoopConfigSnapshot",
+    "LoopDetected",
+    "MessageEnd",
+    "MessageStart",
+    "MessageUpdate",
+    "ModelFallback",
+    "PrunApplied",
+    "RetryScheduled",
+    "Subscriber",
+    "SubscriptionId",
+    "ToolExecutionEnd",
+    "ToolExecutionStart",
+    "ToolExecutionUpdate",
+    "TurnEnd",
+    "TurnStart",
+    "UnknownEvent",
+    "create_agent_stream",
+]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
-from steersman.context.compaction import ContextConfig
+from steersman.context.compaction.compact import ContextConfig
 from steersman.policy.hooks import POLICY_SEAMS
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from steersman.context.compaction import (
+from steersman.context.compaction.compact import (
     CompactionConfig,
     CompactionStrategy,
     ContextConfig,
@@ -15,7 +15,7 @@ from steersman.context.compaction import (
     fitted,
     tighter,
 )
-from steersman.context.images import ImageCompaction, image_bytes
+from steersman.context.compaction.images import ImageCompaction, image_bytes
 from steersman.context.tokens import BYTES_PER_TOKEN, total_tokens
 from steersman.loop.config import resolve, takes
 from steersman.loop.overflow import Overflow

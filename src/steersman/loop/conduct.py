@@ -6,12 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
-from steersman.loop.hearing import answered, hear, receive
+from steersman.loop.ask import error_answer
 from steersman.loop.inbox import Queued, Receipt
 from steersman.loop.keeping import save_end
-from steersman.loop.loop import run_loop
+from steersman.loop.pending import answered, hear, receive
 from steersman.loop.run import DEADLINE, Run, Turn
-from steersman.loop.stream import error_answer
+from steersman.loop.run_loop import run_loop
 from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import YES, HookError, decide, observe

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
-from steersman.context.compaction import ContextConfig
+from steersman.context.compaction.compact import ContextConfig
 from steersman.context.convert import default_convert_to_llm
 from steersman.loop.checks import check_config
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
-from steersman.provider.models import get_model
-from steersman.provider.retry import Retry, RetryStrategy
+from steersman.provider.models.registry import get_model
+from steersman.provider.streaming.retry import Retry, RetryStrategy
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
 from steersman.types.messages import AgentMessage, Message, MessageLike

@@ -9,7 +9,7 @@ import msgspec
 
 from steersman.policy.hooks import HookError, PolicyView
 from steersman.policy.verdicts import Inject
-from steersman.tools.schema import output_codec
+from steersman.tools.schema.from_types import output_codec
 from steersman.types.content import TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, user_message
 

@@ -10,12 +10,12 @@ from typing import Any
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
 from steersman.loop.config import AgentLoopConfig, resolve, takes
-from steersman.loop.hearing import say
+from steersman.loop.pending import say
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
-from steersman.provider.events import Normal, batches_of
-from steersman.provider.models import stream_fn_for
-from steersman.provider.retry import with_retry
+from steersman.provider.models.registry import stream_fn_for
+from steersman.provider.streaming.normalize import Normal, batches_of
+from steersman.provider.streaming.retry import with_retry
 from steersman.types.errors import AuthenticationError
 from steersman.types.messages import AgentMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
@@ -99,7 +99,7 @@ def layered(config: AgentLoopConfig, stream_fn: StreamFn | None, secrets: set[st
     if own is None:
         for model in config.fallbacks:
             stream_fn_for(_model(model))  # raises now for a provider nobody knows, and not when it is needed
-    from steersman.provider.fallback import with_fallback  # most runs have none
+    from steersman.provider.streaming.fallback import with_fallback  # most runs have none
 
     return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refitting())
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, open_calls
 from steersman.loop.config import SteeringPolicy
-from steersman.loop.dispatch import SKIPPED, execute_tool_calls
-from steersman.loop.hearing import receive
 from steersman.loop.inbox import Queued
+from steersman.loop.pending import receive
 from steersman.loop.run import Run, Turn
+from steersman.loop.tool_calls.dispatch import SKIPPED, execute_tool_calls
 from steersman.loop.turn import close, grant
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.events import ToolExecutionEnd, ToolExecutionStart, TurnStart

@@ -9,7 +9,7 @@ import msgspec
 
 from steersman.loop.request import make_options
 from steersman.loop.run import Run
-from steersman.provider.events import events_of, info_of
+from steersman.provider.streaming.normalize import events_of, info_of
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import exception_of
 from steersman.types.messages import Message, user_message

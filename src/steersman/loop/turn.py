@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from steersman.loop.ask import answer, error_answer
 from steersman.loop.compact import compact_if_needed, may_compact
-from steersman.loop.dispatch import Outcome, execute_tool_calls
-from steersman.loop.hearing import hear, say
+from steersman.loop.pending import hear, say
 from steersman.loop.run import Run, Turn
-from steersman.loop.stream import answer, error_answer
+from steersman.loop.tool_calls.dispatch import Outcome, execute_tool_calls
 from steersman.policy.hooks import HookError, decide, observe
 from steersman.types.continuation import Branch, Initial, TurnTrigger
 from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from steersman.policy.commands import (
+from steersman.policy.matching import Match, folded
+from steersman.policy.paths import Argument, Domain, PathPattern, argument, domain, path_pattern
+from steersman.policy.shell.commands import (
     AllowedCommand,
     ForbiddenCommand,
     allowed_command,
     forbidden_command,
     uncovered,
 )
-from steersman.policy.matching import Match, folded
-from steersman.policy.paths import Argument, Domain, PathPattern, argument, domain, path_pattern
-from steersman.policy.shell import Reading, read_command
+from steersman.policy.shell.syntax import Reading, read_command
 from steersman.tools.tool import Tool
 
 RulesLike: TypeAlias = str | Iterable[str]

@@ -5,16 +5,18 @@ A session listens to an agent and writes; it never decides what the agent does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from steersman.session.jsonl import export_jsonl, import_jsonl
-    from steersman.session.memory import MemoryStore
-    from steersman.session.postgres import PostgresStore
     from steersman.session.records import FORMAT, Record
     from steersman.session.session import Session
-    from steersman.session.sqlite import SqliteStore
-    from steersman.session.store import (
+    from steersman.session.stores.jsonl import export_jsonl, import_jsonl
+    from steersman.session.stores.memory import MemoryStore
+    from steersman.session.stores.postgres.store import PostgresStore
+    from steersman.session.stores.sqlite.store import SqliteStore
+    from steersman.session.stores.store import (
         Handle,
         NewerFormat,
         Problem,
@@ -29,42 +31,27 @@ if TYPE_CHECKING:
     )
     from steersman.session.tree import Branch, Difference
 
-# Loaded when they are first used: databases are heavy, and most programs use one or none.
-_HOMES = {
-    "jsonl": "export_jsonl import_jsonl",
-    "memory": "MemoryStore",
-    "postgres": "PostgresStore",
-    "records": "FORMAT Record",
-    "session": "Session",
-    "sqlite": "SqliteStore",
-    "store": (
-        "Handle NewerFormat Problem SessionBusy SessionDamaged SessionError SessionExists SessionNotFound Store "
-        "StoreFailed Summary"
-    ),
-    "tree": "Branch Difference",
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'steersman.session' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"steersman.session.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
-
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "records": "FORMAT Record",
+        "session": "Session",
+        "stores.jsonl": "export_jsonl import_jsonl",
+        "stores.memory": "MemoryStore",
+        "stores.postgres.store": "PostgresStore",
+        "stores.sqlite.store": "SqliteStore",
+        "stores.store": (
+            "Handle NewerFormat Problem SessionBusy SessionDamaged SessionError SessionExists "
+            "SessionNotFound Store StoreFailed Summary"
+        ),
+        "tree": "Branch Difference",
+    },
+)
 
 __all__ = [
-    "FORMAT",
     "Branch",
     "Difference",
+    "FORMAT",
     "Handle",
     "MemoryStore",
     "NewerFormat",

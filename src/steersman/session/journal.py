@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from steersman.session import process
 from steersman.session.records import Payload, Record, encode
-from steersman.session.store import Handle, SessionError
+from steersman.session.stores.store import Handle, SessionError
 from steersman.types.errors import described
 from steersman.types.ids import new_id
 

@@ -13,19 +13,19 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
-from steersman.context.compaction import ContextConfig
+from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.shorten import shorten, show_again
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
-from steersman.context.shorten import shorten, show_again
-from steersman.provider.keys import known_keys
+from steersman.provider.models.keys import known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal
 from steersman.session.reading import Waiting, read_entries, read_message, read_waiting
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
 from steersman.session.recovery import recovered
-from steersman.session.store import (
+from steersman.session.stores.store import (
     Handle,
     NewerFormat,
     Problem,
@@ -102,7 +102,7 @@ class Session:
     @classmethod
     def import_(cls, file: str | os.PathLike[str], where: Where, session_id: str | None = None) -> Self:
         """A session from a file that `export` wrote, as a new one; calls that are open in it are not run here."""
-        from steersman.session.jsonl import import_jsonl
+        from steersman.session.stores.jsonl import import_jsonl
 
         store = _store(where)
         imported = import_jsonl(file, store, session_id=session_id)
@@ -112,7 +112,7 @@ class Session:
 
     def export(self, file: str | os.PathLike[str]) -> int:
         """Write all records to a file that people can read, one a line; how many there are."""
-        from steersman.session.jsonl import export_jsonl
+        from steersman.session.stores.jsonl import export_jsonl
 
         self.flush()
         # What the store refused is in memory only, and the more in need of a place.
@@ -417,7 +417,7 @@ def _let_go(kept: Journal | Handle) -> None:
 
 def _store(where: Where) -> Store:
     if isinstance(where, str | os.PathLike):
-        from steersman.session.sqlite import SqliteStore
+        from steersman.session.stores.sqlite.store import SqliteStore
 
         return SqliteStore(where)
     return where

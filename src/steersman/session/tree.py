@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from steersman.session.store import SessionError
+from steersman.session.stores.store import SessionError
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):

@@ -1,1 +1,33 @@
 """Agents together: what one asks of others is part of its own work, within its limits, its rights and its cancel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
+
+if TYPE_CHECKING:
+    from steersman.team.branches import BranchesResult, Branching, run_branches
+    from steersman.team.choosing import BranchOutcome, Chosen, first_good, highest
+    from steersman.team.task import TaskKind, task_tool
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "branches": "BranchesResult Branching run_branches",
+        "choosing": "BranchOutcome Chosen first_good highest",
+        "task": "TaskKind task_tool",
+    },
+)
+
+__all__ = [
+    "BranchOutcome",
+    "BranchesResult",
+    "Branching",
+    "Chosen",
+    "TaskKind",
+    "first_good",
+    "highest",
+    "run_branches",
+    "task_tool",
+]

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from steersman.agent import Agent
+from steersman.agent.agent import Agent
 from steersman.context.log import Log
-from steersman.loop.delegate import admitted, told
 from steersman.loop.entry import Place, check_answerable
 from steersman.loop.run import Run
+from steersman.loop.sub_agent import admitted, told
 from steersman.policy.limits import ExecutionTracker
-from steersman.provider.models import stream_fn_for
+from steersman.provider.models.registry import stream_fn_for
 from steersman.team.choosing import BranchOutcome, ChooseFn, Chosen, decided, first_good
 from steersman.tools.context import ToolContext
 from steersman.types.cancel import CancelToken

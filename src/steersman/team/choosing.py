@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from steersman.agent import Agent
+from steersman.agent.agent import Agent
 from steersman.context.log import Log
 from steersman.loop.entry import Place
 from steersman.tools.output import normalise

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from steersman.agent import Agent
-from steersman.loop.delegate import reported
-from steersman.loop.options import without_output
+from steersman.agent.agent import Agent
+from steersman.agent.options import without_output
 from steersman.loop.run import Run
+from steersman.loop.sub_agent import reported
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool

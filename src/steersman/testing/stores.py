@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from steersman.session.records import Record
-from steersman.session.store import (
+from steersman.session.stores.store import (
     Handle,
     SessionBusy,
     SessionError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steersman.provider.strict import request_fault, transcript_fault
+from steersman.provider.scripted.strict import request_fault, transcript_fault
 from steersman.types.messages import AgentMessage
 from steersman.types.model import Model, Request
 

@@ -2,3 +2,95 @@
 
 Nothing here knows the loop. A tool that wants something from it returns an effect; a tool that fails raises.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
+from steersman.tools.tool import Tool, Toolset, tool  # not lazily: the module has the name of the decorator
+
+if TYPE_CHECKING:
+    from steersman.tools.builtin import builtin_tools
+    from steersman.tools.builtin.bash_tool import bash_tool
+    from steersman.tools.builtin.edit_tool import edit_tool
+    from steersman.tools.builtin.fetch_tool import fetch_tool
+    from steersman.tools.builtin.glob_tool import glob_tool
+    from steersman.tools.builtin.list_tool import list_tool
+    from steersman.tools.builtin.prun import prun, prun_with_memo
+    from steersman.tools.builtin.read_tool import read_tool
+    from steersman.tools.builtin.search_tool import search_tool
+    from steersman.tools.builtin.write_tool import write_tool
+    from steersman.tools.confine.sandbox import confinement
+    from steersman.tools.confine.workspace import Workspace
+    from steersman.tools.context import ToolContext
+    from steersman.tools.mcp import (
+        ChangedTool,
+        HttpServer,
+        McpError,
+        McpServers,
+        ServerLost,
+        StdioServer,
+        Trust,
+        UntrustedFile,
+    )
+    from steersman.tools.openapi.build import openapi_tools
+    from steersman.tools.skills import Skill, Skills, find_skills
+    from steersman.types.tools import Prun, ToolOutput
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "builtin": "builtin_tools",
+        "builtin.bash_tool": "bash_tool",
+        "builtin.edit_tool": "edit_tool",
+        "builtin.fetch_tool": "fetch_tool",
+        "builtin.glob_tool": "glob_tool",
+        "builtin.list_tool": "list_tool",
+        "builtin.prun": "prun prun_with_memo",
+        "builtin.read_tool": "read_tool",
+        "builtin.search_tool": "search_tool",
+        "builtin.write_tool": "write_tool",
+        "confine.sandbox": "confinement",
+        "confine.workspace": "Workspace",
+        "context": "ToolContext",
+        "mcp": ("ChangedTool HttpServer McpError McpServers ServerLost StdioServer Trust UntrustedFile"),
+        "openapi.build": "openapi_tools",
+        "skills": "Skill Skills find_skills",
+        "steersman.types.tools": "Prun ToolOutput",
+    },
+)
+
+__all__ = [
+    "ChangedTool",
+    "HttpServer",
+    "McpError",
+    "McpServers",
+    "Prun",
+    "ServerLost",
+    "Skill",
+    "Skills",
+    "StdioServer",
+    "Tool",
+    "ToolContext",
+    "ToolOutput",
+    "Toolset",
+    "Trust",
+    "UntrustedFile",
+    "Workspace",
+    "bash_tool",
+    "builtin_tools",
+    "confinement",
+    "edit_tool",
+    "fetch_tool",
+    "find_skills",
+    "glob_tool",
+    "list_tool",
+    "openapi_tools",
+    "prun",
+    "prun_with_memo",
+    "read_tool",
+    "search_tool",
+    "tool",
+    "write_tool",
+]

@@ -9,8 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.context import ToolContext
-from steersman.tools.forms import Convert
-from steersman.tools.schema import Parameters, function_hints, is_context
+from steersman.tools.schema.forms import Convert
+from steersman.tools.schema.from_types import Parameters, function_hints, is_context
 
 
 class Calling(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.walking import TooSlow, Walk, Watch, shown
+from steersman.tools.builtin.walk import TooSlow, Walk, Watch, shown
 from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
 from steersman.tools.context import ToolContext
 from steersman.tools.frontmatter import BadFrontMatter, front_matter

@@ -11,9 +11,9 @@ import msgspec
 from steersman.tools.calling import Calling, by_schema, by_signature
 from steersman.tools.context import ToolContext
 from steersman.tools.output import normalise
-from steersman.tools.schema import Parameters, converted, parameters_of
+from steersman.tools.schema.from_types import Parameters, converted, parameters_of
+from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.tools.threads import run_in_thread
-from steersman.tools.validation import InvalidArguments, compile_schema
 from steersman.types.errors import ToolError
 from steersman.types.frozen import freeze
 from steersman.types.tools import ToolOutput

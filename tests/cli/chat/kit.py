@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.cli.command import Place, command_line, environment
-from tests.cli.terminal import Terminal
+from tests.cli.pty_terminal import Terminal
 
 from steersman.testing.servers import StrictServer
 

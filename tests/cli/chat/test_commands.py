@@ -12,10 +12,10 @@ from tests.cli.command import Place
 from steersman import Agent
 from steersman.cli.chat.commands import obey
 from steersman.cli.chat.conversation import Conversation, Kind
-from steersman.cli.outfit import UNKNOWN_WINDOW, context_for
-from steersman.context.compaction import ContextConfig
+from steersman.cli.setup.startup import UNKNOWN_WINDOW, context_for
+from steersman.context.compaction.compact import ContextConfig
 from steersman.policy.limits import ExecutionLimits
-from steersman.provider.local.manifest import DEFAULT, MODELS
+from steersman.provider.local.weights.manifest import DEFAULT, MODELS
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.events import AgentEvent

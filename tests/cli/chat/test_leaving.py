@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.cli.chat.kit import READY, WAITING, chatting, heard
 from tests.cli.command import Place, command_line, ends_of, environment, wait_until, wait_until_gone
-from tests.cli.terminal import Terminal
+from tests.cli.pty_terminal import Terminal
 
 from steersman.testing import answer, call, error
 from steersman.testing.servers import OpenAIChatServer

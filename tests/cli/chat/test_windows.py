@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.chat.kit import READY, WAITING, chatting, go, heard
 from tests.cli.command import MODEL, Place, environment
-from tests.cli.terminal import Terminal
+from tests.cli.pty_terminal import Terminal
 
 import steersman
 from steersman.testing import answer, call

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import Place, command_line, environment
+from tests.cli.pty_terminal import Terminal
 from tests.cli.render.attacks import ATTACKS, FORMS, check_written
 from tests.cli.render.runs import a_show, start
-from tests.cli.terminal import Terminal
 
 from steersman import Agent
 from steersman.cli.render import TerminalView, show_on_terminal, wants_color
-from steersman.provider.script import answer, call, stall, text, thinking
+from steersman.provider.scripted.script import answer, call, stall, text, thinking
 from steersman.testing import ScriptedModel
 from steersman.testing.servers import OpenAIChatServer
 from steersman.tools.threads import in_thread

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from steersman.provider.local.manifest import DEFAULT, MODELS, Sources
-from steersman.provider.local.weights import Weights, WeightsError, weights
+from steersman.provider.local.weights.find import Weights, WeightsError, weights
+from steersman.provider.local.weights.manifest import DEFAULT, MODELS, Sources
 
 
 @pytest.fixture(scope="session")

@@ -19,17 +19,18 @@ from typing import cast
 import aiohttp
 import msgspec
 import pytest
-from tests.provider.local.test_own_file import tiny_gguf
+from tests.provider.local.weights.test_own_file import tiny_gguf
 
 from steersman import Agent, get_model
 from steersman.policy.approval import Approval
-from steersman.provider.local import prepare, slots, stream_local
-from steersman.provider.local.child import Orders
-from steersman.provider.local.placing import served
-from steersman.provider.local.process import Child, Settings
-from steersman.provider.local.schema import wanted_parameters
-from steersman.provider.local.server import Server, serving
-from steersman.provider.local.weights import Weights
+from steersman.provider.local import prepare, stream_local
+from steersman.provider.local.prompting.schema import wanted_parameters
+from steersman.provider.local.serving import slots
+from steersman.provider.local.serving.child import Orders
+from steersman.provider.local.serving.process import Child, Settings
+from steersman.provider.local.serving.server import Server, serving
+from steersman.provider.local.serving.start import served
+from steersman.provider.local.weights.find import Weights
 from steersman.tools.builtin import builtin_tools
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ProviderError
@@ -266,8 +267,8 @@ def test_the_child_ends_with_the_event_loop(real_weights: Weights, tmp_path: Pat
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from steersman.provider.local.process import Settings
-from steersman.provider.local.server import serving
+from steersman.provider.local.serving.process import Settings
+from steersman.provider.local.serving.server import serving
 
 async def main():
     server = await serving(Settings(Path(sys.argv[1]), context=256, threads=1, parallel=1, slots=Path(sys.argv[2])))
@@ -299,7 +300,9 @@ def test_the_child_ends_with_its_standard_input(real_weights: Weights, tmp_path:
     """The kernel ends it with its parent on Linux alone; this does everywhere."""
     orders = Orders(str(real_weights.path), "key", str(tmp_path), 256, 1, 1, 256, os.getpid())
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "steersman.provider.local.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-P", "-m", "steersman.provider.local.serving.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     with child:
         assert child.stdin is not None

@@ -28,11 +28,14 @@ from steersman import (
     prun_with_memo,
     tool,
 )
-from steersman.provider import anthropic, google, openai_chat, openai_responses
-from steersman.provider.protocol import Wire
-from steersman.session.memory import MemoryStore
+from steersman.provider.wires.anthropic import wire as anthropic
+from steersman.provider.wires.google import wire as google
+from steersman.provider.wires.openai_chat import wire as openai_chat
+from steersman.provider.wires.openai_responses import wire as openai_responses
+from steersman.provider.wires.protocol import Wire
 from steersman.session.records import Record, encode
-from steersman.session.store import read
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import read
 from steersman.testing import ScriptedModel, answer, call, error, normal_form, replay, run_virtual, thinking
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.model import Model

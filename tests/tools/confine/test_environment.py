@@ -80,7 +80,7 @@ def shown(folder: Path, sandbox: str, environment: dict[str, str], looks: dict[s
     program = textwrap.dedent(f"""
         import asyncio, json
         from steersman import CancelToken, ToolContext
-        from steersman.tools.builtin.shell import bash_tool
+        from steersman.tools.builtin.bash_tool import bash_tool
 
         async def main():
             bash = bash_tool({str(folder)!r}, sandbox={sandbox!r})

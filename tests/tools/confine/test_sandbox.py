@@ -224,7 +224,7 @@ def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "steersman", ignore=shutil.ignore_patterns("__pycache__", "provider", "loop"))
     program = textwrap.dedent("""
         import asyncio, pathlib, sys
-        from steersman.tools.builtin.shell import bash_tool
+        from steersman.tools.builtin.bash_tool import bash_tool
         from steersman.tools.confine import launch
         from steersman.tools.context import ToolContext
         from steersman.types.cancel import CancelToken

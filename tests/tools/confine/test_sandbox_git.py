@@ -16,7 +16,7 @@ import pytest
 from tests.tools.builtin.shells import run, text, until
 from tests.tools.confine.rooms import Room, walls_of
 
-from steersman.tools.builtin.shell import bash_tool
+from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.confine.environment import child_environment
 from steersman.tools.confine.guards import guard, settle
 from steersman.tools.confine.launch import launch

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from steersman.tools.confine import bubblewrap, landlock
-from steersman.tools.confine.keeping import Kept
 from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.protection import Kept
 from steersman.tools.confine.repositories import repositories
 from steersman.types.errors import ToolError
 

@@ -16,8 +16,8 @@ from steersman.tools.mcp import McpError
 from steersman.tools.mcp.definitions import define, make_tool
 from steersman.tools.mcp.lines import Lines, LineTooLong
 from steersman.tools.mcp.words import plain
+from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
-from steersman.tools.validation import InvalidArguments
 
 
 async def nothing(arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:

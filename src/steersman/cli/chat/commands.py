@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, get_args
 
-from steersman.agent import Agent
+from steersman.agent.agent import Agent
+from steersman.agent.options import changed
 from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.chat.tree import entry_named, tree_lines
-from steersman.cli.choosing import named_model
-from steersman.cli.outfit import context_for, has_unknown_price, no_budget, with_usual_prices
-from steersman.cli.safe import one_line
+from steersman.cli.setup.model_choice import named_model
+from steersman.cli.setup.startup import context_for, has_unknown_price, no_budget, with_usual_prices
+from steersman.cli.terminal.sanitize import one_line
 from steersman.cli.troubles import UserError, line_of, near
-from steersman.loop.options import changed
 from steersman.types.messages import UserMessage
 from steersman.types.model import Model, ThinkingLevel
 from steersman.types.usage import Usage

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol, TypeAlias
 
-from steersman.agent import Agent
+from steersman.agent.agent import Agent
 from steersman.cli.troubles import line_of
 from steersman.events.stream import EventStream
 from steersman.types.events import AgentEvent, MessageStart, TurnStart

@@ -10,9 +10,9 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
 from steersman.cli.chat import history
-from steersman.cli.chat.completing import asks_for_paths, model_names, suggestions
-from steersman.cli.outfit import Outfit
-from steersman.cli.safe import safe
+from steersman.cli.chat.input import asks_for_paths, model_names, suggestions
+from steersman.cli.setup.startup import Outfit
+from steersman.cli.terminal.sanitize import safe
 
 
 class KeptHistory(History):

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from steersman.cli.places import made
+from steersman.cli.setup.folders import made
 
 MOST = 2000
 _TAIL = 1 << 20

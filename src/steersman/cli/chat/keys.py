@@ -9,8 +9,8 @@ from prompt_toolkit.filters import Condition, has_completions, has_focus, is_sea
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from steersman.cli.approving import Answer
-from steersman.cli.safe import safe
+from steersman.cli.terminal.approval import Answer
+from steersman.cli.terminal.sanitize import safe
 
 if TYPE_CHECKING:
     from steersman.cli.chat.screen import Screen

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import termios
 
-from steersman.cli.approving import SETTLING, Answer, answer_of
+from steersman.cli.terminal.approval import SETTLING, Answer, answer_of
 from steersman.types.content import ToolCall
 
 QUIET = 0.5

@@ -7,7 +7,7 @@ import termios
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from steersman.cli.standard import STDIN, STDOUT, is_terminal
+from steersman.cli.terminal.descriptors import STDIN, STDOUT, is_terminal
 
 _UNDO = b"\x1b[0m\x1b[?2004l\x1b[?25h\r\n"
 """Plain letters, no bracketed paste, the cursor shown, and a line of its own for what comes next."""

@@ -12,17 +12,17 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.styles import Style
 
-from steersman.cli.approving import CHOICES, SETTLING, Answer, describe
 from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Breaking, Conversation, Kind
 from steersman.cli.chat.editing import ChatCompleter, KeptHistory
 from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.chat.state import state_line, waiting_lines
-from steersman.cli.columns import wrapped
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
-from steersman.cli.outfit import Outfit
-from steersman.cli.safe import one_line
-from steersman.cli.telling import amount
+from steersman.cli.setup.startup import Outfit
+from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe
+from steersman.cli.terminal.columns import wrapped
+from steersman.cli.terminal.sanitize import one_line
+from steersman.cli.terminal.stderr import amount
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEvent
@@ -30,7 +30,7 @@ from steersman.types.model import Model
 
 if TYPE_CHECKING:
     from steersman.cli.render import Show
-    from steersman.provider.local.progress import Progress
+    from steersman.provider.local.weights.progress import Progress
 
 FRAME = 0.04
 """The least seconds between two pictures; a spinner turns every second or third."""

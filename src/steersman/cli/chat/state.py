@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from steersman.cli.chat.conversation import Conversation
-from steersman.cli.columns import cut
-from steersman.cli.safe import one_line
+from steersman.cli.terminal.columns import cut
+from steersman.cli.terminal.sanitize import one_line
 
 _MOST_WAITING = 4
 

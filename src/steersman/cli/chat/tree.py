@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from steersman.cli.safe import one_line
+from steersman.cli.terminal.sanitize import one_line
 from steersman.cli.troubles import UserError
 from steersman.context.entries import Entry, MessageEntry
 from steersman.types.messages import UserMessage

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from steersman.lazy import export_lazily
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
     from steersman.cli.render.diffs import changed_lines, compared, diff
+    from steersman.cli.render.numbers import cost_line
     from steersman.cli.render.show import Show
     from steersman.cli.render.streamed import markdown
     from steersman.cli.render.terminal import TerminalView, show_on_terminal, wants_color
-    from steersman.cli.render.words import cost_line
 
-_HOMES = {
-    "Show": "show",
-    "TerminalView": "terminal",
-    "changed_lines": "diffs",
-    "compared": "diffs",
-    "cost_line": "words",
-    "diff": "diffs",
-    "markdown": "streamed",
-    "show_on_terminal": "terminal",
-    "wants_color": "terminal",
-}
+
+def _explain(error: ModuleNotFoundError) -> Exception | None:
+    if (error.name or "").partition(".")[0] not in ("rich", "markdown_it"):
+        return None
+    return MissingExtra("The view on a terminal needs an extra: pip install 'steersman[cli]'.")
+
+
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "diffs": "changed_lines compared diff",
+        "numbers": "cost_line",
+        "show": "Show",
+        "streamed": "markdown",
+        "terminal": "TerminalView show_on_terminal wants_color",
+    },
+    explain=_explain,
+)
 
 __all__ = [
     "Show",
@@ -37,15 +44,3 @@ __all__ = [
     "show_on_terminal",
     "wants_color",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Load what is asked for when it is asked for: a command that prints plain text needs none of it."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("rich", "markdown_it"):
-            raise
-        raise MissingExtra("The view on a terminal needs an extra: pip install 'steersman[cli]'.") from error

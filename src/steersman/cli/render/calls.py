@@ -23,8 +23,8 @@ from steersman.cli.render.lines import (
     folded,
     painted,
 )
-from steersman.cli.render.words import SEPARATOR, duration, elapsed
-from steersman.cli.safe import one_line, safe
+from steersman.cli.render.numbers import SEPARATOR, duration, elapsed
+from steersman.cli.terminal.sanitize import one_line, safe
 from steersman.types.events import ToolExecutionEnd
 from steersman.types.messages import ToolResultMessage
 

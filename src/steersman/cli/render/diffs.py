@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from steersman.cli.render.lines import DIM, GREEN, RED, folded, painted
-from steersman.cli.safe import safe
+from steersman.cli.terminal.sanitize import safe
 
 LINES = 30
 """How many lines of a diff are shown where nobody says otherwise."""

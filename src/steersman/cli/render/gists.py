@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 
 from steersman.cli.render.diffs import changed_lines
-from steersman.cli.render.words import count
-from steersman.cli.safe import one_line
+from steersman.cli.render.numbers import count
+from steersman.cli.terminal.sanitize import one_line
 from steersman.types.messages import ToolResultMessage
 
 _TELLING = ("command", "path", "file_path", "pattern", "query", "url", "prompt", "name", "text")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from steersman.cli.render.lines import DIM, flowed, indented, painted
 from steersman.cli.render.streamed import Streamed
-from steersman.cli.safe import safe
+from steersman.cli.terminal.sanitize import safe
 
 Kind: TypeAlias = Literal["text", "thinking", "tool", "note", "user", "end"]
 Draw: TypeAlias = Callable[[int], list[str]]

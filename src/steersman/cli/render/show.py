@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 from steersman.cli.render.answer import Answer
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, cropped, painted
 from steersman.cli.render.notes import end_note, note_of, retry_words
+from steersman.cli.render.numbers import SEPARATOR, cost_line, count, elapsed, usage_words
 from steersman.cli.render.page import Kind, Page
-from steersman.cli.render.words import SEPARATOR, cost_line, count, elapsed, usage_words
 from steersman.cli.render.work import Work
-from steersman.cli.safe import one_line
+from steersman.cli.terminal.sanitize import one_line
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,

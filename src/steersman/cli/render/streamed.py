@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from markdown_it.tree import SyntaxTreeNode
 
-from steersman.cli.render.blocks import block, code, item, parsed
-from steersman.cli.safe import safe
+from steersman.cli.render.markdown import block, code, item, parsed
+from steersman.cli.terminal.sanitize import safe
 
 _LONGEST = 4_000
 _LONGEST_TABLE = 12_000

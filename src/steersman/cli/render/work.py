@@ -12,7 +12,7 @@ from steersman.cli.render.calls import Running, entry, settled, update_text
 from steersman.cli.render.lines import CYAN
 from steersman.cli.render.notes import retry_words
 from steersman.cli.render.page import Page
-from steersman.cli.safe import one_line
+from steersman.cli.terminal.sanitize import one_line
 from steersman.types.events import (
     RetryScheduled,
     ToolExecutionEnd,

@@ -13,11 +13,9 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.batches import Events
-from steersman.provider.http import http_stream
-from steersman.provider.local import slots
-from steersman.provider.local.answering import answer_prefix, answer_question, failure
-from steersman.provider.local.deciding import (
+from steersman.provider.http.client import http_stream
+from steersman.provider.local.prompting.answer import answer_prefix, answer_question, failure
+from steersman.provider.local.prompting.decide import (
     MOST_STEPS,
     Decision,
     alias,
@@ -26,16 +24,18 @@ from steersman.provider.local.deciding import (
     decision_prompt,
     is_repeated,
 )
-from steersman.provider.local.placing import as_served, served
-from steersman.provider.local.progress import Report, Reporter
-from steersman.provider.local.schema import RESPOND, decision_schema
-from steersman.provider.local.server import ONCE, Server
-from steersman.provider.local.settings import way_of
-from steersman.provider.local.slots import Said
-from steersman.provider.local.view import Turn, turns_of
-from steersman.provider.openai_chat import WIRE
-from steersman.provider.openai_chat_quirks import output_mode
-from steersman.provider.output_tool import with_output_tool
+from steersman.provider.local.prompting.schema import RESPOND, decision_schema
+from steersman.provider.local.prompting.view import Turn, turns_of
+from steersman.provider.local.serving import slots
+from steersman.provider.local.serving.server import ONCE, Server
+from steersman.provider.local.serving.settings import way_of
+from steersman.provider.local.serving.slots import Said
+from steersman.provider.local.serving.start import as_served, served
+from steersman.provider.local.weights.progress import Report, Reporter
+from steersman.provider.streaming.batches import Events
+from steersman.provider.streaming.output_tool import with_output_tool
+from steersman.provider.wires.openai_chat.quirks import output_mode
+from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ContextOverflowError, ProviderError
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message

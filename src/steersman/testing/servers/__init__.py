@@ -8,8 +8,9 @@ They need `aiohttp`, which is loaded with the first server asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.testing.servers.anthropic import AnthropicServer
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from steersman.testing.servers.openai_chat import OpenAIChatServer
     from steersman.testing.servers.openai_responses import OpenAIResponsesServer
 
-_HOMES = {
-    "AnthropicServer": "anthropic",
-    "Delivery": "base",
-    "GoogleServer": "google",
-    "OpenAIChatServer": "openai_chat",
-    "OpenAIResponsesServer": "openai_responses",
-    "Received": "base",
-    "Reply": "base",
-    "StrictServer": "base",
-}
+__getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "anthropic": "AnthropicServer",
+        "base": "Delivery Received Reply StrictServer",
+        "google": "GoogleServer",
+        "openai_chat": "OpenAIChatServer",
+        "openai_responses": "OpenAIResponsesServer",
+    },
+)
 
 __all__ = [
     "AnthropicServer",
@@ -39,10 +40,3 @@ __all__ = [
     "Reply",
     "StrictServer",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.anthropic_decode import PAUSED
-from steersman.provider.anthropic_events import OPAQUE
-from steersman.provider.overflow import classify_overflow
-from steersman.provider.script import Turn
+from steersman.provider.scripted.script import Turn
+from steersman.provider.wires.anthropic.decode import PAUSED
+from steersman.provider.wires.anthropic.events import OPAQUE
+from steersman.provider.wires.overflow import classify_overflow
 from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check, signature_of
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from aiohttp import web
 
-from steersman.provider.script import Turn, to_turn
+from steersman.provider.scripted.script import Turn, to_turn
 from steersman.testing.servers.exchange import (
     STATUS,
     Answer,

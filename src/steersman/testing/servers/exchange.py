@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from steersman.provider.script import TurnLike
+from steersman.provider.scripted.script import TurnLike
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorKind
 

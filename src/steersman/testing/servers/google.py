@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from steersman.provider.overflow import classify_overflow
-from steersman.provider.script import Turn
+from steersman.provider.scripted.script import Turn
+from steersman.provider.wires.overflow import classify_overflow
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
 from steersman.testing.servers.exchange import STATUS
 from steersman.testing.servers.google_rules import Json, request_fault

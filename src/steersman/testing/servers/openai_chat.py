@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from steersman.provider.script import Turn
+from steersman.provider.scripted.script import Turn
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written
 from steersman.testing.servers.openai_chat_messages import Fault, Flavour
 from steersman.testing.servers.openai_chat_rules import request_fault

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.openai_responses_encode import CUSTOM, PHASES
-from steersman.provider.overflow import classify_overflow
-from steersman.provider.script import Turn
+from steersman.provider.scripted.script import Turn
+from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
+from steersman.provider.wires.overflow import classify_overflow
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written
 from steersman.testing.servers.openai_responses_faults import Fault, Json
 from steersman.testing.servers.openai_responses_input import InputReader, sealed

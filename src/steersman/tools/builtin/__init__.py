@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steersman.tools.confine.keeping import Git
+    from steersman.tools.confine.protection import Git
     from steersman.tools.confine.sandbox import Sandbox
     from steersman.tools.confine.workspace import Workspace
     from steersman.tools.tool import Tool
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 # A tool's name, the module it lives in, and the function that makes it.
 _HOMES = {
-    "read": "reading",
-    "write": "writing",
-    "edit": "editing",
-    "list": "listing",
-    "glob": "globbing",
-    "search": "searching",
-    "bash": "shell",
-    "fetch": "fetching",
+    "read": "read_tool",
+    "write": "write_tool",
+    "edit": "edit_tool",
+    "list": "list_tool",
+    "glob": "glob_tool",
+    "search": "search_tool",
+    "bash": "bash_tool",
+    "fetch": "fetch_tool",
 }
 _here: dict[str, tuple[Workspace, dict[str, Tool]]] = {}
 

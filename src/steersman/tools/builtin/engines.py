@@ -19,7 +19,7 @@ from functools import cache
 from typing import IO, Any, NamedTuple, cast
 
 from steersman.tools.builtin import matching
-from steersman.tools.builtin.walking import TooSlow, Watch
+from steersman.tools.builtin.walk import TooSlow, Watch
 from steersman.tools.confine.environment import child_environment
 from steersman.types.errors import ToolError
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast, get_args
 
+from steersman.tools.mcp.config_file import read_file
 from steersman.tools.mcp.errors import McpError
-from steersman.tools.mcp.file import read_file
 from steersman.tools.mcp.pins import ChangedTool, Pins
 from steersman.tools.mcp.server import Server, Terms
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name

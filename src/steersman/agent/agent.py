@@ -1,0 +1,442 @@
+"""`Agent`: a model, its tools and a conversation, with a loop that runs when it is spoken to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
+
+from steersman.agent.options import (
+    DEFAULT_LIMITS,
+    DEFAULT_RETRY,
+    changed,
+    check_options,
+    output_of,
+    with_output,
+    without_output,
+)
+from steersman.context.compaction.compact import ContextConfig
+from steersman.context.context import AgentContext
+from steersman.context.log import Log
+from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
+from steersman.events.stream import Channel, EventStream
+from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
+from steersman.loop.entry import NOWHERE, Place, Shell, check_answerable, launch
+from steersman.loop.inbox import Inbox, Queues, Receipt
+from steersman.loop.output import OutputForm, OutputPolicy
+from steersman.policy.filters import InputFilter
+from steersman.policy.limits import ExecutionLimits
+from steersman.provider.models.registry import get_model
+from steersman.provider.streaming.retry import RetryStrategy
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, Toolset, has_toolsets, tool_table
+from steersman.types.cancel import CancelToken
+from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
+from steersman.types.errors import AgentBusy
+from steersman.types.messages import AgentMessage, MessageLike, spoken, to_message, to_messages
+from steersman.types.model import Model, StreamFn, ThinkingLevel
+from steersman.types.result import RunResult
+from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from steersman.agent.memory import Memory
+    from steersman.session.session import Session
+
+
+class Agent:
+    """The stateful shell most people use. One run at a time; steer it, queue follow-ups, interrupt it, go on from it.
+
+    Every other option of `AgentLoopConfig` (`convert_to_llm`, `before_turn`, `post_loop_policies`, ...) works here too.
+    """
+
+    __slots__ = (
+        "__weakref__", "_channel", "_idle", "_inbox", "_memory", "_output", "_sources", "_token", "config", "context",
+        "dispatcher", "tools",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: str | Model,
+        *,
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
+        system_prompt: str = "",
+        output_type: Any = None,
+        base_url: str | None = None,
+        api_key: str | Callable[[], str | Awaitable[str]] | None = None,
+        thinking_level: ThinkingLevel = "off",
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        hooks: Sequence[object] = (),
+        input_filters: Sequence[InputFilter] = (),
+        limits: ExecutionLimits | None = None,
+        context_config: ContextConfig | None = None,
+        tool_execution: ToolExecution = "parallel",
+        steering: SteeringPolicy = "skip",
+        steering_mode: QueueMode = "one-at-a-time",
+        follow_up_mode: QueueMode = "one-at-a-time",
+        retry: RetryStrategy | None = None,
+        fallbacks: Sequence[str | Model] = (),
+        stream_fn: StreamFn | None = None,
+        messages: Sequence[MessageLike] = (),
+        session: Session | str | PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        check_options(options)
+        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
+        table = tool_table(tools)
+        output = None if output_type is None else OutputPolicy(OutputForm(output_type))
+        config = AgentLoopConfig(
+            model=get_model(model, base_url=base_url, api_key=api_key),
+            stream_fn=stream_fn,
+            thinking_level=thinking_level,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            hooks=hooks,
+            input_filters=input_filters,
+            execution_limits=DEFAULT_LIMITS if limits is None else limits,
+            context_config=context_config,
+            tool_execution=tool_execution,
+            steering=steering,
+            retry_strategy=DEFAULT_RETRY if retry is None else retry,
+            fallbacks=fallbacks,
+            **options,
+        )
+        inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
+        context = AgentContext(system_prompt, messages)
+        self._assemble(config, table, tuple(tools) if has_toolsets(tools) else None, output, context, inbox)
+        if session is not None:
+            from steersman.agent.memory import Memory  # only who has a session pays for it
+
+            self._memory = Memory(session, self.context, inbox, self.dispatcher, self.config)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: AgentLoopConfig,
+        *,
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
+        system_prompt: str = "",
+        messages: Sequence[MessageLike] = (),
+    ) -> Agent:
+        """An agent around a configuration that is already there."""
+        agent = object.__new__(cls)
+        sources = tuple(tools) if has_toolsets(tools) else None
+        context = AgentContext(system_prompt, messages)
+        output = output_of(config)
+        agent._assemble(
+            config if output is None else without_output(config), tool_table(tools), sources, output, context, Inbox()
+        )
+        return agent
+
+    def variant(self, **changes: Any) -> Agent:
+        """An agent of the same make with an empty conversation; what is different is given as `Agent` takes it."""
+        tools = changes.pop("tools", None)
+        output = self._output
+        if "output_type" in changes:
+            wanted = changes.pop("output_type")
+            output = None if wanted is None else OutputPolicy(OutputForm(wanted))
+        system_prompt = changes.pop("system_prompt", self.context.system_prompt)
+        config = changed(self.config if self._output is None else without_output(self.config), changes)
+        agent = object.__new__(type(self))
+        table, sources = self.tools, self._sources
+        if tools is not None:
+            table, sources = tool_table(tools), tuple(tools) if has_toolsets(tools) else None
+        fresh = None if output is None else output.fresh()
+        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self._inbox.empty())
+        return agent
+
+    # Speaking
+
+    def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
+        """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
+        return self.launch(_prompts(x), Initial())
+
+    async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
+        """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
+        return await self.launch(_prompts(x), Initial(), silent=True)
+
+    def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
+        """The same without an event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.run(x))
+        raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
+
+    def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
+        """Say something that is heard at the next safe point of the running turn. Safe from other threads."""
+        if mode not in (None, "skip", "cancel", "wait"):
+            raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
+        if self._memory is not None:
+            self._memory.refuse_if_closed()
+        return self._inbox.add("steering", spoken(to_message(x)), mode=mode, key=key)
+
+    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
+        """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
+        if self._memory is not None:
+            self._memory.refuse_if_closed()
+        return self._inbox.add("follow_up", spoken(to_message(x)), key=key)
+
+    @property
+    def queued(self) -> Queues:
+        """What waits to be heard: `.steering` and `.follow_up`."""
+        return self._inbox.queued
+
+    def clear_queue(self) -> list[AgentMessage]:
+        """Take back everything that waits; the receipts say `returned`."""
+        return self._inbox.withdraw()
+
+    # Stopping and waiting
+
+    def abort(self) -> None:
+        """Interrupt the run, if there is one. Safe from other threads, and from any callback."""
+        if self._token is not None:
+            self._token.cancel()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is going on."""
+        return self.context.running
+
+    async def wait_for_idle(self) -> None:
+        """Return once no run is going on."""
+        while self._token is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await (waiter if self._channel is None else self._channel.awaited(waiter))
+
+    @contextmanager
+    def reserved(self) -> Generator[CancelToken]:
+        """Keep the agent for other work than a run of its own: it is busy, and `abort()` cancels the token."""
+        self._refuse_if_busy()
+        self._token = token = CancelToken()
+        self.context.running = True
+        try:
+            yield token
+        finally:
+            self.context.running = False
+            self._rest()
+
+    # Going on
+
+    def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
+        """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
+        self._refuse_if_busy()
+        check_answerable(self.context.log.messages, queued=len(self._inbox) > 0)
+        return self.launch([], Default() if kind is None or type(kind) is Initial else kind)
+
+    def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream:
+        """Ask for an answer again: the last one, from the last thing a user said, or the one at an entry.
+
+        With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
+        """
+        self._refuse_if_busy()
+        _check_place(tag, at)
+        memory = self._memory
+        if memory is None or at is None:
+            return self.launch([], Rerun(tag), log=self.context.log.rewind(at))
+        return self.launch([], Rerun(tag), log=memory.through(at).rewind(memory.named(at)))
+
+    def branch(
+        self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
+    ) -> EventStream:
+        """Go another way from an earlier entry, given as for `rerun`, with a new prompt where one is needed.
+
+        The way taken before is not lost: `agent.context.log.parent` leads back to it, and so does a session's `tree()`.
+        """
+        self._refuse_if_busy()
+        _check_place(tag, at)
+        memory = self._memory
+        log = self.context.log.fork(at) if memory is None else memory.through(at).fork(memory.named(at))
+        prompts = [] if prompt is None else _prompts(prompt)
+        if not prompts:
+            check_answerable(log.messages, queued=len(self._inbox) > 0)
+        return self.launch(prompts, Branch(tag), log=log)
+
+    def compact(self, config: ContextConfig | None = None) -> bool:
+        """Make what the model sees shorter without asking a model; whether anything became shorter."""
+        self._refuse_if_busy()
+        if self._memory is not None:
+            self._memory.follow()
+        from steersman.context.compaction.shorten import shorten  # used by hand, and seldom
+
+        return shorten(self.context.log, config) is not None
+
+    def undo(self, entry_id: str | None = None) -> None:
+        """Let a compaction or a prun no longer count, the last one that does unless it is named."""
+        self._refuse_if_busy()
+        if self._memory is not None:
+            self._memory.follow()
+        from steersman.context.compaction.shorten import show_again
+
+        show_again(self.context.log, entry_id)
+
+    # Watching
+
+    def subscribe(self, callback: Subscriber) -> SubscriptionId:
+        """Call back with every event of every run from now on."""
+        return self.dispatcher.subscribe(callback)
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Call back no more."""
+        self.dispatcher.unsubscribe(subscription)
+
+    @property
+    def messages(self) -> Sequence[AgentMessage]:
+        """Everything that was said, in order."""
+        return self.context.messages
+
+    # Serving as a tool
+
+    def as_tool(self, name: str, description: str, **settings: Any) -> Tool:
+        """This agent as a tool of another: a fresh conversation per call, the caller's limits, guards and cancel.
+
+        `settings` are those of a `Tool`: `timeout`, `access`, `needs_approval`, ...
+        """
+
+        async def delegate(prompt: str, ctx: ToolContext) -> ToolOutput:
+            from steersman.loop.sub_agent import reported
+
+            return reported(name, await self.run_for(ctx, prompt, name=name))
+
+        parameters = {
+            "type": "object",
+            "properties": {"prompt": {"type": "string", "description": "What to do, with everything needed to do it."}},
+            "required": ["prompt"],
+            "additionalProperties": False,
+        }
+        # It changes nothing by itself: every call of the sub-agent meets the gates of its parents.
+        settings.setdefault("access", "read")
+        return Tool(name, description, parameters, delegate, **settings)
+
+    async def run_for(
+        self, ctx: ToolContext, x: MessageLike | Sequence[MessageLike], *, name: str | None = None
+    ) -> RunResult:
+        """Run a prompt in a fresh conversation, on behalf of a tool call and as a part of its run.
+
+        Limits, guards, cost and cancel are shared with that run, and its subscribers hear of it as updates of the call.
+        Raises `ToolError` where that run may have no more sub-agents.
+        """
+        from steersman.loop.sub_agent import admitted, told  # only sub-agents need it
+
+        prompts = _prompts(x)
+        with admitted(ctx) as place:
+            child = self.variant(first_turn_trigger="sub_agent")
+            if place.parent is None or place.parent.audible:
+                called = name or ctx.tool_name
+                child.subscribe(lambda event: ctx.update(told(called, event)))
+            return await child.launch(prompts, Initial(), silent=True, place=place)
+
+    def _assemble(
+        self,
+        config: AgentLoopConfig,
+        tools: dict[str, Tool],
+        sources: Sequence[Tool | Toolset | Callable[..., Any]] | None,
+        output: OutputPolicy | None,
+        context: AgentContext,
+        inbox: Inbox,
+    ) -> None:
+        self.config = config if output is None else with_output(config, output)
+        self.tools = tools
+        self._sources = sources
+        self.context = context
+        self.context.tools = tuple(tools.values())
+        self.dispatcher = Dispatcher()
+        self._memory: Memory | None = None
+        self._output = output
+        self._inbox = inbox
+        self._token: CancelToken | None = None
+        self._channel: Channel | None = None
+        self._idle: list[asyncio.Future[None]] = []
+
+    # Remembering
+
+    @property
+    def session(self) -> Session | None:
+        """The session that remembers the conversation, if it has one."""
+        return None if self._memory is None else self._memory.session
+
+    def close(self) -> None:
+        """Let go of the session, and close it if the agent opened it; without a session there is nothing to do."""
+        if self._memory is not None:
+            self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Also in the middle of a run: whoever leaves by an error must not be held up.
+        if self._memory is not None:
+            self._memory.close(running=True)
+
+    # Inside
+
+    def _refuse_if_busy(self) -> None:
+        if self._memory is not None:
+            self._memory.refuse_if_closed()
+        if self.context.running:
+            raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
+
+    def launch(
+        self,
+        prompts: Sequence[AgentMessage],
+        kind: ContinuationKind,
+        *,
+        log: Log | None = None,
+        silent: bool = False,
+        place: Place = NOWHERE,
+        signal: CancelToken | None = None,
+    ) -> EventStream:
+        """Start a run of any kind: what speaking, going on and serving are made of.
+
+        `silent` keeps no events for a reader; `place` is the run or the budget it belongs to; `signal` cancels it.
+        """
+        self._refuse_if_busy()
+        context = self.context
+
+        def begin(token: CancelToken, channel: Channel) -> Shell:
+            if self._sources is not None:
+                self.tools = tool_table(self._sources)
+                context.tools = tuple(self.tools.values())
+            context.continuation_kind = kind
+            context.parent_loop_id = context.last_loop_id if place.parent is None else place.parent.loop_id
+            if log is not None:
+                context.log = log
+            journal = None if self._memory is None else self._memory.begin(self.tools.values())
+            self._token, self._channel = token, channel
+            if self._output is not None:
+                self._output.reset()
+            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, place, journal)
+
+        return launch(prompts, context, self.config, begin, signal=signal, silent=silent)
+
+    def _rest(self) -> None:
+        """Nothing goes on any more: whoever waited for that hears of it."""
+        self._token = self._channel = None
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _conclude(self, result: RunResult) -> RunResult:
+        """The run is over: the agent is idle, and the output goes where it belongs."""
+        self._rest()
+        return result if self._output is None else replace(result, output=self._output.value(result.messages))
+
+
+def _check_place(tag: object, at: object) -> None:
+    if tag is not None and not isinstance(tag, str):
+        raise TypeError(f"A tag is a string, got {tag!r}. An entry is given as at=...")
+    if at is not None and (isinstance(at, bool) or not isinstance(at, str | int)):
+        raise TypeError(f"An entry is given by its id, its label or its index in messages, got {at!r}.")
+
+
+def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
+    messages = to_messages(x)
+    if not messages:
+        raise ValueError("A prompt needs at least one message, got an empty list.")
+    return [spoken(message) for message in messages]

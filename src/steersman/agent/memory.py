@@ -1,0 +1,129 @@
+"""The tie between an agent and its session: the session hears everything, and both stand at the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from steersman.context.context import AgentContext
+from steersman.context.log import Log
+from steersman.events.dispatch import Dispatcher
+from steersman.loop.config import AgentLoopConfig
+from steersman.loop.inbox import Inbox, Queued, Receipt
+from steersman.provider.models.keys import known_keys
+from steersman.tools.tool import Tool
+from steersman.types.errors import AgentBusy, SteersmanError
+from steersman.types.journal import Journal
+from steersman.types.model import Model
+
+if TYPE_CHECKING:
+    from steersman.session.session import Session
+
+
+class Memory:
+    """A session that an agent has taken up, where it stood; nobody else may take it up meanwhile."""
+
+    __slots__ = ("__weakref__", "_closed", "_config", "_context", "_inbox", "_opened", "session")
+
+    def __init__(
+        self,
+        where: Session | str | PathLike[str],
+        context: AgentContext,
+        inbox: Inbox,
+        dispatcher: Dispatcher,
+        config: AgentLoopConfig,
+    ) -> None:
+        from steersman.session.session import Session
+
+        if not isinstance(where, Session | str | PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+            raise TypeError(f"session is a Session or the path of a file, got {where!r}.")
+        self.session = where if isinstance(where, Session) else Session.at(where)
+        self._context = context
+        self._inbox = inbox
+        self._config = config
+        self._opened = self.session is not where
+        self._closed = False
+        try:
+            self._take_up()
+        except BaseException:
+            if self._opened:
+                self.session.close()
+            raise
+        dispatcher.subscribe(self.session.recorder.hear)
+
+    def begin(self, tools: Iterable[Tool]) -> Journal:
+        """A run begins: from here on the session can tell where it is, and no key it may use is written down."""
+        recorder = self.session.recorder
+        self.follow()
+        recorder.hide_always(self._keys())
+        recorder.marks.spoken(self._context.system_prompt, tools)
+        self._context.recovery = self.session.recovery
+        return recorder
+
+    def follow(self) -> None:
+        """Let the session stand where the context is, also when somebody gave that another log or other messages."""
+        self.session.stand(self._context.log)
+
+    def through(self, at: str | int) -> Log:
+        """A log with this entry in it, which may be of another branch."""
+        if not isinstance(at, str):
+            return self._context.log
+        self.follow()
+        return self.session.through(at)
+
+    def named(self, at: str | int | None) -> Any:
+        """The entry that a label or an id means."""
+        return self.session.named(at) if isinstance(at, str) else at
+
+    def refuse_if_closed(self) -> None:
+        """Raise once the session is closed, which an agent cannot go on without."""
+        if self._closed or self.session.closed:
+            raise SteersmanError("The session of this agent is closed. Make another agent with it, or without one.")
+
+    def close(self, *, running: bool = False) -> None:
+        """Let go of the session, and close it if the agent opened it; under a run only where that is meant."""
+        if not self._closed:
+            if self._context.running and not running:
+                raise AgentBusy(
+                    "The agent is running, and its session would lose the rest. Wait for it: await "
+                    "agent.wait_for_idle(); agent.abort() stops it."
+                )
+            self._closed = True
+            self._inbox.listener = None
+            self.session.release()
+            if self._opened:
+                self.session.close()
+
+    def _take_up(self) -> None:
+        context, session = self._context, self.session
+        given = context.log.messages
+        session.take(self._is_busy, self._moved)
+        if given and session.log.messages:
+            session.release()
+            raise ValueError("The session has messages already: leave messages=() to go on with them.")
+        session.recorder.hide_always(self._keys())
+        for message in given:
+            session.log.append(message)
+        context.log, context.session_id = session.log, session.id
+        context.agent_id, context.last_loop_id = session.agent_id, session.last_loop_id
+        self._inbox.restore(
+            [
+                Queued(item.kind, item.message, Receipt(item.message, "next_run"), item.mode, item.id, item.key)
+                for item in session.waiting
+            ],
+            {key: Receipt(message, "delivered") for key, message in session.heard_keys.items()},
+        )
+        self._inbox.listener = session.recorder
+
+    def _keys(self) -> set[str]:
+        """What may be used as a key: the environment's may change."""
+        others = [model for model in self._config.fallbacks if isinstance(model, Model)]
+        return known_keys(self._config.model, *others)
+
+    def _is_busy(self) -> bool:
+        return self._context.running
+
+    def _moved(self, log: Log) -> None:
+        """The session stands elsewhere: so does the agent."""
+        self._context.log = log

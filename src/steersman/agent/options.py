@@ -1,0 +1,63 @@
+"""Options by the names that `Agent` gives them, and the configuration they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from steersman.loop.config import AgentLoopConfig
+from steersman.loop.output import OutputPolicy
+from steersman.policy.limits import ExecutionLimits
+from steersman.provider.models.registry import get_model
+from steersman.provider.streaming.retry import Retry
+
+DEFAULT_LIMITS = ExecutionLimits()
+DEFAULT_RETRY = Retry()
+# Two options of AgentLoopConfig have a shorter name in Agent.
+_OWN_NAMES = {"execution_limits": "limits", "retry_strategy": "retry"}
+
+
+def check_options(names: Iterable[str]) -> None:
+    """Raise `TypeError` for the first that is no option of an agent, or is one by another name."""
+    known = {field.name for field in fields(AgentLoopConfig) if field.init}
+    for name in names:
+        if name in _OWN_NAMES:
+            raise TypeError(f"Agent() calls {name!r} {_OWN_NAMES[name]!r}: Agent(..., {_OWN_NAMES[name]}=...).")
+        if name not in known:
+            raise TypeError(f"Agent() has no option {name!r}. The options are those of Agent and AgentLoopConfig.")
+
+
+def changed(config: AgentLoopConfig, changes: Mapping[str, Any]) -> AgentLoopConfig:
+    """The configuration with some options of an agent changed."""
+    given = dict(changes)
+    place = {name: given.pop(name, None) for name in ("base_url", "api_key")}
+    model = get_model(given.pop("model", config.model), **place)
+    renamed = {name: given.pop(own) for name, own in _OWN_NAMES.items() if own in given}
+    check_options(given)
+    for name, usual in (("execution_limits", DEFAULT_LIMITS), ("retry_strategy", DEFAULT_RETRY)):
+        if name in renamed and renamed[name] is None:
+            renamed[name] = usual
+    return replace(config, model=model, **given, **renamed)
+
+
+def output_of(config: AgentLoopConfig) -> OutputPolicy | None:
+    """What reads the output of an agent with this configuration, if it has one: fresh, for each agent needs its own."""
+    found = next((policy for policy in config.post_loop_policies if isinstance(policy, OutputPolicy)), None)
+    return None if found is None else found.fresh()
+
+
+def with_output(config: AgentLoopConfig, output: OutputPolicy) -> AgentLoopConfig:
+    """The configuration of an agent that answers in a form."""
+    return replace(
+        config,
+        output_schema=output.form.schema,
+        output_instruction=output.form.instruction,
+        post_loop_policies=[*config.post_loop_policies, output],
+    )
+
+
+def without_output(config: AgentLoopConfig) -> AgentLoopConfig:
+    """The same configuration for an agent that answers as it likes."""
+    others = [policy for policy in config.post_loop_policies if not isinstance(policy, OutputPolicy)]
+    return replace(config, output_schema=None, output_instruction="", post_loop_policies=others)

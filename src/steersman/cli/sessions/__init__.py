@@ -1,0 +1,1 @@
+"""`steersman sessions`, and which saved session a run continues."""

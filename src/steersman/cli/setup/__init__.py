@@ -1,0 +1,1 @@
+"""From options, settings and the machine to an agent that is ready to run."""

@@ -1,0 +1,1 @@
+"""The process and its terminal: descriptors, signals, stdout, stderr, and text made safe to print."""

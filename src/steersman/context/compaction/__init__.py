@@ -1,0 +1,1 @@
+"""Compaction: make what the model sees shorter, deterministically, and never split a call from its result."""

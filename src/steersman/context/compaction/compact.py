@@ -1,0 +1,258 @@
+"""Making what the model sees shorter, when it grows past the threshold or the provider says it is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
+
+from steersman.context.compaction.levels import (
+    around,
+    drop_middle,
+    last_group,
+    outside,
+    recent_tail,
+    shorten_outputs,
+    summarise_turns,
+)
+from steersman.context.convert import default_convert_to_llm
+from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
+from steersman.types.messages import AgentMessage, Message, UserMessage, user_message
+
+Compacted: TypeAlias = Sequence[AgentMessage]
+Summarise: TypeAlias = Callable[[Sequence[Message]], Awaitable[str]]
+"""Writes what matters of these messages."""
+
+
+class CompactionStrategy(Protocol):
+    """Gives the messages to show instead; those it keeps stay the same objects.
+
+    A strategy that takes a third argument is given a `Summarise` that asks the run's own model.
+    """
+
+    def compact(
+        self, messages: Sequence[AgentMessage], config: ContextConfig, /
+    ) -> Compacted | Awaitable[Compacted]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionConfig:
+    """How the context is made shorter; `None` means `DefaultCompaction`."""
+
+    in_memory_strategy: CompactionStrategy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """How much the model is shown.
+
+    One threshold is both trigger and target: above `limit` tokens the context is compacted until it is below. The first
+    `keep_first` user messages always stay, the last `keep_recent` messages as long as they fit. Tool outputs outside of
+    these are cut to `old_output_chars`; every tool output is capped by bytes and lines when it comes in.
+    """
+
+    max_context_tokens: int = 200_000
+    threshold: float = 0.8
+    keep_first: int = 1
+    keep_recent: int = 10
+    old_output_chars: int = 2_000
+    max_tool_output_bytes: int = 50_000
+    max_tool_output_lines: int = 2_000
+    output_directory: str | None = None
+    estimator: Estimator = estimate_tokens
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value: object = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"ContextConfig.{name} is a whole number, at least {least}, got {value!r}.")
+        if not 0 < self.threshold <= 1:
+            raise ValueError(
+                f"ContextConfig.threshold is a fraction of the window, above 0 and at most 1, got {self.threshold!r}."
+            )
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that are sent without compaction."""
+        return int(self.max_context_tokens * self.threshold)
+
+
+_LEAST = {
+    "max_context_tokens": 1,
+    "keep_first": 1,
+    "keep_recent": 0,
+    "old_output_chars": 0,
+    "max_tool_output_bytes": 1,
+    "max_tool_output_lines": 1,
+}
+
+
+class DefaultCompaction:
+    """Shortens without asking a model, and always in the same way.
+
+    First long tool outputs, then old turns, then the whole middle; if the recent tail is too long by itself, all but
+    its last group in the same way; at last the outputs in that group. Each step is taken whole, and only while it is
+    needed: a prefix that a provider has cached changes seldom. The task, the first user message, always stays.
+    """
+
+    __slots__ = ()
+
+    def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
+        """The messages to show instead; the same ones when there is nothing to do."""
+        estimator = config.estimator
+        shown: Sequence[AgentMessage] = messages
+        for step in _STEPS:
+            if total_tokens(shown, estimator) <= config.limit:
+                break
+            shown = step(shown, config)
+        return messages if _same(shown, messages) else shown
+
+
+class SummaryCompaction:
+    """Lets a model write a summary of everything between the task and the tail: `summarise`, or the run's own model.
+
+    What is too long to be summarised at once is summarised piece by piece, each with the summary so far. When it fails,
+    says nothing or too much, the `fallback` does the work and `on_fallback` is told why.
+    """
+
+    __slots__ = ("_fallback", "_on_fallback", "_summarise")
+
+    def __init__(
+        self,
+        summarise: Summarise | None = None,
+        fallback: CompactionStrategy | None = None,
+        *,
+        on_fallback: Callable[[str], None] | None = None,
+    ) -> None:
+        self._summarise = summarise
+        self._fallback: CompactionStrategy = fallback or DefaultCompaction()
+        self._on_fallback = on_fallback
+
+    async def compact(
+        self, messages: Sequence[AgentMessage], config: ContextConfig, ask: Summarise | None = None, /
+    ) -> Sequence[AgentMessage]:
+        """The task, the summary, the tail; the same messages when there is nothing to do."""
+        if total_tokens(messages, config.estimator) <= config.limit:
+            return messages
+        tail = recent_tail(messages, config.keep_recent)
+        if total_tokens(messages[tail:], config.estimator) > config.limit:
+            tail = last_group(messages)
+        middle = default_convert_to_llm(outside(messages, tail, config.keep_first))
+        try:
+            summary = _summary_message(await self._written(middle, config, self._summarise or ask))
+        except _NoSummary as error:
+            return await self._fall_back(messages, config, str(error))
+        except Exception as error:  # noqa: BLE001  # whatever a summariser raises, the run goes on with the fallback
+            return await self._fall_back(messages, config, f"the summary failed: {type(error).__name__}: {error}")
+        shown = around(messages, tail, config.keep_first, summary)
+        tokens = total_tokens(shown, config.estimator)
+        if tokens > config.limit or config.estimator(summary) >= total_tokens(middle, config.estimator):
+            return await self._fall_back(
+                messages, config, f"the summary was too long ({tokens} > {config.limit} tokens)"
+            )
+        return shown
+
+    async def _written(self, middle: Sequence[Message], config: ContextConfig, summarise: Summarise | None) -> str:
+        if summarise is None:
+            raise _NoSummary("there is no model to ask; give SummaryCompaction a function")
+        if len(middle) < 2:
+            raise _NoSummary("there is nothing between the task and the tail to summarise")
+        text = ""
+        for piece in _pieces(middle, config):
+            text = (await summarise([_summary_message(text), *piece] if text else piece)).strip()
+            if not text:
+                raise _NoSummary("the summary was empty")
+        return text
+
+    async def _fall_back(self, messages: Sequence[AgentMessage], config: ContextConfig, why: str) -> Compacted:
+        if self._on_fallback is not None:
+            self._on_fallback(why)
+        shown = self._fallback.compact(messages, config)
+        return await shown if isinstance(shown, Awaitable) else shown
+
+
+class _NoSummary(Exception):
+    """Why there is none."""
+
+
+def _summary_message(text: str) -> UserMessage:
+    return user_message(f"[Summary of earlier messages]\n{text}", synthetic=True)
+
+
+def _pieces(messages: Sequence[Message], config: ContextConfig) -> list[list[Message]]:
+    """The messages in pieces that each fit the window, unless one alone does not."""
+    pieces: list[list[Message]] = [[]]
+    size = 0
+    for message in messages:
+        tokens = config.estimator(message)
+        if pieces[-1] and size + tokens > config.max_context_tokens:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(message)
+        size += tokens
+    return pieces
+
+
+def fitted(config: ContextConfig, messages: Sequence[AgentMessage], tokens: int) -> ContextConfig:
+    """The same with a window smaller by what the estimator misses of the real `tokens`, such as the system prompt."""
+    missed = tokens - total_tokens(messages, config.estimator)
+    if missed <= 0:
+        return config
+    return _limited(config, config.limit - missed)
+
+
+def tighter(config: ContextConfig, tokens: int | None = None) -> ContextConfig:
+    """Half the limit and a smaller tail, for after a provider said that the context is too long.
+
+    With `tokens`, what was sent, it is half of that if that is less: a window may be smaller than its configuration.
+    """
+    limit = config.limit if tokens is None else min(config.limit, tokens)
+    return replace(_limited(config, limit // 2), keep_recent=max(1, config.keep_recent // 2))
+
+
+def _limited(config: ContextConfig, limit: int) -> ContextConfig:
+    return replace(config, max_context_tokens=max(1, int(limit / config.threshold)))
+
+
+def _shorten_old(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return shorten_outputs(messages, recent_tail(messages, config.keep_recent), config.old_output_chars)
+
+
+def _summarise_old(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return summarise_turns(messages, recent_tail(messages, config.keep_recent), config.estimator)
+
+
+def _drop_old(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return drop_middle(messages, recent_tail(messages, config.keep_recent), config.keep_first, config.estimator)
+
+
+def _shorten_recent(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return shorten_outputs(messages, last_group(messages), config.old_output_chars)
+
+
+def _summarise_recent(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return summarise_turns(messages, last_group(messages), config.estimator)
+
+
+def _drop_recent(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return drop_middle(messages, last_group(messages), config.keep_first, config.estimator)
+
+
+def _shorten_all(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
+    return shorten_outputs(messages, len(messages), config.old_output_chars)
+
+
+_STEPS = (
+    _shorten_old,
+    _summarise_old,
+    _drop_old,
+    _shorten_recent,
+    _summarise_recent,
+    _drop_recent,
+    _shorten_all,
+)
+
+
+def _same(a: Sequence[AgentMessage], b: Sequence[AgentMessage]) -> bool:
+    return len(a) == len(b) and all(left is right for left, right in zip(a, b, strict=True))

@@ -1,0 +1,133 @@
+"""The steps of the deterministic compaction, each pure, each without effect the second time.
+
+A step changes only what is outside the task and the tail, and it keeps every call together with its results.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from steersman.context.compaction.groups import unit_starts
+from steersman.context.tokens import Estimator, total_tokens
+from steersman.types.content import TextContent
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, user_message
+
+MARKER = user_message("[Earlier messages were left out to save space.]", synthetic=True)
+IMAGE_LEFT_OUT = "[image left out]"
+EXCERPT_CHARS = 200
+
+
+def tasks(messages: Sequence[AgentMessage], count: int) -> list[int]:
+    """Where the task stands: the first user messages that are not the loop's own, or else the first at all."""
+    users = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
+    return [index for index in users if not messages[index].synthetic][:count] or users[:1]
+
+
+def recent_tail(messages: Sequence[AgentMessage], keep: int) -> int:
+    """Where the last `keep` messages begin, moved back so that no group is split; never after the last group."""
+    if not messages:
+        return 0
+    starts = unit_starts(messages)
+    wanted = max(0, len(messages) - max(keep, 1))
+    return starts[bisect_right(starts, wanted) - 1]
+
+
+def last_group(messages: Sequence[AgentMessage]) -> int:
+    """Where the last group begins, or what the user just said."""
+    start = recent_tail(messages, 1)
+    if start and _said_by_user(messages[start]):
+        while start and _said_by_user(messages[start - 1]):
+            start -= 1
+    return start
+
+
+def outside(messages: Sequence[AgentMessage], tail: int, keep_first: int) -> list[AgentMessage]:
+    """What may be changed: everything before the tail but the task."""
+    kept = set(tasks(messages, keep_first))
+    return [message for index, message in enumerate(messages[:tail]) if index not in kept]
+
+
+def shorten_outputs(messages: Sequence[AgentMessage], tail: int, chars: int) -> list[AgentMessage]:
+    """Long tool outputs before the tail with their middle left out."""
+    old = [
+        _shortened(message, chars) if isinstance(message, ToolResultMessage) else message for message in messages[:tail]
+    ]
+    return old + list(messages[tail:])
+
+
+def summarise_turns(messages: Sequence[AgentMessage], tail: int, estimator: Estimator) -> list[AgentMessage]:
+    """Each turn before the tail as one short message, where that is shorter."""
+    kept: list[AgentMessage] = []
+    for start, end in pairwise([*(start for start in unit_starts(messages) if start < tail), tail]):
+        kept += _summarised(messages[start:end], estimator)
+    return kept + list(messages[tail:])
+
+
+def drop_middle(
+    messages: Sequence[AgentMessage], tail: int, keep_first: int, estimator: Estimator
+) -> list[AgentMessage]:
+    """The task, one constant marker, the tail; unless that would be longer."""
+    if total_tokens(outside(messages, tail, keep_first), estimator) <= estimator(MARKER):
+        return list(messages)
+    return around(messages, tail, keep_first, MARKER)
+
+
+def around(messages: Sequence[AgentMessage], tail: int, keep_first: int, middle: AgentMessage) -> list[AgentMessage]:
+    """The task and the tail with one message between them for all the rest."""
+    first = [messages[index] for index in tasks(messages, keep_first) if index < tail]
+    return [*first, middle, *messages[tail:]]
+
+
+def _said_by_user(message: AgentMessage) -> bool:
+    return isinstance(message, UserMessage) and not message.synthetic
+
+
+def _shortened(message: ToolResultMessage, chars: int) -> ToolResultMessage:
+    texts = [block.text if isinstance(block, TextContent) else IMAGE_LEFT_OUT for block in message.content]
+    text = "\n".join(texts)
+    if len(text) <= chars:
+        if all(isinstance(block, TextContent) for block in message.content):
+            return message
+        return replace(message, content=[TextContent(text)])
+    return replace(message, content=[TextContent(_cut(text, chars))])
+
+
+def _cut(text: str, chars: int) -> str:
+    """Head and tail of a text, at most `chars` long together with the note between them."""
+    note = f"\n[... {len(text)} characters, shortened to save space ...]\n"
+    room = chars - len(note)
+    if room <= 0:
+        return note.strip()[:chars]
+    head = room * 2 // 3
+    return text[:head] + note + text[len(text) - (room - head) :]
+
+
+def _summarised(unit: Sequence[AgentMessage], estimator: Estimator) -> list[AgentMessage]:
+    work = [message for message in unit if isinstance(message, AssistantMessage | ToolResultMessage)]
+    if not work:
+        return list(unit)
+    text = _summary(work)
+    summary = [UserMessage([TextContent(text)], timestamp=work[0].timestamp, synthetic=True)] if text else []
+    if total_tokens(summary, estimator) >= total_tokens(work, estimator):
+        return list(unit)
+    return [*summary, *(message for message in unit if not isinstance(message, AssistantMessage | ToolResultMessage))]
+
+
+def _summary(work: Sequence[AssistantMessage | ToolResultMessage]) -> str:
+    """What is worth knowing of a turn: what the model said first, and which tools it used."""
+    answers = [message for message in work if isinstance(message, AssistantMessage) and not message.failed]
+    said = " ".join(" ".join(message.text for message in answers).split())
+    if len(said) > EXCERPT_CHARS:
+        said = said[: EXCERPT_CHARS - 3] + "..."
+    used = Counter(call.name for message in answers for call in message.tool_calls)
+    failed = sum(message.is_error for message in work if isinstance(message, ToolResultMessage))
+    parts = [said] if said else []
+    if used:
+        names = ", ".join(name if count == 1 else f"{name} x{count}" for name, count in used.items())
+        parts.append(f"Tools used: {names}" + (f" ({failed} failed)." if failed else "."))
+    return f"[Earlier turn] {' '.join(parts)}" if parts else ""

@@ -1,0 +1,172 @@
+"""Whether a tool call may run where a policy or the tool wants a say: a run and all runs above it have to agree.
+
+One that denies wins, then one that asks; so a sub-agent has no more rights than its parents. No answer means no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+import msgspec
+
+from steersman.loop.run import Run
+from steersman.loop.tool_calls.slot import Slot
+from steersman.policy.approval import Approval, Approved, Judgement, Says
+from steersman.policy.hooks import HookError, call_within
+from steersman.tools.calling import is_async
+from steersman.tools.tool import Tool
+from steersman.types.errors import described
+from steersman.types.frozen import freeze, thaw
+
+_INSTEAD = "Do not repeat it; do something else, or ask the user what they want."
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why a call does not run, in words for the model, and the rule that says so where it is one."""
+
+    text: str
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is to be asked about a call: of whom, why, and who is to remember the answer."""
+
+    owner: Run | None
+    why: str
+    keepers: tuple[Approval, ...]
+
+    @property
+    def advice(self) -> str:
+        """What to say to a no where a policy asked."""
+        return f" It was asked about because {self.why}. {_INSTEAD}" if self.keepers else ""
+
+
+def clear(run: Run, slot: Slot, tool: Tool) -> bool:
+    """Whether every policy lets a call through, so that nobody needs to be asked."""
+    try:
+        return all(_judged(approval, tool, slot).says == "allow" for _, approval in _policies(run))
+    except Exception:  # noqa: BLE001  # a policy that broke has not agreed; what it raised is told when the call is denied
+        return False
+
+
+async def approved(run: Run, slot: Slot, tool: Tool) -> Denial | None:
+    """Have a call approved by everyone who has a say; why it is not, where it is not."""
+    slot.args = freeze(slot.args)
+    question = _question(run, slot, tool)
+    if not isinstance(question, _Question):
+        return question
+    owner = question.owner
+    if owner is None:
+        advice = f" {_INSTEAD}" if question.keepers else ""
+        return Denial(f"Denied: {question.why} and there is nobody to ask.{advice}")
+    # Sub-agents at work side by side may all have questions: whoever is asked hears one at a time.
+    lock = owner.asking = owner.asking or asyncio.Lock()
+    waited = lock.locked()
+    async with lock:
+        if waited:
+            # The answer to the question before may have been the answer to this one.
+            question = _question(run, slot, tool)
+            if not isinstance(question, _Question):
+                return question
+        return await _asked(owner, slot, question)
+
+
+def _policies(run: Run) -> Iterator[tuple[Run, Approval]]:
+    """The policies a run is under, its own first."""
+    level: Run | None = run
+    while level is not None:
+        if level.config.approval is not None:
+            yield level, level.config.approval
+        level = level.parent
+
+
+def _judged(approval: Approval, tool: Tool, slot: Slot) -> Judgement:
+    judgement = cast(object, approval.judge(tool, slot.args))
+    if not isinstance(judgement, Judgement) or judgement.says not in get_args(Says):
+        raise TypeError(f"{approval!r} gave {judgement!r}, which is no judgement")
+    return judgement
+
+
+def _question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
+    """What to ask about a call; or why it is denied, or `None` where it may run."""
+    asking: list[tuple[Run, Approval, str]] = []
+    try:
+        policies = list(_policies(run))
+        for level, approval in policies:
+            judgement = _judged(approval, tool, slot)
+            if judgement.says == "deny":
+                return Denial(judgement.why, judgement.rule)
+            if judgement.says == "ask":
+                asking.append((level, approval, judgement.why))
+        wanted = _wants(tool, slot) and not any(policy.remembers(tool.name, slot.args) for _, policy in policies)
+    except Exception as error:  # noqa: BLE001  # a policy, or the tool's own question: one that broke must not count as a no
+        return Denial(f"Denied: whether it needs approval raised {described(error)}")
+    if not asking and not wanted:
+        return None
+    reasons = [why for *_, why in asking] + [f"tool {tool.name!r} needs approval"] * wanted
+    # A yes has to come from where the question comes from, or from above: below, it would be a sub-agent's own.
+    start = asking[-1][0] if asking else run
+    keepers = [approval for _, approval, _ in asking] or [policy for _, policy in policies[:1]]
+    return _Question(_answerer(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
+
+
+def _wants(tool: Tool, slot: Slot) -> bool:
+    if not tool.needs_approval or tool.needs_approval is True:
+        return bool(tool.needs_approval)
+    return bool(cast(Callable[..., Any], tool.needs_approval)(thaw(slot.args)))
+
+
+def _answerer(run: Run) -> Run | None:
+    """The nearest run, from this one up, that has somebody to ask."""
+    level: Run | None = run
+    while level is not None and level.config.approve is None:
+        level = level.parent
+    return level
+
+
+async def _asked(owner: Run, slot: Slot, question: _Question) -> Denial | None:
+    approve, seconds = cast(Callable[..., Any], owner.config.approve), owner.config.approve_timeout
+    # A copy: whatever is done with it, what was shown is what runs.
+    shown = msgspec.structs.replace(slot.call, arguments=thaw(slot.args))
+    arguments = (shown, question.why) if _hears_why(approve) else (shown,)
+    try:
+        # In a thread where it is a plain function: a person who is asked takes long, and the run goes on meanwhile.
+        threaded = not is_async(approve)
+        answer = await call_within(approve, arguments, seam="approve", seconds=seconds, threaded=threaded)
+    except TimeoutError:
+        return Denial(f"Denied: nobody answered within {seconds:g}s.{question.advice}")
+    except HookError as error:
+        return Denial(f"Denied: {error}.")
+    if isinstance(answer, Approved):
+        if answer.remember:
+            _remember(question, slot)
+        return None
+    return None if answer is True else Denial(f"Denied: not approved.{question.advice}")
+
+
+def _remember(question: _Question, slot: Slot) -> None:
+    for approval in question.keepers:
+        try:
+            approval.remember(slot.call.name, slot.args)
+        except (TypeError, ValueError, RecursionError):
+            return  # arguments that are no JSON have no fingerprint: the yes is for this once
+
+
+def _hears_why(approve: Callable[..., Any]) -> bool:
+    """Whether the function takes the reason as well: a second argument it needs, or one that is named so."""
+    try:
+        signature = inspect.signature(approve)
+    except ValueError:  # some built-ins do not tell
+        return False
+    positional = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(positional) > 1 and (positional[1].name == "reason" or positional[1].default is inspect.Parameter.empty)

@@ -1,0 +1,270 @@
+"""Tool calls: each is admitted or answered why not, starts when its turn comes, and is settled exactly once.
+
+The dispatcher only peeks at steering; the loop alone takes it. Ends come in completion order, results in source order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+
+import msgspec
+
+from steersman.loop.config import Batched, SteeringPolicy
+from steersman.loop.keeping import intend
+from steersman.loop.pending import say
+from steersman.loop.run import Run, Turn
+from steersman.loop.tool_calls.execution import abandon, start
+from steersman.loop.tool_calls.gates import admit_slot, examine
+from steersman.loop.tool_calls.slot import ABORTED, Slot, settle
+from steersman.tools.threads import tell
+from steersman.types.content import ToolCall
+from steersman.types.errors import described
+from steersman.types.messages import ToolResultMessage
+from steersman.types.tools import Effect
+
+SKIPPED = "Skipped due to queued user message."
+_index = attrgetter("index")
+STEERED = "tool call cancelled: user requested steering interrupt"
+_NOTHING_KNOWN: Mapping[str, ToolResultMessage] = {}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a batch of tool calls came to, besides its results."""
+
+    effects: list[Effect]
+    terminate: bool
+
+
+async def execute_tool_calls(
+    run: Run,
+    turn: Turn,
+    calls: Sequence[ToolCall],
+    *,
+    refusal: str | None = None,
+    known: Mapping[str, ToolResultMessage] = _NOTHING_KNOWN,
+) -> Outcome:
+    """Run a batch of calls; with a `refusal` none of them runs and each is answered with it.
+
+    A call whose result is `known`, by its id, is answered with that.
+    """
+    batch = [Slot(call, index, known.get(call.id)) for index, call in enumerate(calls)]
+    try:
+        if run.answer_calls is not None:
+            await run.answer_calls(batch)
+        elif refusal is None:
+            await _Batch(run, turn, batch).work()
+        else:
+            for slot in batch:
+                settle(run, slot, refusal, status="not_started")
+    finally:
+        # However the batch ended, each call is answered, in the order of the calls.
+        for slot in batch:
+            if slot.result is None:
+                settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
+        turn.results = [slot.result for slot in batch if slot.result is not None]
+        for result in turn.results:
+            say(run, result)
+    return Outcome(
+        [effect for slot in batch for effect in slot.effects],
+        terminate=bool(batch) and all([slot.terminate for slot in batch]),
+    )
+
+
+class _Batch:
+    """The calls of one answer while they run."""
+
+    def __init__(self, run: Run, turn: Turn, slots: list[Slot]) -> None:
+        self.run = run
+        self.turn = turn
+        self.slots = slots
+        self.waiting: list[Slot] = []
+        self.running: list[Slot] = []
+        self._rung = False
+        self._bell: asyncio.Future[None] | None = None
+        self._free = False
+        self._gate: asyncio.Task[None] | None = None
+        mode = run.config.tool_execution
+        self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
+
+    async def work(self) -> None:
+        """Start what may start, wait for a change, until nothing waits or runs."""
+        run = self.run
+        # A tool's end, a steering message and a cancel all ring the same bell.
+        run.on_wake = self._ring
+        run.inbox.on_arrival = self._arrival(asyncio.get_running_loop())
+        broken: Exception | None = None
+        try:
+            self._examine()
+            while self.waiting or self.running:
+                if run.token.reason is not None or run.end_reason is not None:
+                    break
+                urgency = run.inbox.urgency(run.config.steering)
+                if urgency is not None and urgency != "wait" and await self._steered(urgency):
+                    break
+                started = self.waiting and (self._start_ready() if run.journal is None else await self._start_kept())
+                if not started and not self._rung:
+                    await self._heard()
+                # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
+                rung, self._rung = self._rung, False
+                if rung:
+                    await self._take_stock()
+        except asyncio.CancelledError:
+            run.interrupt()
+        except Exception as error:  # noqa: BLE001  # a broken source of steering: told once what runs has come to its end
+            run.fail(error)
+            broken = error
+        finally:
+            run.on_wake = None
+            run.inbox.on_arrival = None
+        if self.waiting or self.running:
+            await self._wind_down()
+        if broken is not None:
+            raise broken
+
+    async def _take_stock(self) -> None:
+        """See what has ended: a call, which is when the sources of steering are asked, or the asking of gates."""
+        if self._gate is not None and self._gate.done():
+            gate, self._gate = self._gate, None
+            gate.result()
+            self.waiting = [slot for slot in self.waiting if slot.result is None]
+        running = [slot for slot in self.running if slot.result is None]
+        if len(running) < len(self.running):
+            self.running = running
+            if self.run.inbox.has_source("steering"):
+                await self.run.inbox.poll("steering")
+
+    def _ring(self) -> None:
+        self._rung = True
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def _heard(self) -> None:
+        """Wait for the bell, which has not rung since it was last listened to."""
+        self._bell = asyncio.get_running_loop().create_future()
+        try:
+            await self._bell
+        finally:
+            self._bell = None
+
+    def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Steering may come from any thread."""
+
+        def ring() -> None:
+            tell(loop, self._ring)
+
+        return ring
+
+    def _examine(self) -> None:
+        """Answer at once what cannot be run; the rest waits for its turn."""
+        limit = self.run.config.max_tool_calls
+        # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
+        self._free = self._size >= len(self.slots)
+        for slot in self.slots:
+            if slot.index >= limit:
+                settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
+            elif slot.result is None and examine(self.run, self.turn, slot):
+                self.waiting.append(slot)
+                self._free = self._free and slot.admitted and not slot.alone and not slot.keys
+
+    def _start_ready(self) -> bool:
+        """Start the first call that may start now, or have its gates asked; whether there was one.
+
+        Gates are asked one call at a time, in a task of their own: nobody waits for them who need not.
+        """
+        for slot in self.waiting if self._free else self._startable():
+            if slot.admitted:
+                self.waiting.remove(slot)
+                start(self.run, slot)
+                self.running.append(slot)
+                return True
+            if self._gate is None:
+                self._gate = asyncio.get_running_loop().create_task(self._ask_gates(slot))
+                return True
+        return False
+
+    async def _start_kept(self) -> bool:
+        """Start the next call after it is kept that all which may start now are about to."""
+        ready = self.waiting if self._free else self._startable()
+        slots = [slot for slot in ready if slot.admitted and not slot.intended]
+        for slot in slots:
+            slot.intended = True
+        if slots:
+            await intend(self.run, [msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
+            return True  # looked at anew: steering or a cancel may have come meanwhile
+        return self._start_ready()
+
+    async def _ask_gates(self, slot: Slot) -> None:
+        try:
+            await admit_slot(self.run, self.turn, slot)
+        finally:
+            self._ring()
+
+    async def _gates_closed(self) -> None:
+        """Ask no further: the call whose gates were being asked is not going to start."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.cancel()
+            await asyncio.wait((gate,), timeout=self.run.config.cancel_grace)
+            if gate.done() and not gate.cancelled() and (error := gate.exception()) is not None:
+                self.run.report(f"A gate that was no longer asked raised {described(error)}.")
+
+    def _startable(self) -> Iterator[Slot]:
+        """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""
+        unfinished = sorted((*self.running, *self.waiting), key=_index)
+        group = unfinished[0].index // self._size if unfinished else 0
+        busy: set[str] = {key for slot in self.running for key in slot.keys}
+        for place, slot in enumerate(unfinished):
+            if slot.index // self._size > group:
+                return
+            if slot.alone and (place > 0 or len(self.running) > (slot.task is not None)):
+                return
+            if slot.task is None and not slot.keys & busy:
+                yield slot
+            if slot.alone:
+                return
+            busy |= slot.keys
+
+    async def _steered(self, mode: SteeringPolicy) -> bool:
+        """Whether a steering message ends the batch; calls not yet started are skipped."""
+        await self._gates_closed()
+        for slot in self.waiting:
+            settle(self.run, slot, SKIPPED, status="not_started")
+        self.waiting.clear()
+        if mode == "cancel":
+            await self._let_finish(self.running, self.run.config.cancel_grace)
+            await self._cancel([slot for slot in self.running if not slot.uninterruptible], STEERED)
+        return not self.running
+
+    async def _wind_down(self) -> None:
+        """After a cancel or a stop: what waits is not started, what runs is cancelled on abort, awaited otherwise."""
+        run = self.run
+        await self._gates_closed()
+        aborted = run.token.cancelled
+        text = ABORTED if aborted else f"Not run: {run.detail or 'the run was stopped.'}"
+        for slot in self.waiting:
+            settle(run, slot, text, status="not_started")
+        self.waiting.clear()
+        try:
+            if not aborted:
+                await self._let_finish(self.running, None)
+            await self._cancel(self.running, ABORTED)
+        except asyncio.CancelledError:
+            run.interrupt()
+            await self._cancel(self.running, ABORTED)
+
+    async def _cancel(self, slots: list[Slot], text: str) -> None:
+        """Cancel running calls; one that will not stop within the grace is abandoned."""
+        for slot in slots:
+            slot.stop(text)
+        await self._let_finish(slots, self.run.config.cancel_grace)
+        for slot in slots:
+            if slot.result is None:
+                abandon(self.run, slot, text)
+        self.running = [slot for slot in self.running if slot.result is None]
+
+    async def _let_finish(self, slots: list[Slot], seconds: float | None) -> None:
+        tasks = [slot.task for slot in slots if slot.result is None and slot.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)

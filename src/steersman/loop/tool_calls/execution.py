@@ -1,0 +1,187 @@
+"""The execution of a tool call: in a task of its own, under its timeout, its output within limits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+
+from steersman.context.compaction.compact import ContextConfig
+from steersman.loop.run import Run
+from steersman.loop.tool_calls.slot import ABORTED, Slot, announce, late, settle, settle_output
+from steersman.policy.hooks import HookError, revise
+from steersman.tools.context import ToolContext
+from steersman.tools.output import cap
+from steersman.tools.threads import in_thread, tell
+from steersman.tools.tool import Tool
+from steersman.types.cancel import CancelToken
+from steersman.types.errors import ToolError, described
+from steersman.types.events import CustomEvent, ToolExecutionUpdate
+from steersman.types.frozen import thaw
+from steersman.types.tools import Prun, ToolOutput
+
+_LIMITS = ContextConfig()
+_NO_CONTEXT = ToolContext("", "", CancelToken())
+# Beyond this many characters the capping of an output is work for a thread.
+_LARGE = 1_000_000
+
+
+def start(run: Run, slot: Slot) -> None:
+    """Let the call run in a task of its own, under its timeout."""
+    tool = cast(Tool, slot.tool)
+    announce(run, slot)
+    loop = asyncio.get_running_loop()
+    slot.task = loop.create_task(_execute(run, slot, tool))
+    timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
+    if timeout is not None:
+        slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
+
+
+def _expire(run: Run, slot: Slot, text: str) -> None:
+    slot.stop(text)
+    if slot.result is None:
+        slot.timer = asyncio.get_running_loop().call_later(run.config.cancel_grace, abandon, run, slot, text)
+
+
+def abandon(run: Run, slot: Slot, text: str) -> None:
+    """Go on without a call that will not stop; it is counted, reported, and asked once more."""
+    if slot.result is not None or slot.task is None:
+        return
+    _leave(run, slot, text)
+    run.abandoned.add(slot.task)
+    slot.task.add_done_callback(run.abandoned.discard)
+    slot.task.cancel()
+
+
+def _leave(run: Run, slot: Slot, text: str) -> None:
+    settle(run, slot, text, status="interrupted", details={"abandoned": True})
+    run.emit(CustomEvent, name="tool_abandoned", data={"tool_call_id": slot.call.id, "tool_name": slot.call.name})
+
+
+async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
+    try:
+        output = await _given(run, slot, tool)
+        if run.after_tool_execution:
+            output = await _revised(run, slot, output)
+        if not _small(run, output):
+            output = await _capped(run, output)
+        if output.details or output.effects != ():
+            output = _sound(output)
+    except asyncio.CancelledError:
+        settle(run, slot, slot.stopping or ABORTED, status="interrupted")
+        return
+    except HookError as error:
+        settle(run, slot, f"{error}. The output is withheld.", status="denied")
+        return
+    except Exception as error:  # noqa: BLE001  # an output the loop can do nothing with is the tool's failure
+        output = _failure(error)
+    if slot.stopping is None:
+        settle_output(run, slot, output)
+        return
+    if slot.result is not None or not output.is_error:
+        late(run, slot, output)
+    settle(run, slot, slot.stopping, status="interrupted")
+
+
+async def _given(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
+    """What the tool gives; what it raises is an output too, unless it was cancelled by us."""
+    try:
+        context = _tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
+        return await tool.call(thaw(slot.args), context)
+    except asyncio.CancelledError:
+        if slot.stopping is None:
+            return ToolOutput("CancelledError: the tool was cancelled, and not by the run.", is_error=True)
+        if tool.threaded and slot.result is None:
+            # A thread cannot be made to stop: it was left to itself.
+            _leave(run, slot, slot.stopping)
+        raise
+    except ToolError as error:
+        return ToolOutput(str(error) or "ToolError", is_error=True)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a tool that raises, even SystemExit, is an error result and no more
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> ToolOutput:
+    return ToolOutput(described(error), is_error=True)
+
+
+async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
+    asked = msgspec.structs.replace(slot.call, arguments=slot.args)
+    return await revise(run.after_tool_execution, asked, output)
+
+
+def _sound(output: ToolOutput) -> ToolOutput:
+    """The output with its details as JSON values; `TypeError` where the loop could do nothing with it."""
+    details = cast(object, output.details or {})
+    if not isinstance(details, dict):
+        raise TypeError(f"ToolOutput.details is a dict, got {details!r}.")
+    if not all(isinstance(effect, Prun) for effect in output.effects):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"ToolOutput.effects are effects such as Prun(tokens), got {output.effects!r}.")
+    if not details:
+        return output
+    return msgspec.structs.replace(output, details=msgspec.json.decode(msgspec.json.encode(details, enc_hook=repr)))
+
+
+def _tool_context(run: Run, slot: Slot) -> ToolContext:
+    loop, home = asyncio.get_running_loop(), threading.get_ident()
+
+    def show(value: Any) -> None:
+        # Progress is for whoever watches now: a reader that has fallen behind is spared it.
+        if slot.result is None and not run.channel.full:
+            call = slot.call
+            run.emit(ToolExecutionUpdate, tool_call_id=call.id, tool_name=call.name, args=slot.args, update=value)
+
+    def update(value: Any) -> None:
+        # A snapshot at once: the tool may go on changing what it showed.
+        value = msgspec.to_builtins(value, enc_hook=repr)
+        if threading.get_ident() == home:
+            show(value)
+        else:
+            tell(loop, show, value)
+
+    slot.token = CancelToken()
+    return ToolContext(
+        slot.call.id,
+        slot.call.name,
+        slot.token,
+        idempotency_key=_idempotency_key(run, slot),
+        on_update=update,
+        on_late=lambda outcome: late(run, slot, outcome),
+        scope=run,
+    )
+
+
+def _idempotency_key(run: Run, slot: Slot) -> str:
+    """The same for the same call however often it is run, and for no other: call ids may recur on another branch."""
+    answer = "" if run.turn is None else run.turn.entry_id
+    return f"{run.context.session_id}:{answer}:{slot.call.id}"
+
+
+def _size(output: ToolOutput) -> int:
+    content = output.content
+    return len(content) if isinstance(content, str) else sum([len(getattr(block, "text", "")) for block in content])
+
+
+def _small(run: Run, output: ToolOutput) -> bool:
+    """Whether an output is within its limits whatever its characters are."""
+    config = run.config.context_config or _LIMITS
+    size = _size(output)
+    return size * 4 <= config.max_tool_output_bytes and size < config.max_tool_output_lines
+
+
+async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
+    """The output within its limits, so that no tool can flood the context."""
+    config = run.config.context_config or _LIMITS
+    work = partial(
+        cap,
+        output,
+        max_bytes=config.max_tool_output_bytes,
+        max_lines=config.max_tool_output_lines,
+        directory=config.output_directory,
+    )
+    return await in_thread(work) if _size(output) > _LARGE else work()

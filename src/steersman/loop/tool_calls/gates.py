@@ -1,0 +1,92 @@
+"""The gates of a tool call, in order: known, whole, valid, allowed, approved. One that breaks denies."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from steersman.loop.run import Run, Turn
+from steersman.loop.tool_calls.slot import Slot, settle
+from steersman.policy.hooks import admit
+from steersman.tools.schema.validation import InvalidArguments
+from steersman.tools.tool import Tool, unknown_tool
+
+INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
+
+
+def examine(run: Run, turn: Turn, slot: Slot) -> bool:
+    """Find the tool and check the arguments; whether the call can be run at all. If not, it is answered why."""
+    asked = slot.call
+    cut = turn.message is not None and turn.message.stop_reason == "length"
+    problem: str | None = None
+    if asked.raw_arguments is not None:
+        problem = INCOMPLETE if asked.cut else _not_an_object(asked.raw_arguments)
+    elif cut and run.config.length_policy == "fail_all":
+        problem = INCOMPLETE
+    elif (tool := run.tools.get(asked.name)) is None:
+        problem = unknown_tool(asked.name, run.tools)
+    else:
+        slot.tool = tool
+        problem = _checked(slot, tool, asked.arguments)
+        slot.admitted = (
+            not (run.pre_dispatch_policies or run.before_tool_execution or tool.needs_approval)
+            and problem is None
+            and (not run.gated or _clear(run, slot, tool))
+        )
+    if problem is not None:
+        settle(run, slot, problem, status="invalid")
+    return problem is None
+
+
+def _clear(run: Run, slot: Slot, tool: Tool) -> bool:
+    from steersman.loop.tool_calls.approval import clear  # only a run with a policy pays for it
+
+    return clear(run, slot, tool)
+
+
+def _not_an_object(raw: str) -> str:
+    """What to tell the model about arguments that are JSON and not an object."""
+    return f"error: tool arguments must be a JSON object, got {msgspec.json.decode(raw)!r:.200}."
+
+
+def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
+    try:
+        slot.args = tool.check(arguments)
+        slot.keys = frozenset(map(str, tool.keys(slot.args))) if tool.keys is not None else frozenset()
+    except InvalidArguments as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  # the tool's own `keys` function: its failure is the tool's
+        return f"{type(error).__name__} in the keys of tool {tool.name!r}: {error}"
+    return None
+
+
+async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
+    """Ask the policies, the hooks and, where it is wanted, for approval: the call is admitted, or answered why not."""
+    tool = cast(Tool, slot.tool)
+    config = run.config
+    if run.pre_dispatch_policies or run.before_tool_execution:
+        asked = msgspec.structs.replace(slot.call, arguments=slot.args)
+        admission = await admit(
+            asked,
+            run.pre_dispatch_policies,
+            run.before_tool_execution,
+            view=lambda call: run.view(turn, call),
+            timeout=config.gate_timeout,
+        )
+        if admission.stop is not None:
+            run.finish("stopped", admission.stop.reason or "a gate said no")
+        if admission.denied is not None:
+            settle(run, slot, admission.denied, status="denied")
+            return
+        if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
+            settle(run, slot, problem, status="invalid")
+            return
+    if run.gated or tool.needs_approval:
+        from steersman.loop.tool_calls.approval import approved  # as above
+
+        if (denial := await approved(run, slot, tool)) is not None:
+            details = None if denial.rule is None else {"rule": denial.rule}
+            settle(run, slot, denial.text, status="denied", details=details)
+            return
+    slot.admitted = True

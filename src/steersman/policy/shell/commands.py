@@ -1,0 +1,231 @@
+"""Rules about shell commands: what allows is matched strictly, word by word; what forbids is looked for everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steersman.policy.matching import LONGEST, Match, folded
+from steersman.policy.shell.programs import KNOWN
+from steersman.policy.shell.runners import runs_others, takes_commands
+from steersman.policy.shell.suspicion import no_prefix, suspicious
+from steersman.policy.shell.syntax import Part, Reading, Word, could_run, read_command
+
+_BLANKS = " \t\n"  # to a shell, other blanks are letters
+_MANY = 50
+_BETWEEN = re.compile(r"[|&;<>()]+")
+_STAR = "a wildcard may stand only at the end, after the words the command begins with"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedCommand:
+    """A command as `allow` names it: all of it, or the words it begins with."""
+
+    text: str
+    words: tuple[Word, ...]
+    prefix: bool
+
+    def covers(self, part: Part) -> bool:
+        """Whether a simple command is the one meant here."""
+        size = len(self.words)
+        if not size or part.words[:size] != self.words:
+            return False
+        return self.prefix or len(part.words) == size
+
+
+def allowed_command(pattern: str) -> AllowedCommand:
+    """What is in the parentheses of an `allow` rule; raises `ValueError` where it could stand for too much."""
+    text = pattern.strip()
+    prefix = text.removesuffix("*").removesuffix(":").strip() if text.endswith("*") else text
+    if not prefix:
+        raise ValueError("it would allow every command; if that is meant, name the tool without parentheses")
+    if prefix == text:
+        return _whole(text)
+    reading = read_command(prefix)
+    if reading.problem is not None or len(reading.parts) != 1 or reading.parts[0].files:
+        raise ValueError(f"{prefix!r} is not the beginning of one simple command")
+    words = reading.parts[0].words
+    if any(word.wild >= 0 for word in words):
+        raise ValueError(_STAR)
+    if (why := no_prefix([word.text for word in words])) is not None:
+        raise ValueError(f"{why}, so it cannot be allowed by how it begins; write the whole command without `*`")
+    return AllowedCommand(text, words, prefix=True)
+
+
+def _whole(text: str) -> AllowedCommand:
+    """A rule without `*` at its end: that very text, or that very simple command among others."""
+    reading = read_command(text)
+    simple = reading.problem is None and len(reading.parts) == 1 and not reading.parts[0].files
+    words = [word for part in reading.parts for word in part.words]
+    if "*" in text and (not words or any(word.wild >= 0 and "*" in word.text[word.wild :] for word in words)):
+        raise ValueError(_STAR)
+    return AllowedCommand(text, tuple(words) if simple else (), prefix=False)
+
+
+def uncovered(rules: Sequence[AllowedCommand], command: str, reading: Reading) -> str | None:
+    """Why these rules do not allow a command; `None` where they allow every part of it."""
+    text = command.strip(_BLANKS)
+    if any(not rule.prefix and rule.text == text for rule in rules):
+        return None
+    if reading.problem is not None:
+        return f"the command is not understood: {reading.problem}"
+    for part in reading.parts:
+        if (why := _part_uncovered(rules, part)) is not None:
+            return why
+    return None
+
+
+def _part_uncovered(rules: Sequence[AllowedCommand], part: Part) -> str | None:
+    if part.files:
+        return f"it is redirected to or from {part.files[0]!r}"
+    covering = [rule for rule in rules if rule.covers(part)]
+    if not covering:
+        return f"no rule allows {part.text!r:.200}"
+    if any(not rule.prefix for rule in covering):
+        return None
+    return suspicious(part.words[0].text, part.words[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ForbiddenCommand:
+    """A command as `deny` and `ask` name it: the words it begins with, or pieces of text with anything between them."""
+
+    words: tuple[str, ...]
+    open: bool = False
+    pieces: tuple[str, ...] = ()
+
+    def match(self, command: str, reading: Reading) -> Match:
+        """Whether any part of a command is, or could be, the one meant here."""
+        if len(command) > LONGEST:
+            return "maybe" if self.words or self.pieces else "yes"
+        if self.pieces:
+            texts = (command, *[part.text for part in reading.parts], *map(" ".join, could_run(command)))
+            found = any(_in_order(self.pieces, _spaced(text)) for text in texts)
+        else:
+            found = not self.words or any(self._among(words) for words in _candidates(command, reading))
+        if found:
+            return "yes"
+        return "maybe" if reading.problem is not None or self._hinted(command, reading) else "no"
+
+    def _hinted(self, command: str, reading: Reading) -> bool:
+        """Whether the words stand in a text that a program of the command could take for a command."""
+        commands = [[word.text for word in part.words] for part in reading.parts]
+        scripted = any(_runs_script(words) for words in commands)
+        if not self.words or not (scripted or any(takes_commands(words) for words in commands)):
+            return False
+        before = "" if scripted else r"(?<![a-z0-9_-])"  # in a script of sed, a letter stands right before a command
+        after = ["(?![a-z0-9_-])"] * (len(self.words) - 1) + ["" if self.open else "(?![a-z0-9_-])"]
+        text = folded(command)
+        return all(
+            re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
+        )
+
+    def _among(self, words: Sequence[str]) -> bool:
+        """Whether the words are the command; behind a program that runs others, whether any of them begins it."""
+        words = [folded(word) for word in words]
+        starts = range(len(words) if _runs_others(words[0]) else 1)
+        places = [start for start in starts if words[start].rpartition("/")[2].startswith(self.words[0])]
+        # Nobody writes such a command in earnest, and to look at every place of it would take long.
+        return len(places) > _MANY or any(self._begins(words, start) for start in places)
+
+    def _begins(self, words: Sequence[str], start: int) -> bool:
+        wanted, *others = self.words
+        name = words[start].rpartition("/")[2]
+        if name == wanted or (self.open and not others):
+            rest = words[start + 1 :]
+        elif others and name.startswith(f"{wanted}-"):
+            rest = [name[len(wanted) + 1 :], *words[start + 1 :]]  # `git-push` is another name of `git push`
+        else:
+            return False
+        options = [word for word in others if word.startswith("-")]
+        operands = [word for word in others if not word.startswith("-")]
+        return _has_options(options, rest) and self._has_operands(operands, rest)
+
+    def _has_operands(self, operands: Sequence[str], words: Sequence[str]) -> bool:
+        """Whether the words come in this order, with nothing but options and their values between them."""
+        place = 0
+        for number, operand in enumerate(operands):
+            last = self.open and number == len(operands) - 1
+            after_option = False
+            while place < len(words):
+                word = words[place]
+                place += 1
+                if word == operand or (last and word.startswith(operand)):
+                    break
+                if not word.startswith("-") and not after_option:
+                    return False
+                after_option = word.startswith("-")
+            else:
+                return False
+        return True
+
+
+def forbidden_command(pattern: str) -> ForbiddenCommand:
+    """What is in the parentheses of a `deny` or `ask` rule."""
+    text = folded(pattern.strip())
+    prefix = text.removesuffix("*")
+    if "*" in prefix:
+        pieces = _spaced(text).split("*")
+        # Several commands together may stand among others; a single one is looked for in each part.
+        return ForbiddenCommand((), pieces=("", *pieces, "") if _BETWEEN.search(text) else tuple(pieces))
+    joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
+    words = re.sub(r"[\"'\\]", "", prefix.removesuffix(":") if text != prefix else prefix).split()
+    if not words and not text.endswith("*"):
+        raise ValueError("it names no command")
+    if words:
+        words[0] = words[0].rpartition("/")[2] or words[0]
+    return ForbiddenCommand(tuple(words), open=joined)
+
+
+def _candidates(command: str, reading: Reading) -> list[list[str]]:
+    """The words of everything in a command that could be a command."""
+    found = [[word.text for word in part.words] for part in reading.parts]
+    if reading.problem is not None or any(_runs_others(words[0]) for words in found):
+        found += could_run(command)
+    return found
+
+
+def _spaced(text: str) -> str:
+    """The text with one blank where blanks are, and around what stands between commands: `a|b` is `a | b`."""
+    return " ".join(_BETWEEN.sub(r" \g<0> ", folded(text)).split())
+
+
+def _in_order(pieces: Sequence[str], text: str) -> bool:
+    """Whether the text is made of the pieces, in this order, with anything between them."""
+    first, *middle, last = pieces
+    if not text.startswith(first):
+        return False
+    place = len(first)
+    for piece in middle:
+        found = text.find(piece, place)
+        if found < 0:
+            return False
+        place = found + len(piece)
+    return text.endswith(last) and len(text) - len(last) >= place
+
+
+def _runs_others(program: str) -> bool:
+    return program.rpartition("/")[2] == "find" or runs_others(program) is not None
+
+
+def _runs_script(words: Sequence[str]) -> bool:
+    """Whether it is a sed that may do more than print lines."""
+    check = KNOWN["sed"].check
+    return words[0].rpartition("/")[2] in ("sed", "gsed") and check is not None and check(words[1:]) is not None
+
+
+def _has_options(options: Sequence[str], words: Sequence[str]) -> bool:
+    letters = set("".join([word[1:] for word in words if word.startswith("-") and not word.startswith("--")]))
+    for option in options:
+        if option.startswith("--"):
+            if not any(_is_option(word, option) for word in words):
+                return False
+        elif not letters.issuperset(option[1:]) and option not in words:
+            return False
+    return True
+
+
+def _is_option(word: str, option: str) -> bool:
+    name = word.partition("=")[0]
+    return name == option or (len(name) > 3 and name.startswith("--") and option.startswith(name))

@@ -1,0 +1,205 @@
+"""What can go wrong between us and a server, in words that name the provider, what was tried and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import strerror
+from urllib.parse import urljoin, urlsplit
+
+from steersman.provider.http.headers import request_id
+from steersman.provider.models.presets import NO_PASSWORD, PRESETS
+from steersman.types.errors import (
+    ErrorKind,
+    IncompleteStreamError,
+    InvalidRequestError,
+    NetworkError,
+    ProtocolError,
+    ProviderError,
+    StalledError,
+)
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+_SHOWN = 500
+_UNPACKED = frozenset(("identity", "gzip", "deflate"))
+
+
+def place(url: str) -> str:
+    """An address as it may be shown: without user, password or query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(no address)"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def network_error(model: Model, url: str, error: Exception) -> ProviderError:
+    """What an exception of the HTTP client before the first byte of a response means."""
+    import aiohttp
+    from aiohttp.http_exceptions import ContentEncodingError
+
+    at = f"{model.provider!r} at {place(url)}"
+    why = _words(error)
+    name = model.provider
+    match error:
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
+            text = f"{place(url)!r} is not an address for {name!r}; base_url is like 'https://host/v1'."
+            return InvalidRequestError(text, provider=name)
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            text = (
+                f"No safe connection to {at}: {why}. Check base_url; for a certificate authority of your own set "
+                "SSL_CERT_FILE."
+            )
+            return NetworkError(text, provider=name, retryable=False)
+        case aiohttp.ClientHttpProxyError():
+            text = f"The proxy on the way to {at} answered {error.status}; check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+            return NetworkError(text, provider=name, status=error.status, retryable=error.status >= 500)
+        case aiohttp.ClientProxyConnectionError():
+            text = f"Could not reach the proxy on the way to {at}: {why}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+            return NetworkError(text, provider=name)
+        case aiohttp.ClientConnectorError():
+            why = _system_words(error.os_error)
+            text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
+            return NetworkError(text, provider=name)
+        case aiohttp.ConnectionTimeoutError():
+            text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
+            return NetworkError(text, provider=name)
+        case aiohttp.ClientResponseError() if _is_caused_by(error, ContentEncodingError):
+            return packed(model, url, error.message)
+        case aiohttp.ClientResponseError():
+            text = f"What answers for {at} does not speak HTTP: {why}. Check the address (base_url)."
+            return ProtocolError(text, provider=name)
+        case ValueError():
+            text = f"The request to {at} could not be sent: {type(error).__name__}. Check the headers and the address."
+            return InvalidRequestError(text, provider=name)
+        case _:
+            return NetworkError(f"The connection to {at} broke before an answer came: {why}.", provider=name)
+
+
+def broken_stream(model: Model, error: Exception, received: int) -> ProviderError:
+    """What an exception of the HTTP client inside a response means."""
+    import aiohttp
+    from aiohttp.http_exceptions import ContentEncodingError
+
+    if isinstance(error, aiohttp.ClientPayloadError) and _is_caused_by(error, ContentEncodingError):
+        text = f"The answer of {model.provider!r} is packed wrongly: {_words(error)}."
+        return ProtocolError(text, provider=model.provider)
+    text = f"The connection to {model.provider!r} broke after {received:,} bytes of the answer: {_words(error)}."
+    return IncompleteStreamError(text, provider=model.provider)
+
+
+def stalled(model: Model, bound: str, seconds: float | None) -> ProviderError:
+    """A server that was silent for longer than a bound allows."""
+    what = {
+        "first_byte_timeout": "did not begin to answer within",
+        "idle_timeout": "sent nothing for",
+        "content_idle_timeout": "sent nothing but signs of life for",
+        "total_timeout": "did not come to the end of its answer within",
+    }[bound]
+    text = f"{model.provider!r} {what} {seconds or 0:g} s ({bound} in the model's settings)."
+    return StalledError(text, provider=model.provider)
+
+
+def advice(provider: str, kind: ErrorKind, body: str) -> str:
+    """What to do about an error that a provider itself told with this body; a page comes from somebody else."""
+    if is_page(body):
+        return ""
+    if kind == "authentication":
+        known = PRESETS.get(provider)
+        names = "" if known is None else " or ".join(known.keys)
+        return f"Check the key: api_key=..., or the variable {names}." if names else "Check the key: api_key=..."
+    return "The account has no budget left for this." if kind == "quota" else ""
+
+
+def is_page(body: str) -> bool:
+    """Whether a body is a page for people, which no API sends."""
+    return body.lstrip().startswith("<")
+
+
+def not_a_stream(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
+    """A response that should be a stream of events, is none, and tells no error either."""
+    shown = redacted(text, _SHOWN)
+    kind = headers.get("content-type", "no content type")
+    return ProtocolError(
+        f"{model.name} answered {status} with {kind!r} instead of a stream of events: {shown[:120]!r}. "
+        "Check base_url, and any proxy on the way.",
+        provider=model.provider,
+        status=status,
+        request_id=request_id(headers),
+        body=shown,
+    )
+
+
+def packed(model: Model, url: str, how: str) -> ProviderError:
+    """An answer in a packing that cannot be undone here."""
+    text = (
+        f"The answer of {model.provider!r} at {place(url)} is packed in a way that cannot be undone here, and that "
+        f"nobody asked for ({how}). Turn it off at the server, or at the proxy on the way."
+    )
+    return ProtocolError(text, provider=model.provider)
+
+
+def is_packed(encoding: str, first: bytes) -> bool:
+    """Whether bytes are still packed in a way that the client does not know, and hands on as they came."""
+    return bool(encoding) and encoding.lower() not in _UNPACKED and "\ufffd" in first[:64].decode("utf-8", "replace")
+
+
+def has_password(url: str) -> bool:
+    """Whether an address holds a user name or a password."""
+    try:
+        return "@" in urlsplit(url).netloc
+    except ValueError:
+        return False  # no address at all, which is told when it is asked
+
+
+def with_password(model: Model, url: str) -> ProviderError:
+    """An address with a user name or a password in it, which clients, logs and proxies show."""
+    text = f"The address of {model.provider!r}, {place(url)}, was given with a user name or a password. {NO_PASSWORD}"
+    return InvalidRequestError(text, provider=model.provider)
+
+
+def redirected(model: Model, url: str, status: int, location: str) -> ProviderError:
+    """A redirect that is not followed."""
+    target = place(urljoin(url, location))
+    text = (
+        f"{model.provider!r} at {place(url)} redirects ({status}) to {target!r}, where the key is not sent. "
+        "If that is the right place, give it as base_url."
+    )
+    return InvalidRequestError(text, provider=model.provider, status=status)
+
+
+def unusable_proxy(model: Model, proxy: str) -> ProviderError:
+    """A proxy of a kind that the client cannot use, such as SOCKS."""
+    text = (
+        f"The proxy {place(proxy)!r} on the way to {model.provider!r} is not an HTTP proxy; set HTTPS_PROXY to one "
+        "that is, or leave this host out with NO_PROXY."
+    )
+    return NetworkError(text, provider=model.provider, retryable=False)
+
+
+def same_origin(url: str, other: str) -> bool:
+    """Whether two addresses are of the same server."""
+    return _origin(url) == _origin(other)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__
+    return error is not None
+
+
+def _system_words(error: OSError) -> str:
+    """What the system says about a connection that did not come about: some words are Python's own, around a number."""
+    if error.errno is not None and error.errno > 0:
+        return strerror(error.errno)
+    return (error.strerror or str(error)).strip().rstrip(".")
+
+
+def _words(error: Exception) -> str:
+    text = " ".join(str(getattr(error, "message", "") or error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,106 @@
+"""Cuts a request whose server is silent for longer than its bounds allow.
+
+One timer per answer, moved lazily: a read costs a look at the clock, not a new timer. Only waiting counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Protocol
+
+from steersman.provider.http.bounds import Bounds
+
+
+class Closable(Protocol):
+    """What is cut: a response."""
+
+    def close(self) -> None: ...
+
+
+class Watch:
+    """Watches over the waits of one answer; `fired` names the bound that was passed and how long it is."""
+
+    __slots__ = (
+        "_bounds", "_cancelling", "_content", "_content_idle", "_deadline", "_idle", "_loop", "_next", "_response",
+        "_task", "_timer", "_total", "fired", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bounds: Bounds) -> None:
+        now = loop.time()
+        self._loop = loop
+        self._bounds = bounds
+        self._idle = inf if bounds.idle_timeout is None else bounds.idle_timeout
+        self._content_idle = inf if bounds.content_idle_timeout is None else bounds.content_idle_timeout
+        self._total = inf if bounds.total_timeout is None else now + bounds.total_timeout
+        # When the wait for the first byte ends.
+        self._next = inf if bounds.first_byte_timeout is None else now + bounds.first_byte_timeout
+        self._content = inf
+        self._deadline = inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._response: Closable | None = None
+        self.waiting = False
+        self.fired: tuple[str, float | None] | None = None
+
+    def head(self) -> None:
+        """The current task begins to wait for the head of the response; if that takes too long, it is cancelled."""
+        self._task = task = asyncio.current_task()
+        self._cancelling = 0 if task is None else task.cancelling()
+        self._wait(min(self._next, self._total))
+
+    def headed(self) -> bool:
+        """The wait for the head is over; whether by our cancel alone, which is taken back."""
+        self.waiting = False
+        task, self._task = self._task, None
+        return self.fired is not None and task is not None and task.uncancel() <= self._cancelling
+
+    def heard(self) -> None:
+        """There was content in the last bytes."""
+        if self._content_idle < inf:
+            self._content = self._loop.time() + self._content_idle
+
+    def begin(self, response: Closable, *, first: bool) -> None:
+        """The wait for the next bytes begins; `first` says that there were none before."""
+        deadline = self._next if first else self._loop.time() + self._idle
+        self._response = response
+        self._wait(min(deadline, self._content, self._total))
+
+    def close(self) -> None:
+        """No timer stays behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.waiting = True
+        if self._timer is not None and self._timer.when() > deadline:
+            self.close()
+        if self._timer is None and deadline < inf:
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _passed(self) -> tuple[str, float | None]:
+        """The bound that the current wait has come to."""
+        bounds = self._bounds
+        if self._deadline == self._total:
+            return "total_timeout", bounds.total_timeout
+        if self._deadline == self._content:
+            return "content_idle_timeout", bounds.content_idle_timeout
+        if self._deadline == self._next:
+            return "first_byte_timeout", bounds.first_byte_timeout
+        return "idle_timeout", bounds.idle_timeout
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self.waiting:
+            return
+        if self._deadline > self._loop.time():
+            self._timer = self._loop.call_at(self._deadline, self._tick)
+            return
+        self.fired = self._passed()
+        if self._task is not None:
+            self._task.cancel()
+        elif self._response is not None:
+            self._response.close()

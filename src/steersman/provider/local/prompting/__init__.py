@@ -1,0 +1,1 @@
+"""How a small model is prompted: first decide on a tool, then answer."""

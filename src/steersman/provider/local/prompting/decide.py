@@ -1,0 +1,221 @@
+"""The first of two steps: which tool comes next, or none. The model writes one small object and can write nothing else.
+
+The examples use tools that do not exist, so that they teach when to call and when to stop, and never what.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import msgspec
+
+from steersman.provider.local.prompting.schema import RESPOND, wanted_parameters
+from steersman.provider.local.prompting.view import Step, Turn, cut, shared
+from steersman.provider.local.serving.slots import Said
+from steersman.types.model import ToolSpec
+
+MOST_STEPS = 12
+"""After so many calls for one task the user is answered, whatever the model would do next."""
+
+_LINE = 110
+_HISTORY = 100
+_ARGUMENTS = 60
+_PATH = re.compile(r"(?<!\S)/[^\s,;]+?(?=[.,;:]?(?:\s|$))")
+
+_HEAD = """\
+You choose the next step for a request: one of the tools with its arguments, or respond. You write one JSON object. \
+What everybody knows needs no tool. What is said about the things at hand has to be looked up with a tool first. Copy \
+names and texts from the request exactly."""
+_RESPOND = "respond(): Answer: small talk, common knowledge, or the results have what was asked for.\n"
+
+# The usual tools as a small model understands them best: a name that says it, and words that requests have.
+_USUAL = {
+    "read(path)": ("read_file", "Read a file. README.md says what a project is; pyproject.toml what it needs."),
+    "write(path, content)": ("write_file", "Make a new file, or replace all of a file."),
+    "edit(path, edits)": ("edit_file", "Change a text in a file: old becomes new."),
+    "list(path)": ("list_folder", 'Show what is in one folder; "." is this folder.'),
+    "glob(pattern)": ("find_files", 'Find all files of a kind: "*.py", "*.md", "*.js", "*test*".'),
+    "search(pattern)": ("search_text", "Where is a name defined or used? Which files mention a word?"),
+    "bash(command)": (
+        "run_command",
+        "Run a command with bash: wc -l FILE, git log -3, git branch, date, free -h, pytest.",
+    ),
+    "fetch(url)": ("fetch_url", "Get a web page by its address."),
+}
+
+Example: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...], str]
+"""A request, the calls made for it with what they gave, and what comes next."""
+
+# A house instead of a computer: the tools do what tools do, and none of them is one that anybody has.
+_TOOLS_OF_EXAMPLES = """\
+look_into(place): Show what is in a room or a cupboard.
+open_paper(name): Read a letter or a book.
+seek_word(word): Where is somebody or something mentioned in the letters?
+give_order(order): Have something done: lamps, doors, clock, counting, cooking.
+"""
+_EXAMPLES: tuple[Example, ...] = (
+    ("What does the letter from Ada say?", (), '{"tool": "open_paper", "arguments": {"name": "letter from Ada"}}'),
+    (
+        "What does the letter from Ada say?",
+        (("open_paper", '{"name": "letter from Ada"}', "Dear Ben, I come on Monday at nine. Ada"),),
+        '{"tool": "respond"}',
+    ),
+    ("Hi, how are you?", (), '{"tool": "respond"}'),
+    ("Where is the garden mentioned?", (), '{"tool": "seek_word", "arguments": {"word": "garden"}}'),
+    ("What is the longest river of Africa?", (), '{"tool": "respond"}'),
+    ("How many chairs are there?", (), '{"tool": "give_order", "arguments": {"order": "count the chairs"}}'),
+    ("What is in the kitchen?", (), '{"tool": "look_into", "arguments": {"place": "kitchen"}}'),
+    (
+        "What is in the kitchen?",
+        (("look_into", '{"place": "kitchen"}', "a table, two pans, bread"),),
+        '{"tool": "respond"}',
+    ),
+)
+
+# For the usual tools, what they are for is shown as well. Each stands here only if all of its tools do.
+_USUAL_EXAMPLES: tuple[Example, ...] = (
+    ("What is this program for?", (), '{"tool": "read_file", "arguments": {"path": "README.md"}}'),
+    (
+        "What is this program for?",
+        (("read_file", '{"path": "README.md"}', "# Clockwork\n\nClockwork rings a bell every hour."),),
+        '{"tool": "respond"}',
+    ),
+    ("Who was Plato?", (), '{"tool": "respond"}'),
+    ("Thanks a lot!", (), '{"tool": "respond"}'),
+    ("Where is load_user defined?", (), '{"tool": "search_text", "arguments": {"pattern": "load_user"}}'),
+    ("Are there any images?", (), '{"tool": "find_files", "arguments": {"pattern": "*.png"}}'),
+    ("What time is it?", (), '{"tool": "run_command", "arguments": {"command": "date"}}'),
+    ("How do I sort a list in Java?", (), '{"tool": "respond"}'),
+    ("What is the biggest animal?", (), '{"tool": "respond"}'),
+    ("What needs to be installed for it?", (), '{"tool": "read_file", "arguments": {"path": "pyproject.toml"}}'),
+    ("How long is lib/a.c?", (), '{"tool": "run_command", "arguments": {"command": "wc -l lib/a.c"}}'),
+    (
+        "How long is lib/a.c?",
+        (("run_command", '{"command": "wc -l lib/a.c"}', "120 lib/a.c"),),
+        '{"tool": "respond"}',
+    ),
+    ("Who changed it last?", (), '{"tool": "run_command", "arguments": {"command": "git log -1"}}'),
+    ("What is 6 * 7?", (), '{"tool": "respond"}'),
+    ("Which row of lib/c.csv is the largest?", (), '{"tool": "read_file", "arguments": {"path": "lib/c.csv"}}'),
+    ("Which files are in lib/core?", (), '{"tool": "list_folder", "arguments": {"path": "lib/core"}}'),
+    ("What is here?", (), '{"tool": "list_folder", "arguments": {"path": "."}}'),
+    (
+        "In b.txt, write 5 instead of 4.",
+        (),
+        '{"tool": "edit_file", "arguments": {"path": "b.txt", "edits": [{"old": "4", "new": "5"}]}}',
+    ),
+    ("What is the longest river of Africa?", (), '{"tool": "respond"}'),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A tool and its arguments; no tool where the user is to be answered."""
+
+    tool: str | None
+    arguments: dict[str, Any]
+
+
+class _Written(msgspec.Struct):
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+def decision_prefix(tools: Sequence[ToolSpec]) -> list[Said]:
+    """The part of the prompt that is the same for every decision among these tools, byte for byte.
+
+    It may end within a message: what is to be decided goes on there, see `decision_prompt`.
+    """
+    names = {alias(tool) for tool in tools}
+    known = [tool for tool in tools if _head(tool) in _USUAL]
+    usual = [example for example in _USUAL_EXAMPLES if known and _tools_of(example) <= names]
+    listed = "".join(map(_line, tools)) + _RESPOND + "\n"
+    said: list[Said] = [{"role": "system", "content": _HEAD}]
+    if len(known) == len(tools):
+        return [*said, *_shown("Tools:\n" + listed, usual)]
+    said += _shown(f"Tools:\n{_TOOLS_OF_EXAMPLES}{_RESPOND}\n", _EXAMPLES)
+    return [*said, *_shown("Now there are other tools:\n" + listed, usual)]
+
+
+def decision_prompt(
+    prefix: Sequence[Said], tools: Sequence[ToolSpec], turns: Sequence[Turn], tokens: int
+) -> list[Said]:
+    """The prefix with what is to be decided: the task, what was done for it, and the turn before."""
+    names = {tool.name: alias(tool) for tool in tools}
+    before = ""
+    if len(turns) > 1:
+        earlier = turns[-2]
+        words = (cut("\n".join(earlier.asked), _HISTORY), cut(earlier.answer, _HISTORY))
+        before = "Before, the user asked: {}\nThe answer was: {}\n\n".format(*words)
+    asked = before + _situation(turns[-1], tokens, names)
+    if prefix[-1]["role"] == "user":
+        return [*prefix[:-1], {"role": "user", "content": prefix[-1]["content"] + asked}]
+    return [*prefix, {"role": "user", "content": asked}]
+
+
+def _shown(listed: str, examples: Sequence[Example]) -> list[Said]:
+    """The list of tools, and the examples; the list stands in front of the first, or alone."""
+    said: list[Said] = []
+    for asked, steps, choice in examples:
+        turn = Turn([asked], [Step(*step) for step in steps])
+        said.append({"role": "user", "content": listed + _situation(turn, 200)})
+        said.append({"role": "assistant", "content": choice})
+        listed = ""
+    return said or [{"role": "user", "content": listed}]
+
+
+def _tools_of(example: Example) -> set[str]:
+    written = msgspec.json.decode(example[2], type=_Written).tool
+    return {written, *(step[0] for step in example[1])} - {RESPOND}
+
+
+def decided(text: str, tools: Sequence[ToolSpec]) -> Decision | None:
+    """The decision in what the model wrote, if it is whole."""
+    try:
+        written = msgspec.json.decode(text, type=_Written)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    name = next((tool.name for tool in tools if alias(tool) == written.tool), None)
+    return Decision(name, written.arguments)
+
+
+def alias(tool: ToolSpec) -> str:
+    """The name a small model is told for a tool."""
+    usual = _USUAL.get(_head(tool))
+    return tool.name if usual is None else usual[0]
+
+
+def _head(tool: ToolSpec) -> str:
+    return f"{tool.name}({', '.join(wanted_parameters(tool.parameters))})"
+
+
+def is_repeated(decision: Decision, turn: Turn) -> bool:
+    """Whether this very call was made for this task already."""
+    written = msgspec.json.encode(decision.arguments, order="sorted").decode()
+    return any(step.name == decision.tool and step.arguments == written for step in turn.steps)
+
+
+def _situation(turn: Turn, tokens: int, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    asked = cut("\n".join(turn.asked), tokens)
+    if not turn.steps:
+        return f"Request: {asked}\nResults: none yet\nNext step:"
+    # Whether there is a result counts here, more than what it says, and each word takes time to read.
+    results = shared([step.shown for step in turn.steps], tokens // 2)
+    lines = [
+        f"{names.get(step.name, step.name)} {cut(step.arguments, _ARGUMENTS)} gave: {result}"
+        for step, result in zip(turn.steps, results, strict=True)
+    ]
+    return "\n".join((f"Request: {asked}", "Results:", *lines, "Next step:"))
+
+
+def _line(tool: ToolSpec) -> str:
+    """A tool in one line; without paths of this machine, so that the prompt is the same in every folder."""
+    parameters = ", ".join(wanted_parameters(tool.parameters))
+    words = _PATH.sub("this folder", " ".join(tool.description.split()))
+    usual = _USUAL.get(_head(tool))
+    sentence = re.split(r"(?<=[.!?]) ", words, maxsplit=1)[0][:_LINE] if usual is None else usual[1]
+    return f"{alias(tool)}({parameters}): {sentence}\n"

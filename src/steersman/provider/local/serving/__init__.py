@@ -1,0 +1,1 @@
+"""The child process that serves a model file; it ends when we do."""

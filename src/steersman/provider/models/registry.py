@@ -1,0 +1,205 @@
+"""Which models there are and who talks to them; a provider's module is loaded when it is first asked.
+
+What a name stands for, its address and the variables for its key, is in `presets`; windows and prices in `catalogue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import fields, replace
+from typing import Any, TypeAlias
+
+from steersman.provider.streaming.normalize import events_of
+from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
+
+Context: TypeAlias = Request
+SimpleStreamOptions: TypeAlias = StreamOptions
+
+_OVERRIDABLE = tuple(field.name for field in fields(Model) if field.name not in ("provider", "id"))
+
+
+def _scripted() -> StreamFn:
+    from steersman.provider.scripted.model import stream_scripted
+
+    return stream_scripted
+
+
+def _local() -> StreamFn:
+    from steersman.provider.local import stream_local
+
+    return stream_local()
+
+
+_loaders: dict[str, Callable[[], StreamFn]] = {"local": _local, "scripted": _scripted}
+_loaded: dict[str, StreamFn] = {}
+
+
+def get_model(
+    name: str | Model,
+    *,
+    base_url: str | None = None,
+    api_key: str | Callable[[], str | Awaitable[str]] | None = None,
+    **overrides: Any,
+) -> Model:
+    """A model from `"provider:model-id"`, or from a `Model`, with what is given here put over what is known.
+
+    The catalogue is asked about a name, not about a `Model`, and not about a server of the user's own.
+    """
+    model = name if isinstance(name, Model) else _parsed(name)
+    unknown = sorted(set(overrides) - set(_OVERRIDABLE))
+    if unknown:
+        raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
+    if base_url is not None and not isinstance(base_url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
+    if base_url is not None:
+        _check_address(base_url)
+    if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
+        raise TypeError(f"api_key is a string or a function that gives one, got a {type(api_key).__name__}.")
+    given = {"base_url": base_url, "api_key": api_key, **overrides}
+    changes = {key: value for key, value in given.items() if value is not None}
+    if name is not model and base_url is None:
+        changes = {**_known_facts(model), **changes}
+    return replace(model, **changes) if changes else model
+
+
+def register_provider(name: str, loader: Callable[[], StreamFn]) -> None:
+    """Make `name:...` models talk through the `StreamFn` that `loader()` gives, asked once, when first needed."""
+    _check_provider_name(name)
+    if not callable(loader):
+        raise TypeError(f"loader is a function without arguments that gives a StreamFn, got {loader!r}.")
+    _loaders[name] = loader
+    _loaded.pop(name, None)
+
+
+def provider_names() -> tuple[str, ...]:
+    """The providers that can be asked, sorted."""
+    from steersman.provider.models.presets import PRESETS
+
+    return tuple(sorted({*_loaders, *PRESETS}))
+
+
+def stream_fn_for(model: Model) -> StreamFn:
+    """The `StreamFn` of the model's provider; `NotImplementedError` that says what to do when there is none."""
+    name = model.provider
+    stream_fn = _loaded.get(name)
+    if stream_fn is not None:
+        return stream_fn
+    loader = _loaders.get(name) or _preset_loader(name)
+    if loader is None:
+        raise NotImplementedError(
+            f"No provider named {name!r} for the model {model.name!r}.{_near(name)} "
+            f"Known providers: {', '.join(provider_names())}. A server that speaks a known protocol: "
+            f"'openai-chat:{model.id}' with base_url=... "
+            f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
+        )
+    stream_fn = _loaded[name] = loader()
+    return stream_fn
+
+
+async def stream_simple(
+    model: Model | str, context: Context, options: SimpleStreamOptions | None = None
+) -> StreamResponse:
+    """The events of one answer from the model's own provider, in normal form."""
+    asked = get_model(model)
+    return events_of(stream_fn_for(asked), asked, context, StreamOptions() if options is None else options)
+
+
+def _preset_loader(name: str) -> Callable[[], StreamFn] | None:
+    from steersman.provider.models.presets import PRESETS
+
+    preset = PRESETS.get(name)
+    return None if preset is None else _PROTOCOLS[preset.protocol]
+
+
+def _anthropic() -> StreamFn:
+    from steersman.provider.wires.anthropic.wire import stream_anthropic
+
+    return stream_anthropic()
+
+
+def _openai() -> StreamFn:
+    from steersman.provider.http.client import http_stream
+    from steersman.provider.streaming.output_tool import with_output_tool
+    from steersman.provider.wires.openai_responses.schema import output_mode
+    from steersman.provider.wires.openai_responses.wire import OpenAIResponsesWire
+
+    return with_output_tool(http_stream(OpenAIResponsesWire()), output_mode)
+
+
+def _openai_chat() -> StreamFn:
+    from steersman.provider.http.client import http_stream
+    from steersman.provider.streaming.output_tool import with_output_tool
+    from steersman.provider.wires.openai_chat.quirks import output_mode
+    from steersman.provider.wires.openai_chat.wire import WIRE
+
+    return with_output_tool(http_stream(WIRE), output_mode)
+
+
+def _google() -> StreamFn:
+    from steersman.provider.http.client import http_stream
+    from steersman.provider.streaming.output_tool import with_output_tool
+    from steersman.provider.wires.google.encode import output_mode
+    from steersman.provider.wires.google.wire import GoogleWire
+
+    return with_output_tool(http_stream(GoogleWire()), output_mode)
+
+
+_PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
+    "anthropic": _anthropic,
+    "openai": _openai,
+    "openai-chat": _openai_chat,
+    "google": _google,
+}
+
+
+def _known_facts(model: Model) -> dict[str, Any]:
+    """What the catalogue says of a model; nothing where the environment sends its provider's name somewhere else."""
+    from steersman.provider.models.catalogue import facts_of
+    from steersman.provider.models.presets import PRESETS, base_url_of
+
+    preset = PRESETS.get(model.provider)
+    if preset is not None and base_url_of(model.provider) != preset.base_url:
+        return {}
+    facts = facts_of(model.provider, model.id)
+    known = {
+        "context_window": facts.context_window,
+        "max_output_tokens": facts.max_output_tokens,
+        "prices": facts.prices,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _near(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, provider_names(), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _parsed(name: object) -> Model:
+    if not isinstance(name, str):
+        raise TypeError(f"A model is 'provider:model-id' or a Model, got {name!r}.")
+    provider, colon, model_id = name.strip().partition(":")
+    if not (colon and provider.strip() and model_id.strip()):
+        raise ValueError(
+            f"A model is named 'provider:model-id', such as 'anthropic:claude-sonnet-4-5', got {name!r}. "
+            f"Known providers: {', '.join(provider_names())}."
+        )
+    return Model(provider.strip(), model_id.strip())
+
+
+def _check_address(url: str) -> None:
+    """What may be a password is never shown."""
+    from steersman.provider.http.errors import has_password
+    from steersman.provider.models.presets import NO_PASSWORD
+
+    shown = url.rpartition("@")[2]
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {shown!r}.")
+    if has_password(url):
+        raise ValueError(f"base_url has a user name or a password in front of {shown!r}. {NO_PASSWORD}")
+
+
+def _check_provider_name(name: object) -> None:
+    if not isinstance(name, str) or not name.strip() or ":" in name:
+        raise ValueError(f"A provider's name is a word without a colon, got {name!r}.")

@@ -1,0 +1,315 @@
+"""The normal form of any `StreamFn`: known events, exactly one terminal event, the source always closed, no raise.
+
+Every answer passes through here, so one generator does it all: it normalises, and it asks again when told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from time import time
+from typing import Any, TypeAlias, cast, get_args
+
+import msgspec
+
+from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, each
+from steersman.provider.streaming.partial import content_of, partial_message
+from steersman.provider.wires.status import kind_of_status
+from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
+from steersman.types.messages import AssistantMessage, to_message
+from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
+from steersman.types.usage import Usage, priced
+
+DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
+"""The types of events that show something of the answer."""
+
+_TERMINAL = (Done, Failed)
+_CLOSING_SECONDS = 2.0
+# What HTTP clients call a connection that broke; by name, so that none of them has to be imported.
+_CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
+_KNOWN: tuple[type, ...] = get_args(StreamEvent)
+_LIMITED = 429
+
+
+class Normal(Batched, frozen=True):
+    """A `StreamFn` whose streams already have the normal form, so that nobody puts another layer around them."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One question to one model."""
+
+    stream_fn: StreamFn
+    model: Model
+    request: Request
+    options: StreamOptions
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What is done instead of giving up: tell, wait, and ask again, perhaps somebody else."""
+
+    notice: RetryNotice | FallbackNotice
+    delay: float = 0.0
+    ask: Ask | None = None
+
+
+Again: TypeAlias = Callable[[Failed, int], Failed | Step]
+"""Given a failure and how many attempts were made: the next step, or the failure to end with."""
+
+
+def events_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
+    """The events of one answer, in normal form: a raise, a missing end or a wrong event becomes `Failed`."""
+    return each(batches_of(stream_fn, model, request, options))
+
+
+def batches_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
+    """The same events, as many at a time as came together."""
+    if type(stream_fn) is Normal:
+        return stream_fn.batches(model, request, options)
+    return answers(Ask(stream_fn, model, request, options))
+
+
+async def answers(ask: Ask, again: Again | None = None) -> Batches:  # noqa: C901  # in parts, every delta would pay for them
+    """Ask until there is an answer or `again` gives up; what came before a reset is void."""
+    attempt = 0
+    started = False
+    while True:
+        attempt += 1
+        seen: list[StreamEvent] = []
+        outcome: Done | Failed | Exception | None = None
+        source: AsyncIterator[Any] | None = None
+        try:
+            source = batches = _batches(ask)
+            if source is None:
+                source = await open_stream(ask)
+            async for item in source:
+                if batches is None:
+                    if type(item) in DELTAS:
+                        seen.append(item)
+                        yield (item,)
+                        continue
+                    item = (event_of(item),)
+                batch: Batch = item
+                if isinstance(batch[-1], _TERMINAL):
+                    outcome, batch = batch[-1], batch[:-1]
+                if batch and type(batch[0]) is StreamStart:
+                    started, batch = True, batch[started:]
+                if batch:
+                    seen += batch
+                    yield batch
+                if outcome is not None:
+                    break
+        except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, told as a message
+            outcome = error
+        finally:
+            await close_stream(source)
+        step = next_step(settled(outcome, seen, ask.model), attempt, again)
+        if not isinstance(step, Step):
+            yield (step,)
+            return
+        yield (step.notice, Reset()) if shown(seen) else (step.notice,)
+        await asyncio.sleep(step.delay)
+        ask = step.ask or ask
+
+
+def _batches(ask: Ask) -> AsyncIterator[Any] | None:
+    """The batches of a `StreamFn` that gives them."""
+    fn = ask.stream_fn
+    return fn.batches(ask.model, ask.request, ask.options) if isinstance(fn, Batched) else None
+
+
+async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
+    """The iterator of a `StreamFn`, whether it is an async generator function or a coroutine function."""
+    source: object = ask.stream_fn(ask.model, ask.request, ask.options)
+    if not hasattr(source, "__aiter__") and isinstance(source, Awaitable):
+        source = await cast(Awaitable[object], source)
+    if not hasattr(source, "__aiter__"):
+        raise ProtocolError(
+            f"stream_fn gave {source!r}; write an async generator, or return an async iterator of events."
+        )
+    return aiter(cast(AsyncIterator[StreamEvent], source))
+
+
+async def close_stream(source: AsyncIterator[Any] | None) -> None:
+    """Close an iterator that can be closed, without waiting for ever: the answer is in."""
+    aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
+    if aclose is None:
+        return
+    try:
+        closing = aclose().__await__()
+        # Nearly always it is closed with the first step, and no timer is needed.
+        waits_for = closing.send(None) if hasattr(closing, "send") else next(closing)
+    except StopIteration:
+        return
+    except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
+        return
+    try:
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            await _Rest(closing, waits_for)
+    except Exception:  # noqa: BLE001  # as above
+        return
+
+
+class _Rest:
+    """What is left of an await whose first step was taken by hand."""
+
+    __slots__ = ("_steps", "_waits_for")
+
+    def __init__(self, steps: Any, waits_for: Any) -> None:
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:  # noqa: BLE001  # a cancel, passed on to whoever waits
+                    waits_for = self._steps.throw(error)
+                else:
+                    waits_for = self._steps.send(sent)
+            except StopIteration:
+                return
+
+
+def event_of(value: object) -> StreamEvent:
+    """A stream event from one, or from a dict such as `{"type": "text_delta", "delta": "Hi"}`."""
+    if isinstance(value, _KNOWN):
+        return cast(StreamEvent, value)
+    if not isinstance(value, Mapping):
+        raise ProtocolError(
+            f"stream_fn gave {value!r}; give stream events, or dicts with a 'type' such as 'text_delta'."
+        )
+    fields = dict(cast(Mapping[str, Any], value))
+    try:
+        if fields.get("type") not in ("done", "error"):
+            return msgspec.convert(fields, StreamEvent)
+        return _terminal(fields)
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"stream_fn gave {value!r}, which is not a stream event: {error}") from error
+
+
+def _terminal(fields: dict[str, Any]) -> Done | Failed:
+    """A terminal event from a dict; its message may be as short as `{"content": "Hi"}`."""
+    message: object = fields.get("message")
+    error: object = fields.get("error")
+    if isinstance(message, Mapping):
+        message = to_message({"role": "assistant", **cast(Mapping[str, Any], message)})
+    if fields["type"] == "done":
+        if not isinstance(message, AssistantMessage):
+            raise TypeError("'done' carries the whole assistant message in 'message'")
+        return Done(message)
+    if isinstance(message, str | None):
+        text = message or (error if isinstance(error, str) else None)
+        message = AssistantMessage(stop_reason="error", error_message=text)
+    if not isinstance(message, AssistantMessage):
+        raise TypeError("'error' carries an assistant message, or a text, in 'message'")
+    return Failed(message, _told_error(cast(Mapping[str, Any], error)) if isinstance(error, Mapping) else None)
+
+
+def _told_error(fields: Mapping[str, Any]) -> ErrorInfo:
+    """An error as a dict, which may say no more than a message or a status."""
+    status = fields.get("status")
+    kind = kind_of_status(status) if isinstance(status, int) else "internal"
+    return msgspec.convert({"kind": kind, "message": "The model's answer failed.", **fields}, ErrorInfo)
+
+
+def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model) -> Done | Failed:
+    """The one terminal event of a stream that ended this way after these events."""
+    if outcome is None:
+        outcome = IncompleteStreamError("The stream ended before its terminal event.")
+    if isinstance(outcome, Exception):
+        info = error_info(outcome)
+        reason = "refusal" if info.kind == "refused" else "error"
+        outcome = Failed(partial_message(seen, stop_reason=reason), info)
+    elif isinstance(outcome, Done) and outcome.message.stop_reason in ("error", "aborted"):
+        outcome = Failed(outcome.message)
+    message = outcome.message
+    changes: dict[str, Any] = {}
+    if not message.content and seen and (content := content_of(seen)):
+        changes["content"] = content
+    if not message.model:
+        changes["model"] = model.id
+    if not message.provider:
+        changes["provider"] = model.provider
+    if model.prices is not None and message.usage.cost is None:
+        changes["usage"] = priced(message.usage, model.prices)
+    if isinstance(outcome, Done):
+        return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
+    info = _recognised(info_of(outcome))
+    if not message.failed:
+        changes["stop_reason"] = "error"
+    changes["error_message"] = message.error_message or info.message
+    changes["error_kind"] = info.kind
+    return Failed(msgspec.structs.replace(message, **changes), info)
+
+
+def _recognised(info: ErrorInfo) -> ErrorInfo:
+    """An overflow told only in words is one all the same."""
+    from steersman.provider.wires.overflow import classify_overflow  # only a failure pays for it
+
+    if info.kind in ("invalid_request", "internal") and classify_overflow(info.message, status=info.status):
+        return msgspec.structs.replace(info, kind="context_overflow")
+    return info
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """What an exception out of a `StreamFn` means: its kind, else its status, else what it is called."""
+    words = described(error)
+    if isinstance(error, ProviderError):
+        info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
+        if info.kind == "internal" and info.status is not None:
+            return msgspec.structs.replace(info, kind=kind_of_status(info.status))
+        return info
+    status: object = getattr(error, "status", getattr(error, "status_code", None))
+    if isinstance(status, int):
+        return ErrorInfo(kind_of_status(status), words, status=status, retry_after=_asked_wait(error, status))
+    if isinstance(error, TimeoutError):
+        return ErrorInfo("stalled", words)
+    if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
+        return ErrorInfo("network", words)
+    if isinstance(error, EOFError):
+        return ErrorInfo("incomplete", words)
+    return ErrorInfo("internal", words)
+
+
+def _asked_wait(error: BaseException, status: int) -> float | None:
+    """How long the server behind another client's exception asks to wait, where its headers are kept."""
+    from steersman.provider.wires.retry_after import retry_after  # as above
+
+    headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    return retry_after(cast(Mapping[str, str], headers), clock=time, limited=status == _LIMITED)
+
+
+def shown(seen: Sequence[StreamEvent]) -> bool:
+    """Whether these events left a consumer with something of an answer."""
+    for event in reversed(seen):
+        if type(event) in DELTAS:
+            return True
+        if isinstance(event, Reset):
+            return False
+    return False
+
+
+def next_step(final: Done | Failed, attempt: int, again: Again | None) -> Done | Failed | Step:
+    """The terminal event, or what is done instead; a refusal or an abort is an answer, however it is told."""
+    if again is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
+        return final
+    return again(final, attempt)
+
+
+def info_of(failed: Failed) -> ErrorInfo:
+    """What is known about the failure, from the event or else from its message."""
+    if failed.error is not None:
+        return failed.error
+    message = failed.message
+    kind = message.error_kind or ("refused" if message.stop_reason == "refusal" else "internal")
+    return ErrorInfo(kind, message.error_message or "The model's answer failed without saying why.")
+
+
+def usage_of(failed: Failed) -> Usage | None:
+    """What the failed attempt cost, where the provider said."""
+    return failed.message.usage if failed.message.usage.known else None

@@ -1,0 +1,172 @@
+"""Asking again: which failures are worth it, how long to wait, and the wrapper that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import inf, isfinite
+from typing import Protocol
+
+import msgspec
+
+from steersman.provider.streaming.batches import Batches
+from steersman.provider.streaming.normalize import Ask, Normal, Step, answers, error_info, info_of, usage_of
+from steersman.provider.streaming.pacing import spaced
+from steersman.provider.streaming.timeouts import with_timeouts
+from steersman.types.errors import ErrorInfo
+from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.stream import Failed, RetryNotice
+
+# What others with the same key get as well, at the same time.
+_CROWDED = frozenset(("overloaded", "rate_limit"))
+
+
+def uniform() -> float:
+    """A random number from 0 to 1; the module behind it is loaded when the first one is needed."""
+    import random
+
+    return random.random()
+
+
+class RetryStrategy(Protocol):
+    """Decides about a failure; `attempt` is how many attempts were made, from 1 on."""
+
+    def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool: ...
+    def delay(self, error: ErrorInfo, attempt: int, /) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Backoff with jitter; a server that says how long to wait is obeyed, up to `max_delay` seconds.
+
+    After a rate limit, those who share a key come back one by one; nobody waits for others beyond `max_delay` either.
+    `first_event_timeout` and `idle_timeout` cut an attempt that says nothing for so long; there is no total timeout.
+    """
+
+    max_attempts: int = 3
+    base_delay: float = 1.0
+    max_delay: float = 60.0
+    multiplier: float = 2.0
+    jitter: float = 0.25
+    first_event_timeout: float | None = None
+    idle_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_attempts(self.max_attempts)
+        _check("base_delay", self.base_delay, least=0)
+        _check("max_delay", self.max_delay, least=0)
+        _check("multiplier", self.multiplier, least=1)
+        _check("jitter", self.jitter, least=0, most=1)
+        for name, value in (
+            ("first_event_timeout", self.first_event_timeout),
+            ("idle_timeout", self.idle_timeout),
+        ):
+            if value is not None:
+                _check(name, value, least=0)
+                if value == 0:
+                    raise ValueError(f"{name} is more than 0 seconds, or None for no timeout; got {value!r}.")
+
+    def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool:
+        """Whether attempts are left for a failure that may pass, and the server does not ask for too long a wait."""
+        if attempt >= self.max_attempts or not error.should_retry:
+            return False
+        asked = asked_wait(error)
+        return asked is None or asked <= self.max_delay
+
+    def delay(self, error: ErrorInfo, attempt: int, /, random: Callable[[], float] = uniform) -> float:
+        """Seconds to wait: what the server asked for, else exponential, shortened by up to `jitter` of it."""
+        asked = asked_wait(error)
+        if asked is not None:
+            return asked
+        try:
+            backoff = self.base_delay * self.multiplier ** (attempt - 1)
+        except OverflowError:
+            backoff = self.max_delay
+        return min(backoff, self.max_delay) * (1 - self.jitter * random())
+
+
+def with_retry(
+    stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = uniform, keys: object = None
+) -> StreamFn:
+    """The same `StreamFn`, asked again where the strategy says so.
+
+    Each new attempt is announced by a `RetryNotice`, and by a `Reset` when something of the failed one was shown.
+    `keys` is what `stream_fn` asks for its key: those who ask the same one come back one by one after a rate limit.
+    """
+    timed = with_timeouts(
+        stream_fn,
+        first_event=getattr(retry, "first_event_timeout", None),
+        idle=getattr(retry, "idle_timeout", None),
+    )
+    return Normal(_Retrying(timed, retry, random, keys).batches)
+
+
+class _Retrying:
+    """A `StreamFn` and what decides whether it is asked again."""
+
+    __slots__ = ("_keys", "_random", "_retry", "_stream_fn")
+
+    def __init__(self, stream_fn: StreamFn, retry: RetryStrategy, random: Callable[[], float], keys: object) -> None:
+        self._stream_fn = stream_fn
+        self._keys = keys
+        self._retry = retry
+        self._random = random
+
+    def batches(self, model: Model, request: Request, options: StreamOptions) -> Batches:
+        ask = Ask(self._stream_fn, model, request, options)
+        return answers(ask, partial(self._again, ask))
+
+    def _again(self, ask: Ask, failed: Failed, attempt: int) -> Failed | Step:
+        error, retry = info_of(failed), self._retry
+        try:
+            if not retry.should_retry(error, attempt):
+                return _ended(failed, _given_up(error, attempt, retry))
+            timed = isinstance(retry, Retry)
+            delay = retry.delay(error, attempt, self._random) if timed else retry.delay(error, attempt)
+            delay = delay if delay > 0 else 0.0
+            if error.kind in _CROWDED:
+                most = retry.max_delay if timed else inf
+                delay = spaced(ask.model, ask.options, delay, self._random, keys=self._keys, most=most)
+        except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
+            return _ended(failed, f"{error.message} (and the retry strategy raised {error_info(broken).message})")
+        return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)
+
+
+def asked_wait(error: ErrorInfo) -> float | None:
+    """The seconds the server asked to wait; what cannot be a wait (negative, not a number) counts as not asked."""
+    return error.retry_after if error.retry_after is not None and error.retry_after >= 0 else None
+
+
+def _given_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) -> str:
+    """The error in the words a human needs: how often it was tried, how long the server wants us to wait."""
+    words: list[str] = []
+    if attempt > 1:
+        words.append(f"after {attempt} attempts")
+    asked = asked_wait(error)
+    if asked is not None and error.should_retry:
+        words.append(f"the server asks to wait {asked:g} s")
+        if isinstance(retry, Retry) and asked > retry.max_delay:
+            words.append(f"longer than max_delay={retry.max_delay:g} s")
+    return f"{error.message} ({', '.join(words)})" if words else error.message
+
+
+def _ended(failed: Failed, text: str) -> Failed:
+    """The same failure in other words."""
+    error = info_of(failed)
+    if text == error.message:
+        return failed
+    message = msgspec.structs.replace(failed.message, error_message=text)
+    return Failed(message, msgspec.structs.replace(error, message=text))
+
+
+def _check_attempts(value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"max_attempts is a whole number from 1 on (1 means never again), got {value!r}.")
+
+
+def _check(name: str, value: object, *, least: float, most: float | None = None) -> None:
+    span = f"from {least:g} on" if most is None else f"from {least:g} to {most:g}"
+    good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= least
+    if not good or (most is not None and isinstance(value, int | float) and value > most):
+        raise ValueError(f"{name} is a number {span}, got {value!r}.")

@@ -1,0 +1,352 @@
+"""Reads an answer of the Anthropic Messages API, one server-sent event after the other.
+
+Servers that speak this protocol are not all the same: some leave out the event names, some let blocks overlap, some
+give a call's input at its start. What is unknown is passed over; a block that is unknown is kept for the next request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.wires.anthropic.errors import event_error, unreadable
+from steersman.provider.wires.anthropic.events import (
+    READERS,
+    Begun,
+    Block,
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    Growing,
+    MessageDelta,
+    MessageStart,
+    Named,
+    Piece,
+    read_delta,
+)
+from steersman.provider.wires.dialects import note, unfinished
+from steersman.provider.wires.tool_names import ToolNames
+from steersman.types.content import Content, ToolCall, well_formed
+from steersman.types.errors import ErrorKind, ProtocolError
+from steersman.types.messages import AssistantMessage, StopReason
+from steersman.types.model import Model
+from steersman.types.stream import (
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from steersman.types.usage import Usage
+
+PAUSED = "pause_turn"
+"""The stop reason of an answer that the server goes on with when it is sent back as it is."""
+
+
+_NOTHING: tuple[StreamEvent, ...] = ()
+_STARTED: tuple[StreamEvent, ...] = (StreamStart(),)
+
+_REASONS: dict[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_use",
+    "max_tokens": "length",
+    "refusal": "refusal",
+    PAUSED: "stop",
+}
+
+
+class AnthropicDecoder:
+    """One answer. `before` is the first part of it, where the server had paused."""
+
+    __slots__ = ("_before", "_blocks", "_details", "_id", "_model", "_names", "_open", "_reason", "_stopped",
+                 "_strange", "_usage", "done")  # fmt: skip
+
+    def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
+        self.done = False
+        self._model = model
+        self._names = names
+        self._before = before
+        self._blocks: list[Growing] = []
+        self._open: dict[int, Growing] = {}
+        self._usage: dict[str, Any] = {}
+        self._id: str | None = None
+        self._reason: Any = None
+        self._details: dict[str, Any] = {}
+        self._stopped = False
+        self._strange: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Only with its terminal event."""
+        return self.done
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """What one event means."""
+        if event == "content_block_delta":
+            try:
+                got: BlockDelta = read_delta(data)
+            except msgspec.DecodeError:
+                return self._delta(self._read(BlockDelta, data))
+            block = self._open.get(got.index)
+            # What nearly every event of a stream is; all others take the longer way.
+            if block is not None and block.kind == "text" and not block.half:
+                delta = got.delta
+                if delta.type == "text_delta" and (text := delta.text):
+                    block.parts.append(text)
+                    return (TextDelta(text, block.at),)
+            return self._delta(got)
+        return self._other(event, data)
+
+    def finish(self) -> AssistantMessage:
+        """The whole answer; raises when its last event has not come."""
+        if not self.done or not self._stopped:
+            begun = self._id or self._blocks or self._usage or self._stopped
+            raise unfinished(self._model, "anthropic", "'message_stop'", () if begun else self._strange)
+        content = [block.content() for block in self._blocks]
+        reason, error, kind = self._ending(content)
+        if self._before is not None:
+            content[:0] = self._before.content
+        return AssistantMessage(
+            content,
+            stop_reason=reason,
+            raw_stop_reason=_word(self._reason),
+            usage=_usage(self._usage),
+            model=self._model.id,
+            provider=self._model.provider,
+            error_message=error,
+            error_kind=kind,
+            response_id=self._id,
+        )
+
+    def _other(self, event: str, data: str) -> Sequence[StreamEvent]:
+        match self._kind(event, data):
+            case "content_block_delta":
+                return self._delta(self._read(BlockDelta, data))
+            case "content_block_start":
+                got = self._read(BlockStart, data)
+                return self._start(got.index, bytes(got.content_block))
+            case "content_block_stop":
+                return self._stop(self._read(BlockStop, data).index)
+            case "message_start":
+                return self._begin(self._read(MessageStart, data).message)
+            case "message_delta":
+                self._end(self._read(MessageDelta, data))
+            case "message_stop":
+                self._read(Named, data)  # whole, or it is no end
+                self.done = True
+                return [event for index in list(self._open) for event in self._stop(index)]
+            case "error":
+                raise event_error(self._model, data)
+            case "ping":
+                pass
+            case _:
+                note(self._strange, data)  # what later versions may bring, or what is not of this protocol
+        return _NOTHING
+
+    def _kind(self, event: str, data: str) -> str:
+        """What an event is: the name in its JSON counts where the server gave none."""
+        if not data or data.startswith(":") or data == "[DONE]":
+            return "ping"  # a comment that a proxy wrapped, or another protocol's end
+        if event in ("", "message"):
+            named = self._read(Named, data)
+            event = named.type or ("error" if named.error is not None else "")
+        return event
+
+    def _read(self, kind: type[Any], data: str | bytes) -> Any:
+        try:
+            return READERS[kind].decode(data)
+        except msgspec.DecodeError:
+            pass
+        try:
+            # Half a character, which is no JSON to a strict reader.
+            plain: Any = json.loads(data)
+            if kind is BlockStart and isinstance(plain, dict) and "content_block" in plain:
+                plain["content_block"] = msgspec.Raw(json.dumps(plain["content_block"]).encode())
+            return msgspec.convert(plain, kind)
+        except (ValueError, RecursionError) as error:
+            raise unreadable(self._model, data, error) from error
+
+    def _begin(self, message: Begun) -> Sequence[StreamEvent]:
+        self._id = self._id if message.id in (None, "") else well_formed(str(message.id))
+        self._count(message.usage)
+        return _STARTED
+
+    def _start(self, index: int, raw: bytes) -> Sequence[StreamEvent]:
+        block: Block = self._read(Block, raw)
+        grown = self._grow(index, block.type)
+        grown.signature = block.signature or None
+        match block.type:
+            case "text":
+                return (TextStart(grown.at), *self._more(grown, block.text))
+            case "thinking":
+                return (ThinkingStart(grown.at), *self._more(grown, block.thinking))
+            case "tool_use":
+                grown.id, grown.given = "" if block.id is None else well_formed(str(block.id)), block.input
+                grown.name = self._names.from_wire(well_formed(block.name or ""))
+                return (ToolCallStart(grown.at, grown.id, grown.name),)
+            case "redacted_thinking":
+                grown.signature = block.data
+            case _:
+                grown.raw = raw
+        return (ThinkingStart(grown.at),)
+
+    def _grow(self, index: int, kind: str) -> Growing:
+        at = len(self._blocks) + (0 if self._before is None else len(self._before.content))
+        block = self._open[index] = Growing(at, kind)
+        self._blocks.append(block)
+        return block
+
+    def _delta(self, got: BlockDelta) -> Sequence[StreamEvent]:
+        block = self._open.get(got.index)
+        delta = got.delta
+        if block is None:
+            return self._unannounced(got.index, delta)
+        kind = block.kind
+        match delta.type:
+            case "text_delta":
+                return self._more(block, delta.text) if kind == "text" else _NOTHING
+            case "input_json_delta":
+                return _NOTHING if kind in ("text", "thinking") else self._more(block, delta.partial_json)
+            case "thinking_delta":
+                return self._more(block, delta.thinking) if kind == "thinking" else _NOTHING
+            case "signature_delta":
+                if kind == "thinking":
+                    block.signature = delta.signature
+            case _:
+                pass  # citations, and what later versions may bring
+        return _NOTHING
+
+    def _more(self, block: Growing, text: str | None) -> tuple[StreamEvent, ...]:
+        if not text:
+            return _NOTHING
+        if block.half or not text.isascii():
+            text = block.whole(text)
+            if not text:
+                return _NOTHING
+        block.parts.append(text)
+        match block.kind:
+            case "text":
+                return (TextDelta(text, block.at),)
+            case "thinking":
+                return (ThinkingDelta(text, block.at),)
+            case "tool_use":
+                return (ToolCallDelta(text, block.at),)
+            case _:
+                return _NOTHING
+
+    def _unannounced(self, index: int, delta: Piece) -> Sequence[StreamEvent]:
+        """Words of a block that never began are not lost; of a call nobody could tell which tool is meant."""
+        if not (delta.text or delta.thinking or delta.partial_json):
+            return _NOTHING  # such as the empty end of a call that has ended
+        if delta.type == "text_delta":
+            block = self._grow(index, "text")
+            return (TextStart(block.at), *self._more(block, delta.text))
+        if delta.type == "thinking_delta":
+            block = self._grow(index, "thinking")
+            return (ThinkingStart(block.at), *self._more(block, delta.thinking))
+        if delta.type == "input_json_delta":
+            raise ProtocolError(
+                f"The server sent the input of a tool call in block {index} that never began.",
+                provider=self._model.provider,
+            )
+        return _NOTHING
+
+    def _stop(self, index: int) -> Sequence[StreamEvent]:
+        block = self._open.pop(index, None)
+        if block is None:
+            return _NOTHING
+        events: list[StreamEvent] = []
+        if block.half:
+            block.half = ""
+            events.extend(self._more(block, "\ufffd"))
+        match block.kind:
+            case "text":
+                events.append(TextEnd(block.at))
+            case "tool_use":
+                if block.given and not "".join(block.parts).strip():
+                    # The input came whole, at the start.
+                    events.extend(self._more(block, _written(block.given)))
+                events.append(ToolCallEnd(block.at, cast(ToolCall, block.content())))
+            case _:
+                events.append(ThinkingEnd(block.at))
+        return events
+
+    def _end(self, got: MessageDelta) -> None:
+        self._stopped = True
+        if got.delta.stop_reason is not None or self._reason is None:
+            # Some servers send another one, for the usage alone.
+            self._reason = got.delta.stop_reason
+            self._details = got.delta.stop_details or {}
+        self._count(got.usage)
+
+    def _count(self, usage: dict[str, Any] | None) -> None:
+        """Counts are totals: a later one replaces the earlier, and one that is left out stays."""
+        if usage:
+            self._usage.update({name: value for name, value in usage.items() if value is not None})
+
+    def _ending(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
+        """The stop reason in our words, with the text and the kind of error where it is one."""
+        raw = self._reason
+        if raw == "model_context_window_exceeded":
+            return "error", "The answer filled the model's context window.", "context_overflow"
+        reason = _REASONS.get(raw) if isinstance(raw, str) else None
+        if reason is None:
+            return "error", f"The server stopped for a reason nobody here knows: {raw!r}.", "protocol"
+        if reason == "refusal":
+            return reason, _refusal(self._details), "refused"
+        if reason == "length":
+            self._break_off(content)
+            return reason, None, None
+        calls = [block for block in content if type(block) is ToolCall]
+        if any(call.cut for call in calls):
+            return "length", None, None
+        return ("tool_use" if calls else "stop"), None, None
+
+    def _break_off(self, content: list[Content]) -> None:
+        """A call at the end of an answer that was cut, without any arguments, is one whose arguments were cut."""
+        last = content[-1] if content else None
+        if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
+            content[-1] = msgspec.structs.replace(last, raw_arguments="")
+
+
+def _refusal(details: dict[str, Any]) -> str:
+    category, explanation = details.get("category"), details.get("explanation")
+    words = f"The model refused to answer ({category})." if category else "The model refused to answer."
+    return f"{words} {explanation}" if explanation else words
+
+
+def _word(reason: Any) -> str | None:
+    if reason is None or isinstance(reason, str):
+        return reason
+    return msgspec.json.encode(reason).decode()
+
+
+def _written(given: Any) -> str:
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+
+
+def _usage(counts: dict[str, Any]) -> Usage:
+    details = counts.get("output_tokens_details")
+    return Usage(
+        input=_number(counts.get("input_tokens")),
+        output=_number(counts.get("output_tokens")),
+        cache_read=_number(counts.get("cache_read_input_tokens")),
+        cache_write=_number(counts.get("cache_creation_input_tokens")),
+        reasoning=_number(cast(dict[str, Any], details).get("thinking_tokens")) if isinstance(details, dict) else None,
+    )
+
+
+def _number(value: Any) -> int | None:
+    """A count as a whole number; servers write some with a point, and some wrong."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return int(value) if good else None

@@ -1,0 +1,192 @@
+"""What the errors of the Anthropic Messages API mean. Their types say it, not their words, which may change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.http.errors import advice, is_page, not_a_stream
+from steersman.provider.http.headers import request_id as named
+from steersman.provider.http.headers import should_retry
+from steersman.provider.wires.overflow import classify_overflow, is_throttled
+from steersman.provider.wires.retry_after import retry_after
+from steersman.provider.wires.status import kind_of_status
+from steersman.types.errors import (
+    ERRORS,
+    AuthenticationError,
+    ContextOverflowError,
+    InvalidRequestError,
+    OverloadedError,
+    ProtocolError,
+    ProviderError,
+    QuotaError,
+    RateLimitError,
+)
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+_SHOWN = 500
+
+_BY_TYPE: dict[str, type[ProviderError]] = {
+    "invalid_request_error": InvalidRequestError,
+    "authentication_error": AuthenticationError,
+    "billing_error": QuotaError,
+    "permission_error": AuthenticationError,
+    "not_found_error": InvalidRequestError,
+    "conflict_error": OverloadedError,
+    "request_too_large": ContextOverflowError,
+    "rate_limit_error": RateLimitError,
+    "api_error": OverloadedError,
+    "timeout_error": OverloadedError,
+    "overloaded_error": OverloadedError,
+}
+
+# A limit the account has set itself: it answers 429, and no waiting helps.
+_SPENT = frozenset(("enforced_spend_limit_reached",))
+
+
+def response_error(
+    model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
+) -> ProviderError:
+    """What a response that is not a stream means: an error status, a JSON error inside a 200, a page of HTML."""
+    given = {name.lower(): value for name, value in headers.items()}
+    text = body.decode("utf-8", "replace").strip()
+    found = _found(text)
+    if found is None and status < 400:
+        return not_a_stream(model, status, given, text)
+    plain = "" if is_page(text) or not text else f"HTTP status {status}: {redacted(text, _SHOWN)}"
+    error, request_id = found or ({"message": plain}, None)
+    status = _status(status, error)
+    wait = retry_after(_with_reset(given), clock=clock, body=text, limited=status == 429)
+    return _error(
+        model,
+        error,
+        status=status,
+        request_id=named(given) or request_id,
+        retry_after=wait,
+        retryable=should_retry(given),
+        body=redacted(text, _SHOWN),
+    )
+
+
+def event_error(model: Model, data: str) -> ProviderError:
+    """An error that came as an event, after the status had said 200."""
+    error, request_id = _found(data) or ({"message": data}, None)
+    if not error.get("type") and not isinstance(error.get("code"), int):
+        error = {**error, "type": "api_error"}
+    wait = retry_after({}, clock=time.time, body=data)
+    status = _status(200, error)
+    return _error(
+        model,
+        error,
+        status=None if status == 200 else status,
+        request_id=request_id,
+        retry_after=wait,
+        retryable=None,
+        body=redacted(data, _SHOWN),
+    )
+
+
+def unreadable(model: Model, data: str | bytes, error: Exception) -> ProtocolError:
+    """An event that is no JSON, or not of a shape that its name promises."""
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    return ProtocolError(
+        f"{model.name} sent an event that is not of its protocol ({error}): {redacted(text, _SHOWN)!r}.",
+        provider=model.provider,
+        body=redacted(text, _SHOWN),
+    )
+
+
+def _error(
+    model: Model,
+    error: dict[str, Any],
+    *,
+    status: int | None,
+    request_id: str | None,
+    retry_after: float | None,
+    retryable: bool | None,
+    body: str,
+) -> ProviderError:
+    words = str(error.get("message") or "").strip()
+    kind = _kind(error, words or body, status)
+    said = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
+    name = error.get("type")
+    text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
+    if what_to_do := advice(model.provider, kind.kind, body):
+        text = f"{text}. {what_to_do}"
+    return kind(
+        text,
+        provider=model.provider,
+        status=status,
+        request_id=request_id,
+        retry_after=retry_after,
+        retryable=retryable,
+        body=body,
+    )
+
+
+_TELLING = frozenset((401, 403, 408, 409, 429))
+_VAGUE = (InvalidRequestError, ContextOverflowError, OverloadedError)
+
+
+def _kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
+    details = error.get("details")
+    if isinstance(details, dict) and cast(dict[str, Any], details).get("error_code") in _SPENT:
+        return QuotaError
+    name = error.get("type")
+    code = name if isinstance(name, str) else None
+    if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
+        code = None  # a proxy's words; its status says better what happened
+    kind = _BY_TYPE.get(code or "") or ERRORS[kind_of_status(status if status and status >= 400 else 500)]
+    if kind not in _VAGUE:
+        return kind
+    # What no type tells: which of the invalid requests came too fast, and which were too long.
+    if is_throttled(words):
+        return RateLimitError
+    codes = (code, error.get("code"))
+    too_long = any(
+        classify_overflow(words, status=status, code=word) for word in codes if word is None or isinstance(word, str)
+    )
+    return ContextOverflowError if too_long else kind
+
+
+def _found(text: str) -> tuple[dict[str, Any], str | None] | None:
+    """The error object of a body and its request id; the error may also stand alone, or be a mere text."""
+    try:
+        body: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    fields = cast(dict[str, Any], body)
+    error, request_id = fields.get("error"), fields.get("request_id")
+    if isinstance(error, str):
+        error = {"message": error}
+    elif not isinstance(error, dict):
+        if not ("message" in fields and fields.get("type") != "message"):
+            return None
+        error = fields
+    return cast(dict[str, Any], error), request_id if isinstance(request_id, str) else None
+
+
+def _status(status: int, error: dict[str, Any]) -> int:
+    """The status an error inside a 200 names, if it does."""
+    for name in ("status", "code", "status_code"):
+        code = error.get(name)
+        if status < 400 and isinstance(code, int) and 400 <= code < 600:
+            return code
+    return status
+
+
+def _with_reset(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Anthropic says for each limit when it is full again; of those that are used up the last one counts."""
+    resets = [
+        headers[f"anthropic-ratelimit-{limit}-reset"]
+        for limit in ("requests", "tokens", "input-tokens", "output-tokens")
+        if headers.get(f"anthropic-ratelimit-{limit}-remaining") == "0"
+        and f"anthropic-ratelimit-{limit}-reset" in headers
+    ]
+    return {**headers, "x-ratelimit-reset-after": max(resets)} if resets else headers

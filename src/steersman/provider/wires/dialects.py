@@ -1,0 +1,124 @@
+"""Which of the four protocols a text is written in, told by its shape.
+
+A server that speaks another one than it is asked in gives no answer at all, and the user a name to ask it by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.http.errors import is_page
+from steersman.provider.http.headers import is_elsewhere, reworded
+from steersman.provider.models.presets import Protocol
+from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+_NAMES: dict[str, str] = {
+    "anthropic": "Anthropic Messages",
+    "openai": "OpenAI Responses",
+    "openai-chat": "Chat Completions",
+    "google": "Gemini",
+}
+_ANTHROPIC = frozenset(
+    (
+        "content_block_delta",
+        "content_block_start",
+        "content_block_stop",
+        "message",
+        "message_delta",
+        "message_start",
+        "message_stop",
+    )
+)
+_GOOGLE = ("candidates", "promptFeedback", "usageMetadata")
+_SHOWN = 200
+_PAGE = 120
+_KEPT = 4
+
+
+def dialects(text: str | bytes) -> tuple[Protocol, ...]:
+    """The protocols that an event, a whole answer or an error like this belongs to; none where it may be anybody's."""
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return ()
+    if isinstance(value, list) and value:
+        value = cast(list[object], value)[0]
+    if not isinstance(value, dict):
+        return ()
+    fields = cast(dict[str, Any], value)
+    error = fields.get("error")
+    if isinstance(error, dict):
+        return _of_error(fields, cast(dict[str, Any], error))
+    kind = fields.get("type")
+    if isinstance(kind, str) and (kind in _ANTHROPIC or kind.startswith("response.")):
+        return ("anthropic",) if kind in _ANTHROPIC else ("openai",)
+    if fields.get("object") == "response":
+        return ("openai",)
+    if isinstance(fields.get("choices"), list):
+        return ("openai-chat",)
+    return ("google",) if any(name in fields for name in _GOOGLE) else ()
+
+
+def _of_error(fields: Mapping[str, Any], error: Mapping[str, Any]) -> tuple[Protocol, ...]:
+    if error.get("code") == "model_not_found":
+        return ()  # the right place, and a wrong name
+    if fields.get("type") == "error":
+        return ("anthropic",)
+    if isinstance(error.get("code"), int) and isinstance(error.get("status"), str):
+        return ("google",)
+    return ("openai-chat", "openai") if "param" in error and "type" in error else ()
+
+
+def elsewhere(model: Model, own: str, texts: Sequence[str | bytes]) -> str:
+    """How to ask whoever wrote this, where that is or may be another protocol than `own`, else ""."""
+    spoken = next((found for text in texts if (found := dialects(text))), ())
+    others = [name for name in spoken if name != own]
+    if not others or own not in _NAMES:  # what a protocol of the user's own looks like, nobody here knows
+        return ""
+    names = " or ".join(_NAMES[name] for name in others)
+    asked = " or ".join(f"'{name}:{model.id}'" for name in others)
+    looks = "It looks like" if len(others) == len(spoken) else "It may be"
+    return f"{looks} {names}: use {asked} with base_url=..."
+
+
+def note(strange: list[str], data: str) -> None:
+    """Keep an event that its protocol does not know, of the first few, for `unfinished`."""
+    if len(strange) < _KEPT:
+        strange.append(data)
+
+
+def unfinished(model: Model, own: str, end: str, strange: Sequence[str]) -> ProviderError:
+    """What the end of a stream before its terminal event means; `strange` is what came where nothing else did.
+
+    A stream of another protocol will be one the next time as well; anything else may have been cut.
+    """
+    name = _NAMES.get(own, own)
+    if advice := elsewhere(model, own, strange):
+        shown = redacted(strange[0], _SHOWN)
+        text = f"{model.name} sent a stream that is not {name}: {shown!r}. {advice}"
+        return ProtocolError(text, provider=model.provider, body=shown)
+    text = f"{model.name}: the stream ended before {end}, so the answer is not complete."
+    if strange:
+        text += f" What came is not {name}, such as {redacted(strange[0], _SHOWN)!r}; check base_url."
+    return IncompleteStreamError(text, provider=model.provider)
+
+
+def misdirected(error: ProviderError, model: Model, own: str, body: bytes) -> ProviderError:
+    """The same error with what to do about the address, where what answers is not what was asked."""
+    if is_elsewhere(error):
+        check = "" if "base_url" in error.info.message else _page(body) or "Check the model's id and base_url."
+        reworded(error, check, elsewhere(model, own, (body,)))
+    return error
+
+
+def _page(body: bytes) -> str:
+    text = body.decode("utf-8", "replace")
+    if not is_page(text):
+        return ""
+    shown = redacted(" ".join(text.split()), _PAGE)
+    return f"It came with a page instead of words of the API: {shown!r}. Check base_url, and any proxy on the way."

@@ -1,0 +1,152 @@
+"""What Gemini's errors mean, as a response or in the midst of a stream, alone or in a list of one."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.http.errors import advice, is_page, not_a_stream
+from steersman.provider.http.headers import request_id, should_retry
+from steersman.provider.wires.overflow import classify_overflow, is_throttled
+from steersman.provider.wires.retry_after import retry_after
+from steersman.provider.wires.status import kind_of_status
+from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+# Google's status words, for errors that come with them alone.
+_STATUS: dict[str, int] = {
+    "CANCELLED": 499,
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ABORTED": 409,
+    "ALREADY_EXISTS": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNKNOWN": 500,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+_WRONG_KEY = re.compile(r"api[ _]key (?:not valid|not found|expired|invalid)|API_KEY_(?:INVALID|SERVICE_BLOCKED)", re.I)
+_SHOWN = 2_000
+
+
+def response_error(model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """What a response that is no stream means."""
+    text = body.decode("utf-8", "replace")
+    given = {name.lower(): value for name, value in headers.items()}
+    told = _told(body)
+    if told is not None:
+        return _made(model, told, status, given, text)
+    if status >= 400:
+        plain = "" if is_page(text) else text.strip()
+        return _made(model, {"message": plain}, status, given, text)
+    return not_a_stream(model, status, given, text)
+
+
+def stream_error(model: Model, error: Any) -> ProviderError:
+    """What an error inside a stream means: its own code counts, since the stream began with 200."""
+    told = cast(Mapping[str, Any], error) if isinstance(error, Mapping) else {"message": str(error)}
+    return _made(model, told, 200, {}, msgspec.json.encode({"error": error}).decode())
+
+
+def unreadable(provider: str, data: str, error: Exception) -> ProtocolError:
+    """A chunk that is no chunk."""
+    shown = redacted(data, _SHOWN)
+    return ProtocolError(
+        f"{provider} sent something else than its protocol ({error or type(error).__name__}): {shown[:200]!r}",
+        provider=provider,
+        body=shown,
+    )
+
+
+def _told(body: bytes) -> Mapping[str, Any] | None:
+    """The error that a JSON body tells, or `None` when it tells none."""
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(value, list) and value:
+        value = cast(list[Any], value)[0]
+    if not isinstance(value, Mapping):
+        return None
+    error = cast(Mapping[str, Any], value).get("error")
+    if isinstance(error, str):
+        return {"message": error}
+    return cast(Mapping[str, Any], error) if isinstance(error, Mapping) else None
+
+
+def _made(model: Model, told: Mapping[str, Any], status: int, headers: Mapping[str, str], body: str) -> ProviderError:
+    words = str(told.get("message") or "")
+    meant = status if status >= 400 else _embedded(told)
+    kind = _kind(words, told, meant)
+    shown = f"{model.name}: {redacted(words, _SHOWN) or f'HTTP status {meant}'}"
+    if kind == "authentication" and (what_to_do := advice(model.provider, kind, body)):
+        shown = f"{shown.rstrip('.')}. {what_to_do}"
+    return ERRORS[kind](
+        shown,
+        provider=model.provider,
+        status=meant,
+        request_id=request_id(headers),
+        retry_after=_wait(headers, told, words, meant),
+        retryable=should_retry(headers),
+        body=redacted(body, _SHOWN) or None,
+    )
+
+
+def _embedded(told: Mapping[str, Any]) -> int:
+    code = told.get("code")
+    if isinstance(code, int) and code >= 400:
+        return code
+    return _STATUS.get(str(told.get("status")), 500)
+
+
+def _kind(words: str, told: Mapping[str, Any], status: int) -> ErrorKind:
+    details = _details(told)
+    if _WRONG_KEY.search(words) or any(_WRONG_KEY.search(str(detail.get("reason"))) for detail in details):
+        return "authentication"
+    if status == 429:
+        return "quota" if any(_spent(detail) for detail in details) else "rate_limit"
+    if is_throttled(words):
+        return "rate_limit"
+    if words and classify_overflow(words, status=status):
+        return "context_overflow"
+    return kind_of_status(status)
+
+
+def _spent(detail: Mapping[str, Any]) -> bool:
+    """Whether a quota of the day is used up: no backoff waits that long."""
+    return any("PerDay" in str(violation.get("quotaId")) for violation in _mappings(detail.get("violations")))
+
+
+def _details(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return _mappings(told.get("details"))
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(value, list):
+        return []
+    return [cast(Mapping[str, Any], item) for item in cast(list[Any], value) if isinstance(item, Mapping)]
+
+
+def _wait(
+    headers: Mapping[str, str], told: Mapping[str, Any], words: str, status: int, clock: Callable[[], float] = time.time
+) -> float | None:
+    """The delay that RetryInfo asks for, else what headers and words say."""
+    for detail in _details(told):
+        delay = detail.get("retryDelay")
+        if isinstance(delay, str):
+            body = msgspec.json.encode({"retryDelay": delay}).decode()
+            asked = retry_after({}, clock=clock, body=body)
+            if asked is not None:
+                return asked
+    return retry_after(headers, clock=clock, body=words, limited=status == 429)

@@ -1,0 +1,214 @@
+"""The blocks of a Chat Completions answer while they grow: words, thoughts and calls, each shown as it comes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from steersman.provider.wires.openai_chat.calls import Calls, OpenCall
+from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta
+from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, parts_of
+from steersman.types.content import Content, TextContent, ThinkingContent, escaped, split_half, well_formed
+from steersman.types.stream import (
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+
+_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+_TAGS, _PARTS, _DETAILS = "<think>", "content", "reasoning_details"
+NOT_REPLAYED = frozenset((_TAGS, _PARTS))
+"""Thinking that came inside the content; there is no field to send it back in."""
+
+
+class Names(Protocol):
+    """Tool names as the server knows them, and as we do."""
+
+    @property
+    def known(self) -> frozenset[str]: ...
+    def from_wire(self, name: str, /) -> str: ...
+
+
+class Blocks:
+    """What has come of an answer. At most one block of words is open, and it ends where another block begins."""
+
+    __slots__ = (
+        "_calls", "_content", "_details", "_field", "_half", "_names", "_open", "_tags", "_waiting", "bent", "index",
+        "parts",
+    )  # fmt: skip
+
+    def __init__(self, names: Names, *, think_tags: bool) -> None:
+        # The block that grows: its kind ("" for none), its place, and its words so far.
+        self._open = ""
+        self.index = 0
+        self.parts: list[str] = []
+        # Whether words may hold half a surrogate pair, and the half that waits for the other.
+        self.bent = False
+        self._half = ""
+        self._names = names
+        self._calls: Calls | None = None
+        # A call that is not shown yet, for its name is also the beginning of another's.
+        self._waiting: OpenCall | None = None
+        self._content: list[Content | OpenCall | None] = []
+        self._field: str | None = None
+        self._details: Details | None = None
+        self._tags = TagSplitter() if think_tags else None
+
+    @property
+    def flows(self) -> bool:
+        """Whether a text is open that further words are simply added to."""
+        return self._open == "text" and not self.bent and self._tags is None
+
+    @property
+    def growing(self) -> OpenCall | None:
+        """The call that further arguments are simply added to."""
+        return None if self._open or self.bent or self._calls is None else self._calls.growing
+
+    def ended(self) -> list[Content]:
+        """The blocks that are whole."""
+        return [block for block in self._content if block is not None and not isinstance(block, OpenCall)]
+
+    def add_thought(self, delta: Delta, out: list[StreamEvent]) -> None:
+        """Servers give the same thought under several names: the first that says something counts."""
+        fields = _FIELDS if self._field not in _FIELDS else (self._field, *_FIELDS)
+        words = ""
+        for field in fields:
+            if words := getattr(delta, field):
+                self._field = self._field or field
+                break
+        if delta.reasoning_details:
+            self._details = self._details or Details()
+            told = self._details.add(delta.reasoning_details)
+            self._field = _DETAILS
+            words = words or told
+            if self._open != "thinking":
+                self._start("thinking", out)
+        if words:
+            self.say("thinking", words, out)
+
+    def add_words(self, words: str | list[Any], out: list[StreamEvent]) -> None:
+        """Words of the answer, which may have thoughts among them: as parts, or between tags."""
+        if not isinstance(words, str):
+            pieces = parts_of(words)
+        elif self._tags is not None:
+            pieces = self._tags.split(words)
+        else:
+            self.say("text", words, out)
+            return
+        for piece, thought in pieces:
+            if piece:
+                if thought:
+                    self._field = self._field or (_PARTS if self._tags is None else _TAGS)
+                self.say("thinking" if thought else "text", piece, out)
+
+    def say(self, kind: str, words: str, out: list[StreamEvent]) -> None:
+        """More words of a kind, in the block that is open or in a new one."""
+        if self._open != kind:
+            self._start(kind, out)
+        if self.bent:
+            words = self._mended(words)
+            if not words:
+                return
+        self.parts.append(words)
+        out.append(TextDelta(words, self.index) if kind == "text" else ThinkingDelta(words, self.index))
+
+    def _mended(self, words: str) -> str:
+        """Half a surrogate pair at the end waits for the other half."""
+        words, self._half = split_half(self._half + words)
+        return well_formed(words)
+
+    def _start(self, kind: str, out: list[StreamEvent]) -> None:
+        self._stop(out)
+        if self._waiting is not None:
+            self._open_call(self._waiting, out)
+        self._open = kind
+        self.index = len(self._content)
+        self._content.append(None)
+        self.parts = []
+        out.append(TextStart(self.index) if kind == "text" else ThinkingStart(self.index))
+
+    def _stop(self, out: list[StreamEvent]) -> None:
+        """End the block of words that is open."""
+        if not self._open:
+            return
+        if self._half:
+            self._half = ""
+            self.parts.append("\ufffd")
+            out.append(TextDelta("\ufffd", self.index) if self._open == "text" else ThinkingDelta("\ufffd", self.index))
+        words = "".join(self.parts)
+        if self._open == "text":
+            self._content[self.index] = TextContent(words)
+            out.append(TextEnd(self.index))
+        else:
+            signature = None if self._details is None else self._details.written
+            self._details = None
+            self._content[self.index] = ThinkingContent(words, signature, not words, self._field)
+            out.append(ThinkingEnd(self.index))
+        self._open = ""
+
+    def add_call(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> None:
+        """A piece of a call, entry `place` of `of` in its chunk."""
+        self._stop(out)
+        if self._calls is None:
+            self._calls = Calls(self._names.known)
+        calls = self._calls
+        call = calls.add(piece, place, of)
+        if self._waiting is not None and self._waiting is not call:
+            self._open_call(self._waiting, out)  # where another begins, its name is whole
+        index = call.index
+        if index is None:
+            if not call.name or (call.blank and not calls.is_named(call)):
+                # The name may still be growing.
+                self._waiting = call if call.name in self._names.known else None
+                return
+            index = self._open_call(call, out)
+        if not isinstance(self._content[index], OpenCall):
+            return  # more of a call that has ended
+        shown, call.shown = call.shown, len(call.parts)
+        self._show(call, index, "".join(call.parts[shown:]), out)
+
+    def _open_call(self, call: OpenCall, out: list[StreamEvent]) -> int:
+        self._waiting = None
+        index = call.index = len(self._content)
+        self._content.append(call)
+        out.append(ToolCallStart(index, call.id, self._names.from_wire(call.name)))
+        return index
+
+    def _show(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
+        """More of the arguments, as they will be read: half a character alone is spelled out."""
+        if self.bent:
+            words, call.half = split_half(call.half + words)
+            words = escaped(words)
+        if words:
+            out.append(ToolCallDelta(words, index))
+
+    def end(self, out: list[StreamEvent], *, cut: bool) -> None:
+        """Close every block that is open; `cut` when the answer ended for want of room."""
+        if self._tags is not None:
+            words, thought = self._tags.rest()
+            if words:
+                self.say("thinking" if thought else "text", words, out)
+        self._stop(out)
+        self._waiting = None
+        calls = [] if self._calls is None else self._calls.all
+        for number, call in enumerate(calls):
+            self._close(call, out, cut=cut and number == len(calls) - 1)
+
+    def _close(self, call: OpenCall, out: list[StreamEvent], *, cut: bool) -> None:
+        index = call.index
+        if index is None:
+            if not call.name and call.blank:
+                return  # an empty entry at the end of the list, as some servers send
+            index = self._open_call(call, out)
+            self._show(call, index, "".join(call.parts), out)
+        if isinstance(self._content[index], OpenCall):
+            if call.half:
+                out.append(ToolCallDelta(escaped(call.half), index))
+            closed = self._content[index] = call.closed(self._names.from_wire(call.name), cut=cut)
+            out.append(ToolCallEnd(index, closed))

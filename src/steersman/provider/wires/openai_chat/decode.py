@@ -1,0 +1,321 @@
+"""Reads a Chat Completions stream: chunks in, stream events and the whole message out.
+
+A chunk is decoded once, its words are appended to a list and joined when the block ends: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from steersman.provider.wires.dialects import note, unfinished
+from steersman.provider.wires.openai_chat.blocks import Blocks, Names
+from steersman.provider.wires.openai_chat.calls import OpenCall
+from steersman.provider.wires.openai_chat.chunks import (
+    NOTHING,
+    CallPiece,
+    Choice,
+    Chunk,
+    Delta,
+    head_of,
+    read,
+    read_leniently,
+    usage_of,
+)
+from steersman.provider.wires.openai_chat.errors import IN_STREAM, stream_error
+from steersman.provider.wires.openai_chat.frame import Frame, frame_of
+from steersman.provider.wires.openai_chat.quirks import Quirks
+from steersman.types.content import Content, ToolCall, well_formed
+from steersman.types.errors import ProtocolError
+from steersman.types.messages import AssistantMessage, StopReason
+from steersman.types.model import Model
+from steersman.types.stream import (
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    ToolCallDelta,
+)
+from steersman.types.usage import Usage
+
+REASONS: dict[str, StopReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "length",
+    "content_filter": "refusal",
+}
+"""The words of the protocol. Any other is kept as it is, and is never a success unless the model's settings say so."""
+
+
+class ChatDecoder:
+    """One answer while it arrives."""
+
+    __slots__ = (
+        "_blocks", "_choice", "_flows", "_frame", "_framed", "_growing", "_id", "_model", "_quirks", "_reason",
+        "_refusal", "_strange", "_usage", "_wordless", "done",
+    )  # fmt: skip
+
+    def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
+        self.done = False
+        self._model = model
+        self._quirks = quirks
+        self._blocks = Blocks(names, think_tags=quirks.think_tags)
+        self._refusal: list[str] = []
+        self._reason: str | None = None
+        self._usage: msgspec.Raw = NOTHING
+        self._id: str | None = None
+        # Which of several answers is read; -1 until the first chunk.
+        self._choice = -1
+        self._wordless: Sequence[Chunk] = ()
+        # What the words of its chunks stand in, looked for once.
+        self._frame: Frame | None = None
+        self._framed = False
+        # Whether a text is open that further words are simply added to, or the call whose arguments are.
+        self._flows = False
+        self._growing: OpenCall | None = None
+        self._strange: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether a finish reason has come; `[DONE]` may be missing."""
+        return self._reason is not None
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """What one server-sent event means."""
+        out: list[StreamEvent] = []
+        self.feed_all(((event, data),), out)
+        return out
+
+    def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
+        """What several events mean, up to the terminal one."""
+        at = 0
+        while at < len(events) and not self.done:
+            # Nearly every event is a few more words of the text and nothing else.
+            words = self._frame.words(events, at) if self._flows and self._frame is not None else ()
+            if words:
+                self._blocks.parts += words
+                index = self._blocks.index
+                out += [TextDelta(word, index) for word in words]
+                at += len(words)
+            else:
+                self._fed(*events[at], out)
+                at += 1
+
+    def _fed(self, event: str, data: str, out: list[StreamEvent]) -> None:
+        """Any event; more words of the text that is open come first."""
+        if data == "[DONE]":
+            self.done = True
+            self._end(out)
+            return
+        try:
+            chunk: Chunk = read(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            other = self._odd(event, data)
+            if self.done:
+                self._end(out)
+            if other is None:
+                return
+            chunk = other
+        if not self._flows or not self._more_words(chunk, event, data, out):
+            self._other(chunk, event, data, out)
+
+    def _more_words(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
+        """Add to the text that is open; whether that was all the chunk says."""
+        delta = chunk.choices[0].delta if chunk.choices and event != "error" else None
+        words = None if delta is None else delta.content
+        if delta is None or type(words) is not str or not words:
+            return False
+        delta.content = None
+        if chunk not in self._wordless:
+            delta.content = words
+            return False
+        self._blocks.parts.append(words)
+        out.append(TextDelta(words, self._blocks.index))
+        if not self._framed:
+            self._framed = True
+            self._frame = frame_of(data, words)
+        return True
+
+    def _other(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
+        """Any chunk but more of the text that is open."""
+        if chunk.usage is not NOTHING and chunk.usage != _NULL:
+            self._usage = chunk.usage
+        if not chunk.choices or chunk.error is not None or event == "error":
+            self._aside(chunk, event, data)
+        elif self._growing is None or not self._more_of(self._growing, chunk.choices[0], out):
+            self._unusual(chunk, data, out)
+
+    def _more_of(self, call: OpenCall, choice: Choice, out: list[StreamEvent]) -> bool:
+        """Add to the arguments of the call that grows; whether that was all the chunk says."""
+        delta = choice.delta
+        if delta is None or choice.index != self._choice or choice.finish_reason is not None:
+            return False
+        pieces = delta.tool_calls
+        if pieces is None or len(pieces) != 1:
+            return False
+        piece = pieces[0]
+        function = piece.function
+        if piece.index != call.number or piece.id is not None or function is None or function.name is not None:
+            return False
+        words = function.arguments
+        if type(words) is not str or not words or call.index is None:
+            return False
+        delta.tool_calls = None
+        if delta != _NO_MORE:
+            delta.tool_calls = pieces
+            return False
+        call.parts.append(words)
+        call.shown += 1
+        out.append(ToolCallDelta(words, call.index))
+        return True
+
+    def _unusual(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
+        """Any chunk of an answer but more of the block that is open."""
+        choice = self._chosen(chunk, data, out)
+        if choice is None:
+            return
+        if choice.delta is not None:
+            self._said(choice.delta, out)
+        if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
+            self._ending(chunk, choice, data, out)
+        self._flows = self._blocks.flows
+        self._growing = self._blocks.growing if self._reason is None else None
+
+    def finish(self) -> AssistantMessage:
+        """The whole answer; an end without a reason is not one."""
+        if self._reason is None and not (self.done and self._choice >= 0):
+            raise unfinished(
+                self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._strange
+            )
+        content = self._blocks.ended()
+        reason, error = self._settled(content)
+        return AssistantMessage(
+            content,
+            stop_reason=reason,
+            raw_stop_reason=self._reason,
+            usage=(usage_of(self._usage) if self._usage is not NOTHING else None) or Usage(),
+            model=self._model.id,
+            provider=self._model.provider,
+            error_message=error,
+            error_kind="refused" if reason == "refusal" else "protocol" if reason == "error" else None,
+            response_id=self._id,
+        )
+
+    def _settled(self, content: Sequence[Content]) -> tuple[StopReason, str | None]:
+        raw = self._reason
+        word = "null" if raw is None else raw
+        reason = self._quirks.finish_reasons.get(word) or REASONS.get(word)
+        if self._refusal:
+            return "refusal", well_formed("".join(self._refusal))
+        if reason is None:
+            said = "no finish_reason" if raw is None else f"the finish_reason {raw!r}"
+            return "error", f"The server ended its answer with {said}, which does not say that it is complete."
+        if reason == "refusal":
+            return reason, f"The answer was withheld (finish_reason {raw!r})."
+        calls = [block for block in content if type(block) is ToolCall]
+        if reason in ("stop", "tool_use"):
+            reason = "stop" if not calls else "length" if any(call.cut for call in calls) else "tool_use"
+        return reason, None
+
+    def _odd(self, event: str, data: str) -> Chunk | None:
+        """What the typed decoder would not take: the end, a comment sent as data, a chunk bent out of shape."""
+        text = data.strip()
+        if text == "[DONE]":
+            self.done = True
+            return None
+        if not text or text.startswith(":"):
+            return None
+        # From here on every word is looked at.
+        self._blocks.bent = True
+        self._flows, self._growing = False, None
+        try:
+            chunk = read_leniently(text)
+        except ValueError as error:
+            if event == "error":
+                raise stream_error(self._model, text) from None
+            raise ProtocolError(
+                f"The server sent something that is not a chunk of an answer: {error}.",
+                provider=self._model.provider,
+                body=text[:200],
+            ) from error
+        return Chunk() if chunk is None else chunk
+
+    def _aside(self, chunk: Chunk, event: str, data: str) -> None:
+        """A chunk without a choice: usage, filter results, an error."""
+        if chunk.error is not None or event == "error" or (chunk.usage is NOTHING and head_of(data).object == "error"):
+            raise stream_error(self._model, data)
+        self._count(chunk, None)
+        if chunk.choices is None:
+            note(self._strange, data)
+
+    def _chosen(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
+        """The choice that is read: the one that came first, whatever its number; `None` when it is not in the chunk."""
+        choices = chunk.choices or []
+        if choices and choices[0].index == self._choice:
+            return choices[0]
+        if self._choice < 0:
+            self._choice = choices[0].index or 0
+            id = head_of(data).id
+            self._id = None if id is None else well_formed(str(id))
+            self._wordless = _wordless(self._choice)
+            out.append(StreamStart())
+        for choice in choices:
+            if (choice.index or 0) == self._choice:
+                return choice
+        return None
+
+    def _count(self, chunk: Chunk, choice: Choice | None) -> None:
+        """Usage outside its usual place."""
+        if chunk.x_groq is not None and chunk.x_groq.usage is not NOTHING:
+            self._usage = chunk.x_groq.usage
+        if choice is not None and choice.usage is not NOTHING and choice.usage != _NULL:
+            self._usage = choice.usage
+
+    def _said(self, delta: Delta, out: list[StreamEvent]) -> None:
+        if (
+            delta.reasoning_content is not None
+            or delta.reasoning is not None
+            or delta.reasoning_text is not None
+            or delta.reasoning_details is not None
+        ):
+            self._blocks.add_thought(delta, out)
+        if delta.content:
+            self._blocks.add_words(delta.content, out)
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+            self._blocks.say("text", delta.refusal, out)
+        if delta.tool_calls is not None:
+            pieces = delta.tool_calls
+            for place, piece in enumerate(pieces):
+                self._blocks.add_call(piece, place, len(pieces), out)
+        elif delta.function_call is not None:
+            self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
+
+    def _ending(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
+        if choice.error is not None:
+            raise stream_error(self._model, data)
+        self._count(chunk, choice)
+        if choice.delta is None and choice.message is not None:
+            self._said(choice.message, out)
+        word: object = choice.finish_reason
+        if word is not None and word != "":
+            self._reason = well_formed(word) if isinstance(word, str) else msgspec.json.encode(word).decode()
+            if self._reason in IN_STREAM:
+                raise stream_error(self._model, data)
+        if self._reason is not None:
+            self._end(out)
+
+    def _end(self, out: list[StreamEvent]) -> None:
+        self._blocks.end(out, cut=self._reason == "length")
+
+
+_NULL = msgspec.Raw(b"null")
+_NO_MORE = Delta()
+
+
+@lru_cache(maxsize=8)
+def _wordless(choice: int) -> Sequence[Chunk]:
+    """Chunks of a choice that say nothing, in the two ways in which servers write that there is no usage yet."""
+    return tuple([Chunk([Choice(choice, Delta())], usage) for usage in (NOTHING, _NULL)])

@@ -1,0 +1,355 @@
+"""A request to Chat Completions as bytes. The messages stand last: a longer conversation extends the same bytes.
+
+A message is encoded once for a growing transcript; a later turn encodes the new ones and joins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.models.remembered import remembered
+from steersman.provider.wires.openai_chat.blocks import NOT_REPLAYED
+from steersman.provider.wires.openai_chat.quirks import Quirks
+from steersman.provider.wires.token_budget import limited
+from steersman.provider.wires.tool_names import ToolNames
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, text_of, well_formed
+from steersman.types.grown import Grown
+from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
+from steersman.types.model import Model, Request, StreamOptions, ToolSpec
+
+_NAME, _NAME_LENGTH = re.compile(r"[a-zA-Z0-9_-]+"), 64
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_NINE = re.compile(r"[a-zA-Z0-9]{9}")
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SEEN = "(The result is the picture that follows.)"
+_PICTURES = "(The pictures of the tool results above.)"
+_NOTED = "Noted."
+_MEMO = "openai-chat"
+
+encode = msgspec.json.Encoder().encode
+
+
+def to_json(value: object) -> bytes:
+    """JSON of any value, even one with halves of surrogate pairs."""
+    try:
+        return encode(value)
+    except UnicodeEncodeError:
+        return encode(_well_formed(msgspec.to_builtins(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """The tools of a request: their names on the wire, and their encoded form."""
+
+    tools: tuple[ToolSpec, ...] = field(repr=False)
+    names: ToolNames
+    known: frozenset[str]
+    encoded: bytes
+
+    def from_wire(self, name: str) -> str:
+        """A tool's own name."""
+        return self.names.from_wire(name) if name else name
+
+
+_tool_sets: dict[tuple[int, ...], ToolSet] = {}
+_TOOL_SETS = 1024
+
+
+def tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+    """The encoded tools; the same tools are encoded once."""
+    key = tuple(map(id, tools))
+    known = _tool_sets.get(key)
+    if known is None:
+        if len(_tool_sets) >= _TOOL_SETS:
+            _tool_sets.pop(next(iter(_tool_sets)))
+        names = ToolNames(tools, _NAME, _NAME_LENGTH)
+        encoded = to_json([_function(spec, names) for spec in tools])
+        known = ToolSet(tuple(tools), names, frozenset(names.to_wire(spec.name) for spec in tools), encoded)
+        _tool_sets[key] = known  # it keeps its tools alive, so no other tool can come to have their identities
+    return known
+
+
+def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
+    parameters: Mapping[str, Any] = spec.parameters or {"type": "object", "properties": {}}
+    function = {"name": names.to_wire(spec.name), "description": spec.description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def body_of(
+    model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet
+) -> tuple[bytes, int | None]:
+    """The body of a request, and how many tokens it lets the model write."""
+    settings = _settings(model, request, options, quirks)
+    head = to_json(settings)
+    system = b""
+    if request.system_prompt:
+        system = to_json({"role": quirks.system_role, "content": request.system_prompt})
+        if request.messages:
+            system += b","
+    declared = (b',"tools":', tools.encoded) if request.tools else ()
+    messages = _messages(request.messages, _Writer(quirks, tools))
+    body = b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
+    return body, settings.get(quirks.max_tokens_field)
+
+
+def _settings(model: Model, request: Request, options: StreamOptions, quirks: Quirks) -> dict[str, Any]:
+    settings: dict[str, Any] = {"model": model.id, "stream": True}
+    if quirks.stream_usage:
+        settings["stream_options"] = {"include_usage": True}
+    if options.max_tokens is not None:
+        settings[quirks.max_tokens_field] = limited(model, request, options.max_tokens)
+    if options.temperature is not None:
+        settings["temperature"] = options.temperature
+    if options.thinking_level != "off":
+        settings.update(_thinking(options.thinking_level, quirks))
+    if options.output_schema is not None:
+        settings.update(_output(options.output_schema, quirks))
+    if request.tools:
+        if options.tool_choice != "auto":
+            settings["tool_choice"] = quirks.required_choice if options.tool_choice == "required" else "none"
+        if quirks.parallel_tool_calls is not None:
+            settings["parallel_tool_calls"] = quirks.parallel_tool_calls
+    if quirks.cache_key and options.session_id:
+        settings["prompt_cache_key"] = options.session_id[:64]
+    extra = model.settings.get("extra_body")
+    return {**settings, **extra} if extra else settings
+
+
+def _thinking(level: str, quirks: Quirks) -> dict[str, Any]:
+    match quirks.thinking:
+        case "effort":
+            return {"reasoning_effort": level}
+        case "openrouter":
+            return {"reasoning": {"effort": level}}
+        case "switch":
+            return {"thinking": {"type": "enabled"}}
+        case "template":
+            return {"chat_template_kwargs": {"enable_thinking": True}, "reasoning_effort": level}
+        case "none":
+            return {}
+
+
+def _output(schema: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
+    match quirks.output_format:
+        case "none" | "tool":
+            return {}
+        case "json_object":
+            return {"response_format": {"type": "json_object"}}
+        case "json_schema":
+            form: dict[str, Any] = {"name": "output", "schema": schema}
+            if _is_strict(schema):
+                form["strict"] = True
+            return {"response_format": {"type": "json_schema", "json_schema": form}}
+
+
+def _is_strict(schema: object) -> bool:
+    """Whether a schema is of the kind that the server can enforce: closed objects with every property required."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, cast(list[object], schema)))
+    if not isinstance(schema, Mapping):
+        return True
+    fields = cast(Mapping[str, Any], schema)
+    if fields.get("type") == "object" or "properties" in fields:
+        properties = cast(Mapping[str, Any], fields.get("properties") or {})
+        if fields.get("additionalProperties") is not False or set(fields.get("required") or ()) != set(properties):
+            return False
+        if not all(map(_is_strict, properties.values())):
+            return False
+    if _LOOSE & fields.keys():
+        return False
+    return all(_is_strict(value) for key, value in fields.items() if key not in ("properties", "enum", "const"))
+
+
+_LOOSE = frozenset(("oneOf", "allOf", "not", "if", "patternProperties", "default", "dependentRequired", "prefixItems"))
+
+
+@dataclass(slots=True)
+class _Written:
+    """The messages of a growing transcript as they go over the wire, and where each of them ends."""
+
+    tool_names: frozenset[str]
+    bytes: bytearray = field(default_factory=bytearray)
+    ends: list[int] = field(default_factory=list[int])
+
+
+def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | bytearray]:
+    """The encoded messages; of a view of a list that only grows, what an earlier request needed is still there."""
+    base: object = getattr(messages, "base", None)
+    source, written = messages, None
+    if isinstance(base, Grown):
+        # The list behind a view is quicker to look into.
+        source = cast(Grown[Message], base)
+        written = _kept(source, writer)
+    written = written or _Written(frozenset())
+    count = len(messages)
+    for index in range(len(written.ends), count):
+        writer.write(source, index, written.bytes)
+        written.ends.append(len(written.bytes))
+    if count == 0:
+        return ()
+    # A copy: the buffer may not grow while somebody looks at it.
+    whole = written.bytes if count == len(written.ends) else bytes(memoryview(written.bytes)[: written.ends[count - 1]])
+    return (whole, *writer.closing(source, count))
+
+
+def _kept(base: Grown[Message], writer: _Writer) -> _Written:
+    key = _form(writer.quirks)
+    written: _Written | None = base.memo.get(key)
+    if written is None or written.tool_names != writer.tools.known:
+        written = base.memo[key] = _Written(writer.tools.known)
+    return written
+
+
+@remembered
+def _form(quirks: Quirks) -> str:
+    """Everything that what is written depends on, besides the messages and the names of tools."""
+    return (
+        f"{_MEMO}:{quirks.call_ids}:{quirks.empty_content}:{quirks.replay_reasoning}:{quirks.require_reasoning}:"
+        f"{quirks.tool_result_name}:{quirks.assistant_after_tool}"
+    )
+
+
+class _Writer:
+    """Writes messages as one server wants them."""
+
+    __slots__ = ("_to_id", "names", "quirks", "tools")
+
+    def __init__(self, quirks: Quirks, tools: ToolSet) -> None:
+        self.quirks = quirks
+        self.tools = tools
+        self.names = tools.names
+        self._to_id: Callable[[str], str] = nine_characters if quirks.call_ids == "nine" else plain_id
+
+    def write(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
+        """Append one message, after what has to stand before it."""
+        message = messages[index]
+        after = index > 0 and isinstance(messages[index - 1], ToolResultMessage)
+        if after and not isinstance(message, ToolResultMessage):
+            for extra in self.closing(messages, index):
+                out += extra
+            if self.quirks.assistant_after_tool and message.role == "user":
+                out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
+        if index:
+            out += b","
+        if isinstance(message, AssistantMessage):
+            out += to_json(self._answer(message))
+        elif isinstance(message, ToolResultMessage):
+            out += to_json(self._result(message))
+        else:
+            out += to_json({"role": "user", "content": _content(message.content)})
+
+    def closing(self, messages: Sequence[Message], index: int) -> Iterable[bytes]:
+        """What follows the results that end before `index`: a tool message holds words only, so pictures come after."""
+        pictures: list[ImageContent] = []
+        at = index - 1
+        while at >= 0 and type(message := messages[at]) is ToolResultMessage:
+            if len(message.content) != 1 or type(message.content[0]) is not TextContent:
+                pictures[:0] = [block for block in message.content if isinstance(block, ImageContent)]
+            at -= 1
+        if not pictures:
+            return ()
+        parts = [{"type": "text", "text": _PICTURES}, *map(_picture, pictures)]
+        note = (
+            b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}' if self.quirks.assistant_after_tool else b""
+        )
+        return (note + b"," + to_json({"role": "user", "content": parts}),)
+
+    def _answer(self, message: AssistantMessage) -> dict[str, Any]:
+        words = text_of(message.content)
+        calls = message.tool_calls
+        answer: dict[str, Any] = {"role": "assistant"}
+        if words:
+            answer["content"] = words
+        elif self.quirks.empty_content != "omit":
+            answer["content"] = None if self.quirks.empty_content == "null" else ""
+        replay, field = self.quirks.replay_reasoning, self.quirks.require_reasoning
+        if replay == "always" or (calls and replay == "tool_calls"):
+            answer.update(_reasoning(message.content))
+        if field is not None and (calls or replay == "always"):
+            answer.setdefault(field, "")
+        if calls:
+            answer["tool_calls"] = [self._call(call) for call in calls]
+        return answer
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        name = self.names.to_wire(call.name) if call.name else "unknown"
+        function = {"name": name, "arguments": to_json(call.arguments).decode()}
+        return {"id": self._to_id(call.id), "type": "function", "function": function}
+
+    def _result(self, message: ToolResultMessage) -> dict[str, Any]:
+        result: dict[str, Any] = {"role": "tool", "tool_call_id": self._to_id(message.tool_call_id)}
+        if self.quirks.tool_result_name:
+            result["name"] = self.names.to_wire(message.tool_name)
+        texts = [block.text for block in message.content if isinstance(block, TextContent)]
+        result["content"] = "\n".join(texts) if texts else _SEEN
+        return result
+
+
+def _reasoning(content: Sequence[Content]) -> dict[str, Any]:
+    """The thinking of an answer, under the names it came by."""
+    fields: dict[str, Any] = {}
+    details: list[bytes] = []
+    for block in content:
+        if not isinstance(block, ThinkingContent) or block.field is None or block.field in NOT_REPLAYED:
+            continue
+        if block.field == "reasoning_details":
+            if block.signature:
+                details.append(block.signature.encode()[1:-1])
+        else:
+            fields[block.field] = fields.get(block.field, "") + block.thinking
+    if details:
+        fields["reasoning_details"] = msgspec.Raw(b"[" + b",".join(details) + b"]")
+    return fields
+
+
+def _content(content: Sequence[Content]) -> Any:
+    """A text where it is only words, since not every server takes parts."""
+    if all(isinstance(block, TextContent) for block in content):
+        return "\n".join([block.text for block in content if isinstance(block, TextContent)])
+    return [
+        _picture(block) if isinstance(block, ImageContent) else {"type": "text", "text": block.text}
+        for block in content
+        if isinstance(block, ImageContent | TextContent)
+    ]
+
+
+def _picture(image: ImageContent) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
+
+
+def plain_id(id: str) -> str:
+    """The id if OpenAI takes it, else one that depends on nothing but it."""
+    return id if _ID.fullmatch(id) else f"call_{_digest(id)[:24]}"
+
+
+def nine_characters(id: str) -> str:
+    """The id if it is nine letters and digits, else nine that depend on nothing but it."""
+    if _NINE.fullmatch(id):
+        return id
+    number = int(_digest(id), 16)
+    characters: list[str] = []
+    for _ in range(9):
+        number, digit = divmod(number, len(_ALPHABET))
+        characters.append(_ALPHABET[digit])
+    return "".join(characters)
+
+
+def _digest(text: str) -> str:
+    from hashlib import sha256
+
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        return {well_formed(key): _well_formed(item) for key, item in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_well_formed(item) for item in cast(Sequence[Any], value)]
+    return value

@@ -1,0 +1,176 @@
+"""What the errors of Chat Completions servers mean: a status, an object inside a stream, JSON or HTML inside a 200."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.http.errors import advice, is_page, not_a_stream
+from steersman.provider.http.headers import request_id, should_retry
+from steersman.provider.wires.overflow import classify_overflow, is_throttled
+from steersman.provider.wires.retry_after import retry_after
+from steersman.provider.wires.status import kind_of_status
+from steersman.types.errors import ERRORS, ErrorKind, ProviderError
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+# Words of `code` and `type` that say more than a status; those of a type only where there is no status.
+_CODES: dict[str, ErrorKind] = {
+    "billing_hard_limit_reached": "quota",
+    "billing_not_active": "quota",
+    "insufficient_quota": "quota",
+    "insufficient_balance": "quota",
+    "content_filter": "refused",
+    "content_policy_violation": "refused",
+    "invalid_api_key": "authentication",
+    "rate_limit_exceeded": "rate_limit",
+    "insufficient_system_resource": "overloaded",
+    "overloaded_error": "overloaded",
+    "server_overloaded": "overloaded",
+}
+_TYPES: dict[str, ErrorKind] = {
+    "authentication_error": "authentication",
+    "invalid_request_error": "invalid_request",
+    "not_found_error": "invalid_request",
+    "permission_error": "authentication",
+    "rate_limit_error": "rate_limit",
+    "requests": "rate_limit",
+    "tokens": "rate_limit",
+    "network_error": "network",
+}
+
+IN_STREAM = frozenset(("insufficient_system_resource", "network_error"))
+"""The finish reasons that are errors of the server, after which the same request may succeed."""
+
+_SHOWN = 500
+
+
+def response_error(
+    model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
+) -> ProviderError:
+    """What a response that is not a stream means."""
+    given = {name.lower(): value for name, value in headers.items()}
+    text = body.decode("utf-8", "replace").strip()
+    error = _error_in(text)
+    if error is None and status < 400:
+        return not_a_stream(model, status, given, text)
+    if error is None:
+        error = {} if is_page(text) else {"message": text}
+    if status < 400:
+        status = _status_in(error) or status
+    return _made(
+        model,
+        error,
+        text,
+        status=status,
+        headers=given,
+        retry_after=retry_after(given, clock=clock, body=text, limited=status == 429),
+    )
+
+
+def stream_error(model: Model, data: str) -> ProviderError:
+    """What an error inside a stream means, whose status was 200; a server that gives no reason may succeed later."""
+    error = _error_in(data) or {"message": data}
+    return _made(model, error, data, status=_status_in(error), retry_after=retry_after({}, clock=time.time, body=data))
+
+
+def _made(
+    model: Model,
+    error: Mapping[str, Any],
+    text: str,
+    *,
+    status: int | None,
+    headers: Mapping[str, str] | None = None,
+    retry_after: float | None = None,
+) -> ProviderError:
+    words = _words(error)
+    said = words or (f"HTTP status {status}" if status else "an error without a reason")
+    kind = _kind(error, words or text, status)
+    shown = f"{model.name}: {redacted(said, _SHOWN)}"
+    if what_to_do := advice(model.provider, kind, text):
+        shown = f"{shown.rstrip('.')}. {what_to_do}"
+    return ERRORS[kind](
+        shown,
+        provider=model.provider,
+        status=status,
+        request_id=request_id(headers or {}),
+        retry_after=retry_after,
+        retryable=should_retry(headers or {}),
+        body=redacted(text, _SHOWN) or None,
+    )
+
+
+def _kind(error: Mapping[str, Any], words: str, status: int | None) -> ErrorKind:
+    code, name = _word(error.get("code")), _word(error.get("type"))
+    for word in (code, name):
+        if word is not None and (kind := _CODES.get(word)) is not None:
+            return kind
+    if is_throttled(words):
+        return "rate_limit"
+    if any(classify_overflow(words, status=status, code=word) for word in (code, name)):
+        return "context_overflow"
+    if status is not None and status >= 400:
+        return kind_of_status(status)
+    return _TYPES.get(name or "", "overloaded")
+
+
+def _error_in(text: str) -> dict[str, Any] | None:
+    """The error a body or an event tells, in any of the forms servers have for it; `None` when it is none."""
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if isinstance(value, list) and value:
+        value = cast(list[object], value)[0]
+    if not isinstance(value, dict):
+        return None
+    fields = cast(dict[str, Any], value)
+    choices = fields.get("choices")
+    if isinstance(choices, list) and choices and not fields.get("error"):
+        return _error_of_choice(cast(list[Any], choices)[0])
+    error: object = fields.get("error")
+    if isinstance(error, dict):
+        return cast(dict[str, Any], error)
+    if isinstance(error, str) and error:
+        return {**fields, "message": error}
+    if "detail" in fields and "message" not in fields:
+        return {"message": fields["detail"]}
+    return fields if "message" in fields and "choices" not in fields else None
+
+
+def _error_of_choice(choice: Any) -> dict[str, Any] | None:
+    if not isinstance(choice, dict):
+        return None
+    fields = cast(dict[str, Any], choice)
+    error: object = fields.get("error")
+    if isinstance(error, dict):
+        return cast(dict[str, Any], error)
+    reason = fields.get("finish_reason")
+    if reason in IN_STREAM:
+        return {"message": f"the answer broke off (finish_reason {reason!r})", "type": reason}
+    return None
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    message = error.get("message")
+    if isinstance(message, str):
+        return message.strip()
+    return "" if message is None else msgspec.json.encode(message).decode()
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _status_in(error: Mapping[str, Any]) -> int | None:
+    """The status that an error names where the response's own says nothing."""
+    for name in ("code", "status", "status_code"):
+        value = error.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:
+            value = int(value)
+        if isinstance(value, int) and 400 <= value < 600:
+            return value
+    return None

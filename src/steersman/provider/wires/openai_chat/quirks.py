@@ -1,0 +1,170 @@
+"""How servers that speak Chat Completions differ: one set of flags, a preset per server, a model's settings over both.
+
+    Model("openai-chat", "qwen3", base_url="http://127.0.0.1:8000/v1", settings={"think_tags": True})
+
+What is not a flag goes to the server as it is, through `settings["extra_body"]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from steersman.provider.models.remembered import remembered
+from steersman.provider.streaming.output_tool import OutputMode
+from steersman.types.messages import StopReason
+from steersman.types.model import Model, Request, StreamOptions
+
+Replay: TypeAlias = Literal["tool_calls", "always", "never"]
+
+
+class Quirks(msgspec.Struct, frozen=True):
+    """What a server wants otherwise than most; each may be set in `Model.settings`."""
+
+    system_role: Literal["system", "developer"] = "system"
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    call_ids: Literal["any", "nine"] = "any"
+    """`nine`: ids of exactly nine letters and digits (Mistral)."""
+    empty_content: Literal["null", "empty", "omit"] = "null"
+    """What stands for the text of an answer that only calls tools."""
+    replay_reasoning: Replay = "tool_calls"
+    """Which answers go back with their reasoning, under the field it came in."""
+    require_reasoning: str | None = None
+    """A field that every answer that goes back with its reasoning must have, if only as an empty text, because
+    it came from another model (DeepSeek, Kimi)."""
+    thinking: Literal["effort", "openrouter", "switch", "template", "none"] = "effort"
+    """How a thinking level is asked for: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
+    output_format: Literal["json_schema", "json_object", "tool", "none"] = "json_schema"
+    """How the form of an answer is told; `tool`: as a tool that must be called, `none`: by the system prompt alone."""
+    output_with_tools: bool = False
+    """Whether a server that is told the form of an answer still calls tools; most then only write that form."""
+    stream_usage: bool = True
+    """Whether stream_options.include_usage is known to the server."""
+    parallel_tool_calls: bool | None = None
+    required_choice: Literal["required", "any"] = "required"
+    tool_result_name: bool = False
+    assistant_after_tool: bool = False
+    """Whether a user message may not follow a tool result directly."""
+    cache_key: bool = False
+    """Whether the session's id is sent as prompt_cache_key."""
+    think_tags: bool = False
+    """Whether `<think>...</think>` at the start of the text is thinking."""
+    finish_reasons: Mapping[str, StopReason] = {}
+    """What words of the server's own mean; "null" stands for an end without a word."""
+
+
+class Preset(msgspec.Struct, frozen=True):
+    """A known server: where it is, which variables hold its key, and its flags."""
+
+    base_url: str
+    keys: tuple[str, ...] = ()
+    quirks: Quirks = Quirks()
+
+
+OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True, output_with_tools=True)
+
+PRESETS: dict[str, Preset] = {
+    "openai-chat": Preset(OPENAI_URL, ("OPENAI_API_KEY",), _OPENAI),
+    "openrouter": Preset(
+        "https://openrouter.ai/api/v1",
+        ("OPENROUTER_API_KEY",),
+        Quirks(thinking="openrouter", replay_reasoning="always", output_with_tools=True),
+    ),
+    "deepseek": Preset(
+        "https://api.deepseek.com/v1",
+        ("DEEPSEEK_API_KEY",),
+        Quirks(
+            replay_reasoning="always",
+            require_reasoning="reasoning_content",
+            thinking="switch",
+            output_format="json_object",
+            output_with_tools=True,
+        ),
+    ),
+    "groq": Preset("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), Quirks(replay_reasoning="never")),
+    "mistral": Preset(
+        "https://api.mistral.ai/v1",
+        ("MISTRAL_API_KEY",),
+        Quirks(
+            call_ids="nine",
+            empty_content="empty",
+            replay_reasoning="never",
+            thinking="none",
+            stream_usage=False,
+            required_choice="any",
+            tool_result_name=True,
+            assistant_after_tool=True,
+            finish_reasons={"model_length": "length"},
+        ),
+    ),
+    "xai": Preset("https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never", output_with_tools=True)),
+    "together": Preset("https://api.together.xyz/v1", ("TOGETHER_API_KEY",), Quirks(finish_reasons={"eos": "stop"})),
+    "fireworks": Preset("https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+    "moonshot": Preset(
+        "https://api.moonshot.ai/v1",
+        ("MOONSHOT_API_KEY",),
+        Quirks(empty_content="omit", require_reasoning="reasoning_content"),
+    ),
+    "ollama": Preset("http://127.0.0.1:11434/v1", (), Quirks(empty_content="empty")),
+    "vllm": Preset("http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), Quirks(thinking="template")),
+    "llamacpp": Preset("http://127.0.0.1:8080/v1", ("LLAMA_API_KEY",), Quirks(thinking="template")),
+    "lmstudio": Preset("http://127.0.0.1:1234/v1", ()),
+}
+"""Servers known by name."""
+
+_PLAIN = Quirks()
+# A gateway hands on what it is sent, and these models of OpenAI's refuse the older name wherever they stand.
+_BEHIND = Quirks(max_tokens_field="max_completion_tokens")
+_NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
+_FLAGS = frozenset(Quirks.__struct_fields__)
+
+
+def quirks_of(model: Model) -> Quirks:
+    """The flags for a model: its provider's preset, and its own settings over them."""
+    return _own(model) if model.settings else _usual(model)
+
+
+def _usual(model: Model) -> Quirks:
+    preset = PRESETS.get(model.provider)
+    if preset is None:
+        return _PLAIN
+    if preset.quirks is _OPENAI and not _is_openai(model.base_url):
+        return _BEHIND if _NEW_LIMIT.match(model.id) else _PLAIN
+    return preset.quirks
+
+
+@remembered
+def _own(model: Model) -> Quirks:
+    given = {name: value for name, value in model.settings.items() if name in _FLAGS}
+    return _checked(_usual(model), given) if given else _usual(model)
+
+
+def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+    """How the form of an answer is told to this server."""
+    del options
+    quirks = quirks_of(model)
+    if quirks.output_format == "none":
+        return "words"
+    apart = bool(request.tools) and not quirks.output_with_tools
+    return "tool" if quirks.output_format == "tool" or apart else "schema"
+
+
+@lru_cache(maxsize=64)
+def _is_openai(base_url: str | None) -> bool:
+    """Whether an address is OpenAI's own, or a deployment of its models: the newer names of things hold there."""
+    from urllib.parse import urlsplit
+
+    return base_url is None or f".{urlsplit(base_url).hostname or ''}".endswith((".openai.com", ".azure.com"))
+
+
+def _checked(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(quirks), **given}, Quirks)
+    except msgspec.ValidationError as error:
+        names = ", ".join(sorted(given))
+        raise ValueError(f"A setting of the model ({names}) is not what it can be: {error}.") from error

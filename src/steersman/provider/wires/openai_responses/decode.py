@@ -1,0 +1,364 @@
+"""Reads a Responses stream: items open, grow by deltas, and are told whole when done; one terminal event ends it.
+
+What an item says when it is done counts; the deltas only show it early. Items are found by their index, or by id where
+a server gives no index, and the newest is meant where it gives neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+
+from steersman.provider.wires.dialects import note, unfinished
+from steersman.provider.wires.openai_responses.encode import CUSTOM
+from steersman.provider.wires.openai_responses.errors import Told, event_error, protocol_error, told
+from steersman.provider.wires.openai_responses.events import (
+    KNOWN_ITEMS,
+    Event,
+    OutputItem,
+    Response,
+    events,
+    given,
+    item_of,
+    responses,
+    type_of,
+    usage_of,
+    with_halves,
+)
+from steersman.provider.wires.openai_responses.items import (
+    Block,
+    Events,
+    Item,
+    Output,
+    arguments_text,
+    call_of,
+    reasoning_text,
+    text_of,
+    thinking_of,
+)
+from steersman.provider.wires.tool_names import ToolNames
+from steersman.types.content import TextContent, ToolCall
+from steersman.types.messages import AssistantMessage, StopReason
+from steersman.types.model import Model
+from steersman.types.stream import StreamEvent, StreamStart
+
+_DELTAS = {
+    "response.output_text.delta": "message",
+    "response.refusal.delta": "message",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.reasoning_text.delta": "reasoning",
+    "response.function_call_arguments.delta": "function_call",
+}
+"""The deltas, and the kind of item each belongs to."""
+
+_WHOLES = {
+    "response.output_text.done": "response.output_text.delta",
+    "response.refusal.done": "response.refusal.delta",
+    "response.function_call_arguments.done": "response.function_call_arguments.delta",
+}
+"""The events that tell a part whole, and the deltas they close."""
+
+_TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.done"))
+_READ = frozenset((*_DELTAS, *_TERMINAL, "response.output_item.added", "response.output_item.done", "error"))
+_CALLS = frozenset(("function_call", CUSTOM))
+
+
+class ResponsesDecoder:
+    """One answer."""
+
+    __slots__ = (
+        "_blocks",
+        "_error",
+        "_hot",
+        "_hot_block",
+        "_model",
+        "_names",
+        "_output",
+        "_raw_reason",
+        "_reason",
+        "_response",
+        "_started",
+        "_strange",
+        "done",
+    )
+
+    def __init__(self, model: Model, names: ToolNames) -> None:
+        self.done = False
+        self._model = model
+        self._names = names
+        self._output = Output()
+        self._started = False
+        self._strange: list[str] = []
+        self._blocks = 0
+        # The last delta's event, and its block: the next delta is nearly always more of the same.
+        self._hot = Event()
+        self._hot_block: Block | None = None
+        self._response = Response()
+        self._reason: StopReason = "stop"
+        self._raw_reason: str | None = None
+        self._error: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Only with its terminal event."""
+        return self.done
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """What one event means; raises for an error event, a failed response, or what is not an event at all."""
+        try:
+            read = events.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return self._unusual(event, data)
+        block = self._hot_block
+        if block is not None and read.delta and not block.held:
+            hot = self._hot
+            if (
+                read.type == hot.type
+                and read.output_index == hot.output_index
+                and read.content_index == hot.content_index
+                and read.summary_index == hot.summary_index
+                and (read.output_index is not None or read.item_id == hot.item_id)
+            ):
+                return (block.delta(read.delta),)
+        kind = read.type or event
+        return self._begun(kind, self._read(kind, read, data, read.delta))
+
+    def finish(self) -> AssistantMessage:
+        """The whole answer; `IncompleteStreamError` when its terminal event has not come."""
+        if not self.done:
+            raise unfinished(self._model, "openai", "'response.completed'", () if self._started else self._strange)
+        return AssistantMessage(
+            [block.content for block in self._output.blocks() if block.content is not None],
+            stop_reason=self._reason,
+            raw_stop_reason=self._raw_reason,
+            usage=usage_of(self._response.usage),
+            model=self._model.id,
+            provider=self._model.provider,
+            error_message=self._error,
+            error_kind="refused" if self._reason == "refusal" else "protocol" if self._reason == "error" else None,
+            response_id=None if self._response.id is None else str(self._response.id),
+        )
+
+    def _begun(self, kind: str, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
+        if self._started or not kind.startswith("response."):
+            return shown
+        self._started = True
+        return [StreamStart(), *shown]
+
+    def _unusual(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """An event that the ordinary decoder will not take."""
+        text = data.strip()
+        if not text or text == "[DONE]" or text.startswith(":"):
+            return ()  # other protocols' endings, and comments that a proxy wrapped as data
+        try:
+            read, delta = with_halves(data)
+        except (ValueError, RecursionError) as error:
+            self._check_unknown(event, data, error)
+            return ()
+        kind = read.type or event
+        return self._begun(kind, self._read(kind, read, data, delta))
+
+    def _check_unknown(self, event: str, data: str, error: Exception) -> None:
+        """An event nobody knows may have any form; one of ours, or no JSON at all, is the server's mistake."""
+        try:
+            kind = type_of(data) or event
+        except (msgspec.DecodeError, RecursionError):
+            kind = ""
+        if not kind or kind in _READ:
+            raise protocol_error(self._model, "sent an event that is not of its protocol", data) from error
+        note(self._strange, data)
+
+    def _read(self, kind: str, read: Event, data: str, delta: str) -> Sequence[StreamEvent]:
+        if kind in _DELTAS:
+            return self._more(kind, read, delta)
+        if kind == "response.output_item.added":
+            return self._added(read, data)
+        if kind == "response.output_item.done":
+            item = self._item(read.item, data)
+            return self._finished(self._output.told(read.output_index, item), item, bytes(read.item))
+        if kind in _WHOLES:
+            return self._whole(_WHOLES[kind], read)
+        if kind in _TERMINAL:
+            return self._ended(kind, read, data)
+        if kind == "error" or given(read.error):
+            self._raise_error(read, data)
+        if not kind.startswith("response."):
+            note(self._strange, data)
+        return ()
+
+    def _item(self, raw: msgspec.Raw, data: str) -> OutputItem:
+        try:
+            return item_of(raw)
+        except msgspec.DecodeError as error:
+            raise protocol_error(self._model, "sent an item that is not of its protocol", data) from error
+
+    def _added(self, read: Event, data: str) -> Sequence[StreamEvent]:
+        shown: Events = []
+        if given(read.item):
+            self._hot_block = None
+            item = self._output.open(read.output_index, self._item(read.item, data))
+            if item.kind == "function_call" and item.name:
+                self._block(item, 0, "tool_call", shown)
+        return shown
+
+    def _more(self, kind: str, read: Event, delta: str) -> Sequence[StreamEvent]:
+        if not delta:
+            return ()
+        item = self._output.find(read.output_index, read.item_id)
+        if item is None:
+            guess = OutputItem(type=_DELTAS[kind], id=read.item_id)
+            item = self._output.open(read.output_index, guess, told=False)
+        if item.done or item.kind != _DELTAS[kind]:
+            return ()
+        shown: Events = []
+        block: Block | None
+        if item.kind == "function_call":
+            block = item.blocks.get(0)
+        elif item.kind == "reasoning":
+            block = self._thought(item, kind, read.summary_index or read.content_index or 0, shown)
+        else:
+            block = self._block(item, read.content_index or 0, "text", shown)
+            block.refused = kind == "response.refusal.delta"
+        if block is None:
+            return ()  # a call without a name, or a second telling of the same thought: the end says what it was
+        self._hot, self._hot_block = read, block
+        return [*shown, *block.more(delta)]
+
+    def _thought(self, item: Item, kind: str, number: int, shown: Events) -> Block | None:
+        """The block of a reasoning item, which shows its summary or its text, whichever comes first, but not both."""
+        if item.part is not None and item.part[0] != kind:
+            return None
+        block = self._block(item, 0, "thinking", shown)
+        if item.part is not None and item.part[1] != number:
+            shown.append(block.delta("\n\n"))
+        item.part = (kind, number)
+        return block
+
+    def _block(self, item: Item, part: int, kind: str, shown: Events) -> Block:
+        block = item.blocks.get(part)
+        if block is None:
+            block = item.blocks[part] = Block(kind, self._blocks)
+            self._blocks += 1
+            shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
+        return block
+
+    def _whole(self, kind: str, read: Event) -> Sequence[StreamEvent]:
+        """A part told whole, which says something new only where its deltas did not come."""
+        item = self._output.find(read.output_index, read.item_id)
+        if item is None:
+            return ()
+        block = item.blocks.get(read.content_index or 0 if item.kind == "message" else 0)
+        return () if block is not None and block.parts else self._more(kind, read, _told_whole(read))
+
+    def _finished(self, item: Item, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
+        """Close an item with what it says when it is done."""
+        shown: Events = []
+        if not item.done:
+            item.done = True
+            self._hot_block = None
+            if item.kind in _CALLS:
+                self._end_call(item, whole, shown, cut=cut)
+            elif item.kind == "message":
+                self._end_message(item, whole, shown)
+            else:
+                self._end_thinking(item, whole, raw, shown)
+        return shown
+
+    def _end_call(self, item: Item, whole: OutputItem, shown: Events, *, cut: bool) -> None:
+        if not item.blocks:
+            item.call_id = str(whole.call_id or item.call_id)
+        item.name = item.name or whole.name or ""
+        words = arguments_text(whole)
+        if not item.name and not words:
+            return  # the shadow of a call, which some servers send after the last one
+        block = self._block(item, 0, "tool_call", shown)
+        shown += block.rest(words)
+        call = call_of(whole, item.call_id, self._names.from_wire(item.name), "".join(block.parts), cut=cut)
+        shown.append(block.end(call))
+
+    def _end_message(self, item: Item, whole: OutputItem, shown: Events) -> None:
+        parts = dict(enumerate(whole.content or ()))
+        for number in sorted({*item.blocks, *parts}):
+            part = parts.get(number)
+            words = None if part is None else part.refusal if part.type == "refusal" else part.text
+            if not words and number not in item.blocks:
+                continue
+            block = self._block(item, number, "text", shown)
+            block.refused = block.refused or (part is not None and part.type == "refusal")
+            shown += block.rest(words or "")
+            shown.append(block.end(text_of(block, words, whole.phase)))
+
+    def _end_thinking(self, item: Item, whole: OutputItem, raw: bytes, shown: Events) -> None:
+        thought = thinking_of(whole, raw, "")
+        words = reasoning_text(whole) if whole.type == "reasoning" else ""
+        if item.blocks or words or thought.signature is not None:  # else there is nothing to show or to send back
+            block = self._block(item, 0, "thinking", shown)
+            shown += block.rest(words)
+            shown.append(block.end(msgspec.structs.replace(thought, thinking="".join(block.parts))))
+
+    def _ended(self, kind: str, read: Event, data: str) -> Events:
+        try:
+            response = responses.decode(read.response) if given(read.response) else Response()
+        except msgspec.DecodeError as error:
+            raise protocol_error(self._model, "sent a response that is not of its protocol", data) from error
+        status = response.status or kind.removeprefix("response.")
+        if kind == "response.failed" or status == "failed":
+            raise event_error(self._model, told(response.error), body=data)
+        cut = status == "incomplete" or kind == "response.incomplete"
+        shown = self._completed(response, data, cut=cut)
+        self._response = response
+        self.done = True
+        self._judge("incomplete" if cut else status, response)
+        return shown
+
+    def _completed(self, response: Response, data: str, *, cut: bool) -> Events:
+        """Close what is still open, and take over what was not streamed at all."""
+        shown: Events = []
+        known, output = self._output.items, response.output or []
+        if len(known) < len(output) or not all(item.done for item in known):
+            for number, raw in enumerate(output):
+                whole = self._item(raw, data)
+                item = self._output.meant(number if self._output.indexed else None, whole)
+                shown += self._finished(item, whole, bytes(raw), cut=cut and whole.status != "completed")
+        for item in known:
+            if not item.done and item.kind in KNOWN_ITEMS:
+                shown += self._finished(item, OutputItem(type=item.kind), b"{}", cut=cut)
+        return shown
+
+    def _judge(self, status: str, response: Response) -> None:
+        """The stop reason, from what the server says and from what has come."""
+        reason: object = status
+        if status == "incomplete" and response.incomplete_details is not None:
+            reason = response.incomplete_details.reason or status
+        self._raw_reason = str(reason)
+        blocks = list(self._output.blocks())
+        refusals = [block.content.text for block in blocks if block.refused and isinstance(block.content, TextContent)]
+        calls = [block.content for block in blocks if isinstance(block.content, ToolCall)]
+        if refusals:
+            self._reason, self._error = "refusal", "".join(refusals)
+        elif reason == "content_filter":
+            self._reason, self._error = "refusal", "The provider's filter stopped the answer (content_filter)."
+        elif reason == "max_output_tokens":
+            self._reason = "length"
+        elif reason not in ("completed", "done"):
+            self._reason = "error"
+            self._error = f"The response ended {status!r} for a reason that is not known here: {reason!r}."
+        elif calls:
+            self._reason = "length" if any(call.cut for call in calls) else "tool_use"
+
+    def _raise_error(self, read: Event, data: str) -> NoReturn:
+        if given(read.error):
+            error = told(msgspec.json.decode(read.error))
+        else:
+            words, code = (msgspec.json.decode(raw) if raw else None for raw in (read.message, read.code))
+            error = Told(message=words, code=code)
+        raise event_error(self._model, error, body=data)
+
+
+def _told_whole(read: Event) -> str:
+    if read.arguments:
+        value: object = msgspec.json.decode(read.arguments)
+        return value if isinstance(value, str) else "" if value is None else bytes(read.arguments).decode()
+    return read.text or read.refusal or ""

@@ -1,0 +1,297 @@
+"""A request to OpenAI Responses as bytes; the input stands last, so that a longer conversation extends the same bytes.
+
+Nothing is stored on the server. A reasoning item goes back whole, with its encrypted content, and only before an item
+that follows it; messages and calls go back without the ids that the server would look for in vain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.wires.openai_responses.schema import is_object, is_strict, parameters_of
+from steersman.provider.wires.token_budget import limited
+from steersman.provider.wires.tool_names import ToolNames
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
+from steersman.types.grown import Grown
+from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
+from steersman.types.model import Model, Request, StreamOptions, ToolSpec
+
+CUSTOM = "custom_tool_call"
+"""The signature of a call to a custom tool: its argument is free text, and its result has a type of its own."""
+
+PHASES = frozenset(("commentary", "final_answer"))
+"""The signatures of texts: what part of an answer the model says they are."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_NAME_LENGTH = 64
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_KEY_LENGTH = 64
+_LEAST_OUTPUT = 16
+_MEMO = "openai-responses messages"
+_TOOLS_MEMO = "openai-responses tools"
+
+# Models that do not reason, and refuse a request that speaks of reasoning.
+_PLAIN = re.compile(r"(?:ft:)?(?:gpt-3\.5|gpt-4|gpt-5-chat|chatgpt-)")
+# The models that know the effort "minimal"; later ones call their least effort "low".
+_MINIMAL = re.compile(r"gpt-5(?:-mini|-nano)?(?:-\d{4}.*)?")
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """The tools of a request: their names on the wire, and their encoded form."""
+
+    tools: tuple[ToolSpec, ...] = field(repr=False)
+    names: ToolNames
+    encoded: list[bytes]
+
+    @property
+    def renamed(self) -> tuple[tuple[str, str], ...]:
+        """What the names in a transcript depend on."""
+        pairs = ((tool.name, self.names.to_wire(tool.name)) for tool in self.tools)
+        return tuple((name, wire) for name, wire in pairs if name != wire)
+
+
+@dataclass(slots=True)
+class _Written:
+    """The encoded messages of a conversation, one piece per message, and which calls went to custom tools."""
+
+    names: ToolNames
+    renamed: tuple[tuple[str, str], ...]
+    pieces: list[bytes] = field(default_factory=list[bytes])
+    custom: set[str] = field(default_factory=set[str])
+
+
+_tool_sets: dict[tuple[int, ...], ToolSet] = {}
+_TOOL_SETS = 64
+
+
+def tool_set(request: Request) -> ToolSet:
+    """The encoded tools of a request; a conversation that keeps its tools has them encoded once."""
+    tools = request.tools
+    base: object = getattr(request.messages, "base", None)
+    if not isinstance(base, Grown):
+        return _shared_tool_set(tools)
+    known: ToolSet | None = base.memo.get(_TOOLS_MEMO)
+    if known is None or len(known.tools) != len(tools) or not all(map(is_, known.tools, tools)):
+        known = base.memo[_TOOLS_MEMO] = _shared_tool_set(tools)
+    return known
+
+
+def _shared_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+    key = tuple(map(id, tools))
+    known = _tool_sets.get(key)
+    if known is None:
+        if len(_tool_sets) >= _TOOL_SETS:
+            _tool_sets.pop(next(iter(_tool_sets)))
+        names = ToolNames(tools, _NAME, _NAME_LENGTH)
+        encoded = [to_json(_function(spec, names)) for spec in tools]
+        # The set keeps its tools alive, so no other tool can come to have their identities.
+        known = _tool_sets[key] = ToolSet(tuple(tools), names, encoded)
+    return known
+
+
+def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+    """The body of a request, and how many tokens it lets the model write."""
+    tools = tool_set(request)
+    fields = _fields(model, request, options)
+    if request.tools:
+        fields["tools"] = [*map(msgspec.Raw, tools.encoded)]
+        fields["tool_choice"] = options.tool_choice
+    extra = dict(cast(Mapping[str, Any], model.settings.get("extra_body") or {}))
+    if "tools" in extra:
+        fields["tools"] = [*map(msgspec.Raw, tools.encoded), *extra.pop("tools")]
+    fields.update(extra)
+    head = to_json({name: value for name, value in fields.items() if value is not None})
+    body = b"".join((head[:-1], b',"input":[', _input(request, tools), b"]}"))
+    return body, fields.get("max_output_tokens")
+
+
+def _fields(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+    fields: dict[str, Any] = {"model": model.id, "stream": True, "store": False}
+    if request.system_prompt:
+        fields["instructions"] = well_formed(request.system_prompt)
+    if options.max_tokens is not None:
+        fields["max_output_tokens"] = max(limited(model, request, options.max_tokens), _LEAST_OUTPUT)
+    if options.temperature is not None:
+        fields["temperature"] = options.temperature
+    if not _PLAIN.match(model.id):
+        fields["include"] = ["reasoning.encrypted_content"]
+        if options.thinking_level != "off":
+            fields["reasoning"] = {"effort": _effort(model, options.thinking_level), "summary": "auto"}
+    if options.output_schema is not None and is_object(options.output_schema):
+        fields["text"] = {"format": _format(options.output_schema)}
+    if options.session_id:
+        fields["prompt_cache_key"] = short(options.session_id, _KEY_LENGTH)
+    return fields
+
+
+def _effort(model: Model, level: str) -> str:
+    return "low" if level == "minimal" and not _MINIMAL.fullmatch(model.id) else level
+
+
+def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "name": "output", "strict": is_strict(schema), "schema": schema}
+
+
+def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
+    parameters, rule = parameters_of(spec.parameters)
+    words = f"{spec.description}\n\n{rule}".strip() if rule else spec.description
+    # Said, because a server that is not told takes the schema for a strict one.
+    return {
+        "type": "function",
+        "name": names.to_wire(spec.name),
+        "description": words,
+        "parameters": parameters,
+        "strict": False,
+    }
+
+
+def _input(request: Request, tools: ToolSet) -> bytes:
+    """The messages, encoded; those of a list that only grows are encoded once."""
+    messages = request.messages
+    base: object = getattr(messages, "base", None)
+    written = _Written(tools.names, tools.renamed)
+    if isinstance(base, Grown):
+        known: _Written | None = base.memo.get(_MEMO)
+        if known is not None and known.renamed == written.renamed:
+            written = known
+        else:
+            base.memo[_MEMO] = written
+    pieces = written.pieces
+    for index in range(len(pieces), len(messages)):
+        pieces.append(_piece(messages[index], written))
+    return b",".join(filter(None, pieces if len(pieces) == len(messages) else pieces[: len(messages)]))
+
+
+def _piece(message: Message, written: _Written) -> bytes:
+    if isinstance(message, AssistantMessage):
+        return b",".join(_said(message.content, written))
+    if isinstance(message, ToolResultMessage):
+        return _result(message, written)
+    return to_json({"role": "user", "content": [_shown(block) for block in message.content]})
+
+
+def _said(content: Sequence[Content], written: _Written) -> Iterable[bytes]:
+    """An answer's items in their order; reasoning that nothing follows is left out, for the server would refuse it."""
+    last = max((at for at, block in enumerate(content) if not _is_reasoning(block)), default=-1)
+    texts: list[TextContent] = []
+    for block in content[: last + 1]:
+        if isinstance(block, TextContent):
+            if texts and texts[0].signature != block.signature:
+                yield _message(texts)
+                texts = []
+            if block.text:
+                texts.append(block)
+            continue
+        if texts:
+            yield _message(texts)
+            texts = []
+        if isinstance(block, ToolCall):
+            yield _call(block, written)
+        elif isinstance(block, ImageContent):
+            yield to_json({"role": "user", "content": [_shown(block)]})
+        else:
+            yield from _opaque(block)
+    if texts:
+        yield _message(texts)
+
+
+def _is_reasoning(block: Content) -> bool:
+    """Whether the block needs a follower; an item of a kind unknown here, kept as it came, may be one."""
+    if isinstance(block, TextContent):
+        return not block.text
+    return isinstance(block, ThinkingContent) and not block.redacted
+
+
+def _message(texts: Sequence[TextContent]) -> bytes:
+    item: dict[str, Any] = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": block.text} for block in texts],
+    }
+    if texts[0].signature in PHASES:
+        item["phase"] = texts[0].signature
+    return to_json(item)
+
+
+def _opaque(block: ThinkingContent) -> Iterable[bytes]:
+    """An item as the server gave it; thinking without its item is the model's own affair and is left out."""
+    signature = block.signature
+    if signature is None:
+        return
+    if signature.startswith("{"):
+        yield signature.encode()
+    else:
+        summary = [{"type": "summary_text", "text": block.thinking}] if block.thinking else []
+        yield to_json({"type": "reasoning", "summary": summary, "encrypted_content": signature})
+
+
+def _call(call: ToolCall, written: _Written) -> bytes:
+    name = written.names.to_wire(call.name)
+    if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
+        written.custom.add(call.id)
+        item = {"type": CUSTOM, "call_id": call_id(call.id), "name": name, "input": call.arguments["input"]}
+    else:
+        arguments = to_json(call.arguments).decode()
+        item = {"type": "function_call", "call_id": call_id(call.id), "name": name, "arguments": arguments}
+    return to_json(item)
+
+
+def _result(message: ToolResultMessage, written: _Written) -> bytes:
+    content = message.content
+    output: Any = [_shown(block) for block in content]
+    if len(content) == 1 and isinstance(content[0], TextContent):
+        output = content[0].text
+    kind = "custom_tool_call_output" if message.tool_call_id in written.custom else "function_call_output"
+    return to_json({"type": kind, "call_id": call_id(message.tool_call_id), "output": output})
+
+
+def _shown(block: Content) -> dict[str, Any]:
+    if isinstance(block, TextContent):
+        return {"type": "input_text", "text": block.text}
+    if isinstance(block, ImageContent):
+        url = f"data:{block.mime_type};base64,{block.data}"
+        return {"type": "input_image", "detail": "auto", "image_url": url}
+    raise TypeError(f"A user or a tool can say text and images, got a {block.type} block.")
+
+
+def call_id(id: str) -> str:
+    """The id as the API takes it; the same id is always written the same way."""
+    return id if _ID.fullmatch(id) else short(re.sub(r"[^a-zA-Z0-9_-]", "_", id), _KEY_LENGTH, of=id)
+
+
+def short(text: str, length: int, *, of: str | None = None) -> str:
+    """The text if it is short enough, else its beginning and a mark that no other text has."""
+    if of is None and len(text) <= length:
+        return text
+    from hashlib import sha256
+
+    mark = sha256((text if of is None else of).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{text[: length - len(mark) - 1]}_{mark}"
+
+
+def to_json(value: Any) -> bytes:
+    """The value as JSON; half a surrogate pair, which UTF-8 cannot hold, is replaced."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(each_text(value, well_formed))
+
+
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """The same JSON value with every text changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): each_text(item, change) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [each_text(item, change) for item in cast(Sequence[Any], value)]
+    return value

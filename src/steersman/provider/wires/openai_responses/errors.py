@@ -1,0 +1,161 @@
+"""What OpenAI's errors mean, whether they come as a status, as an event, or as a failed response."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from steersman.provider.http.errors import advice, is_page, not_a_stream
+from steersman.provider.http.headers import request_id, should_retry
+from steersman.provider.wires.overflow import classify_overflow, is_throttled
+from steersman.provider.wires.retry_after import retry_after
+from steersman.provider.wires.status import kind_of_status
+from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.model import Model
+from steersman.types.secrets import redacted
+
+# Codes and types of errors, wherever they stand; the status decides about the rest.
+_KINDS: dict[str, ErrorKind] = {
+    "authentication_error": "authentication",
+    "invalid_api_key": "authentication",
+    "permission_error": "authentication",
+    "billing_hard_limit_reached": "quota",
+    "insufficient_quota": "quota",
+    "quota_exceeded": "quota",
+    "usage_limit_reached": "quota",
+    "usage_not_included": "quota",
+    "rate_limit_error": "rate_limit",
+    "rate_limit_exceeded": "rate_limit",
+    "slow_down": "overloaded",
+    "overloaded_error": "overloaded",
+    "server_error": "overloaded",
+    "server_is_overloaded": "overloaded",
+    "vector_store_timeout": "overloaded",
+    "internal_server_error": "overloaded",
+    "bio_policy": "refused",
+    "content_filter": "refused",
+    "content_policy_violation": "refused",
+    "cyber_policy_violation": "refused",
+    "image_content_policy_violation": "refused",
+    "invalid_prompt": "refused",
+    "misalignment_policy_violation": "refused",
+    "data_residency_mismatch": "invalid_request",
+    "invalid_request_error": "invalid_request",
+    "model_not_found": "invalid_request",
+    "previous_response_not_found": "invalid_request",
+}
+
+_SHOWN = 2_000
+
+
+class Told(msgspec.Struct):
+    """An error as servers tell it; compatible ones put a status where OpenAI has a word."""
+
+    message: Any = None
+    type: Any = None
+    code: Any = None
+    param: Any = None
+
+
+class _Body(msgspec.Struct):
+    error: Any = None
+    detail: Any = None
+    message: Any = None
+
+
+_bodies: msgspec.json.Decoder[_Body] = msgspec.json.Decoder(_Body)
+
+
+def told(value: object) -> Told:
+    """An error out of whatever stands where one should."""
+    if isinstance(value, str):
+        return Told(message=value)
+    if not isinstance(value, Mapping):
+        return Told()
+    return msgspec.convert(value, Told)
+
+
+def response_error(
+    model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
+) -> ProviderError:
+    """What a response that is no stream means: an error status, a JSON error inside a 200, a page of HTML."""
+    text = body.decode("utf-8", "replace").strip()
+    given = {name.lower(): value for name, value in headers.items()}
+    said = _read(body)
+    if said is None and status < 400:
+        return not_a_stream(model, status, given, text)
+    if said is None:
+        said = Told(message="" if is_page(text) else text)
+    embedded = _embedded(said)
+    if status < 400 and embedded is not None:
+        status = embedded
+    wait = retry_after(given, clock=clock, body=text, limited=status == 429)
+    return _made(model, said, status=status, headers=given, body=text, wait=wait)
+
+
+def event_error(model: Model, said: Told, *, body: str) -> ProviderError:
+    """What an error inside a stream means: the stream's own status is 200 and says nothing."""
+    wait = retry_after({}, clock=time.time, body=said.message if isinstance(said.message, str) else "")
+    return _made(model, said, status=_embedded(said), headers={}, body=body, wait=wait)
+
+
+def protocol_error(model: Model, what: str, text: str) -> ProtocolError:
+    """An error that shows the beginning of what came instead."""
+    shown = redacted(text, _SHOWN)
+    return ProtocolError(f"{model.name} {what}: {shown[:200]!r}.", provider=model.provider, body=shown or None)
+
+
+def _read(body: bytes) -> Told | None:
+    """The error that a JSON body tells, or `None` when it tells none."""
+    try:
+        read = _bodies.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    found = read.error or read.detail or read.message
+    return told(found) if found else None
+
+
+def _embedded(said: Told) -> int | None:
+    return said.code if isinstance(said.code, int) and 400 <= said.code < 600 else None
+
+
+def _made(
+    model: Model, said: Told, *, status: int | None, headers: Mapping[str, str], body: str, wait: float | None
+) -> ProviderError:
+    words = said.message.strip() if isinstance(said.message, str) else ""
+    codes = [word for word in (said.code, said.type) if isinstance(word, str) and word]
+    kind = _kind(words or body, codes, status)
+    shown = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
+    text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
+    if what_to_do := advice(model.provider, kind, body):
+        text = f"{text}. {what_to_do}"
+    return ERRORS[kind](
+        text,
+        provider=model.provider,
+        status=status,
+        request_id=request_id(headers),
+        retry_after=wait,
+        retryable=should_retry(headers),
+        body=redacted(body, _SHOWN) or None,
+    )
+
+
+def _kind(words: str, codes: Sequence[str], status: int | None) -> ErrorKind:
+    known: list[ErrorKind] = [_KINDS[code] for code in codes if code in _KINDS]
+    if "quota" in known:
+        return "quota"
+    if is_throttled(words):
+        return "rate_limit"
+    if any(classify_overflow(words, status=status, code=code) for code in codes or [""]):
+        return "context_overflow"
+    for kind in known:
+        # `invalid_request_error` is also the type of errors whose status says more.
+        if kind != "invalid_request" or status is None:
+            return kind
+    if status is not None:
+        return kind_of_status(status)
+    # Without a code or a status a failure inside a stream is the server's.
+    return "invalid_request" if codes else "overloaded"

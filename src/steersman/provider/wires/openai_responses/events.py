@@ -1,0 +1,175 @@
+"""The events of a Responses stream, as far as they matter here.
+
+Everything but what a delta needs is left undecoded until it is asked for; fields nobody knows are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, TypeAlias, cast
+
+import msgspec
+
+from steersman.provider.wires.openai_responses.encode import to_json
+from steersman.types.content import escaped, well_formed
+from steersman.types.usage import Usage
+
+_EMPTY = msgspec.Raw()
+
+Id: TypeAlias = str | int | None
+"""Servers that are only compatible number what others name."""
+
+
+class Event(msgspec.Struct, gc=False):
+    """Any event; servers that are only compatible leave the indexes, the ids and the numbers out."""
+
+    type: str = ""
+    delta: str = ""
+    output_index: int | None = None
+    item_id: Id = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    text: str | None = None
+    refusal: str | None = None
+    item: msgspec.Raw = _EMPTY
+    arguments: msgspec.Raw = _EMPTY
+    response: msgspec.Raw = _EMPTY
+    error: msgspec.Raw = _EMPTY
+    code: msgspec.Raw = _EMPTY
+    message: msgspec.Raw = _EMPTY
+
+
+class Part(msgspec.Struct):
+    """A part of a message or of reasoning."""
+
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+
+
+class OutputItem(msgspec.Struct):
+    """A message, reasoning, or a call; anything else is kept as it came."""
+
+    type: str | None = None
+    id: Id = None
+    status: str | None = None
+    call_id: Id = None
+    name: str | None = None
+    arguments: Any = None
+    input: Any = None
+    phase: str | None = None
+    content: list[Part] | None = None
+    summary: list[Part] | None = None
+    encrypted_content: str | None = None
+
+
+class _Named(msgspec.Struct):
+    type: str | None = None
+    id: Id = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Tokens(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: msgspec.Raw = _EMPTY
+    output_tokens_details: msgspec.Raw = _EMPTY
+
+
+_tokens = msgspec.json.Decoder(_Tokens, strict=False)
+_details = msgspec.json.Decoder(_Details | None, strict=False)
+
+
+def usage_of(raw: msgspec.Raw) -> Usage:
+    """Usage in the normal form; for the server cached tokens are part of the input, and reasoning is of the output.
+
+    What cannot be read is unknown: an answer is not lost over its bill.
+    """
+    try:
+        counts = _tokens.decode(raw) if given(raw) else _Tokens()
+    except (msgspec.DecodeError, RecursionError):
+        return Usage()
+    into, out = _details_of(counts.input_tokens_details), _details_of(counts.output_tokens_details)
+    known = counts.input_tokens
+    if known is not None:
+        known = max(0, known - (into.cached_tokens or 0) - (into.cache_write_tokens or 0))
+    return Usage(known, counts.output_tokens, into.cached_tokens, into.cache_write_tokens, out.reasoning_tokens)
+
+
+def _details_of(raw: msgspec.Raw) -> _Details:
+    try:
+        return (_details.decode(raw) if raw else None) or _Details()
+    except (msgspec.DecodeError, RecursionError):
+        return _Details()
+
+
+class _Incomplete(msgspec.Struct):
+    reason: Any = None
+
+
+class Response(msgspec.Struct):
+    """A response at its end."""
+
+    id: Id = None
+    status: str | None = None
+    error: Any = None
+    incomplete_details: _Incomplete | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: msgspec.Raw = _EMPTY
+
+
+events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+responses: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
+_items: msgspec.json.Decoder[OutputItem] = msgspec.json.Decoder(OutputItem)
+_named: msgspec.json.Decoder[_Named] = msgspec.json.Decoder(_Named)
+
+KNOWN_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
+"""The kinds of items that are read; others are only kept."""
+
+
+def item_of(raw: msgspec.Raw) -> OutputItem:
+    """An item; one of a kind unknown here may have fields of any form."""
+    try:
+        return _items.decode(raw)
+    except msgspec.ValidationError:
+        known = _named.decode(raw)
+        if known.type in KNOWN_ITEMS:
+            raise
+        return OutputItem(known.type, known.id)
+
+
+def given(raw: msgspec.Raw) -> bool:
+    """Whether a field is there and not null."""
+    return bool(raw) and bytes(raw) != b"null"
+
+
+def type_of(data: str) -> str:
+    """The type of an event whose other fields are not what they should be."""
+    return _named.decode(data).type or ""
+
+
+def with_halves(data: str) -> tuple[Event, str]:
+    """An event with half a surrogate pair in it, as a delta that ends inside an emoji has, and its delta as written."""
+    plain: object = json.loads(data, parse_constant=_refuse)
+    delta: object = cast(dict[str, Any], plain).get("delta") if isinstance(plain, dict) else None
+    return events.decode(to_json(_mended(plain))), delta if isinstance(delta, str) else ""
+
+
+def _mended(value: Any, field: str = "") -> Any:
+    """The same JSON without halves of characters."""
+    if isinstance(value, str):
+        return escaped(value) if field == "arguments" else well_formed(value)
+    if isinstance(value, dict):
+        return {well_formed(key): _mended(item, key) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_mended(item) for item in cast(list[Any], value)]
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

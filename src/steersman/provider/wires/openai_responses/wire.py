@@ -1,0 +1,55 @@
+"""The OpenAI Responses API as a `Wire`: `openai:gpt-...`, and every server that speaks the same protocol.
+
+Settings of a model (`get_model(..., settings={...})`):
+    extra_body   more fields of the request body, over those made here; `None` leaves a field out, `tools` are added to
+                 those of the request
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from steersman.provider.wires.openai_responses.decode import ResponsesDecoder
+from steersman.provider.wires.openai_responses.encode import body_of, tool_set
+from steersman.provider.wires.openai_responses.errors import response_error
+from steersman.provider.wires.protocol import Decoder, HttpRequest
+from steersman.types.errors import ProviderError
+from steersman.types.model import Model, Request, StreamOptions
+
+BASE_URL = "https://api.openai.com/v1"
+
+
+class OpenAIResponsesWire:
+    """Writes requests and reads answers of the OpenAI Responses API."""
+
+    name = "openai"
+
+    def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
+        """The request as bytes: what may change from turn to turn comes last."""
+        body, most = body_of(model, request, options)
+        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), body, most)
+
+    def decoder(self, model: Model, request: Request) -> Decoder:
+        """A decoder for one answer."""
+        return ResponsesDecoder(model, tool_set(request).names)
+
+    def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        """What a response that is not a stream means."""
+        return response_error(model, status, headers, body)
+
+
+def _url(base: str) -> str:
+    base = base.rstrip("/")
+    return base if base.endswith("/responses") else f"{base}/responses"
+
+
+def _headers(model: Model, key: str | None) -> dict[str, str]:
+    headers = {"accept": "text/event-stream", "content-type": "application/json"}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    headers.update({name.lower(): value for name, value in model.headers.items()})
+    return headers
+
+
+WIRE = OpenAIResponsesWire()
+"""The protocol; it keeps nothing of any request."""

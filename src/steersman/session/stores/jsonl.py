@@ -1,0 +1,387 @@
+"""Sessions as files people can read: one line of JSON for each record, with a checksum of the line at its end.
+
+A line that somebody wrote by hand may leave the checksum out. What is damaged is told and kept in a file beside, what
+follows is read; nothing in a file is code, and no approval is taken from one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from zlib import crc32
+
+import msgspec
+
+from steersman.provider.models.keys import known_keys
+from steersman.session.plain import without
+from steersman.session.records import FORMAT, Record, decode
+from steersman.session.stores.store import (
+    Handle,
+    NewerFormat,
+    Problem,
+    SessionDamaged,
+    SessionError,
+    Store,
+    StoreFailed,
+    checked_id,
+    is_id,
+)
+from steersman.types.ids import new_id
+
+_SUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\s*\Z')
+_SUM_INSIDE = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
+_START = re.compile(rb'\{"id":"[^"]*","parent":(?:null|"[^"]*"),"seq":[0-9]+,"type":"')
+_MOST = 16
+_NEVER_TAKEN = frozenset(("approval", "approvals"))
+_GROUP = 256
+_LONGEST_LINE = 256 * 1024 * 1024
+_MOST_BESIDE = 1000
+_SHORTEST_DATABASE = 16
+# What stands beside a file of SQLite and belongs to it, also while it is not there.
+_COMPANIONS = ("-wal", "-shm", "-journal", "-lock", "-ready", "-fresh")
+# Line breaks of Unicode, which some programs take for the end of a line.
+_BREAKS = {b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029", b"\xc2\x85": b"\\u0085"}
+
+
+class _Handwritten(Record, frozen=True, forbid_unknown_fields=True):
+    """A record without a checksum, which has to be a record and nothing else."""
+
+
+_handwritten: msgspec.json.Decoder[_Handwritten] = msgspec.json.Decoder(_Handwritten)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A session that was read from a file, and what was wrong with the file."""
+
+    session_id: str
+    records: int
+    problems: tuple[Problem, ...]
+
+
+def export_jsonl(
+    handle: Handle,
+    file: str | os.PathLike[str] | BinaryIO,
+    /,
+    *,
+    lines: Iterable[tuple[int, bytes]] | None = None,
+) -> int:
+    """Write all records of a session, or these, to a file that is complete or not there; returns how many."""
+    lines = handle.lines() if lines is None else lines
+    try:
+        if isinstance(file, str | os.PathLike):
+            return _export_to(handle, Path(file), lines)
+        return _export(lines, file)
+    except OSError as error:
+        raise StoreFailed(f"The session {handle.session_id!r} could not be exported: {error.strerror}.") from error
+
+
+def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: str | None = None) -> Imported:
+    """Make a session of a file, under its own id or another one; the file stays as it is."""
+    source = Path(file)
+    try:
+        with _opened(source) as stream:
+            reading = _Reading(session_id, source)
+            first = next(reading.records(_lines(stream, source)), None)
+            if first is None:
+                raise SessionDamaged(f"There is no record of a session in {str(source)!r}.")
+            stream.seek(0)
+            reading = _Reading(first.payload["session_id"], source)
+            handle = store.create(first.payload["session_id"])
+            try:
+                count = _append(handle, reading.records(_lines(stream, source)))
+                # The first record names this one: until it is there, all of the session was said elsewhere.
+                handle.append([Record(reading.importing, None, count + 1, "imported", time.time(), {})])
+            except BaseException:
+                handle.close()
+                store.delete(handle.session_id)  # a part of a session would look like all of it
+                raise
+            handle.close()
+    except OSError as error:
+        raise SessionError(f"The file {str(source)!r} could not be imported: {error.strerror}.") from error
+    return Imported(handle.session_id, count, tuple(reading.finish()))
+
+
+def to_line(line: bytes) -> bytes:
+    """An encoded record as a line of a file."""
+    for character, escaped in _BREAKS.items():
+        if character in line:
+            line = line.replace(character, escaped)
+    return b'%s,"crc":"%08x"}\n' % (line[:-1], crc32(line[:-1]))
+
+
+def from_line(line: bytes) -> Record:
+    """The record of a line of a file; `ValueError` when it is none, or not what was written."""
+    found = _SUM.search(line)
+    if found is None:
+        try:
+            return _handwritten.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"it is no record: {error}") from error
+    if int(found[1], 16) != crc32(line[: found.start()]):
+        raise ValueError('its checksum is wrong; if it was changed on purpose, remove the field "crc"')
+    return decode(line)
+
+
+def _export_to(handle: Handle, path: Path, lines: Iterable[tuple[int, bytes]]) -> int:
+    if path.exists() and not path.is_file():
+        raise StoreFailed(f"The session {handle.session_id!r} could not be exported: {str(path)!r} is not a file.")
+    _check_no_database(handle, path)
+    file, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            count = _export(lines, stream)
+            os.fsync(file)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return count
+
+
+def _check_no_database(handle: Handle, path: Path) -> None:
+    """Refuse a file of SQLite and what belongs to one: it may be the very one that the session is in."""
+    databases: list[Path] = []
+    for place in {path, path.resolve()}:
+        names = (place.name.removesuffix(ending) for ending in _COMPANIONS if place.name.endswith(ending))
+        databases.extend(place.with_name(name) for name in names if name)
+    for database in (*databases, path):
+        if database.is_file() and _is_database(database):
+            what = "is a database" if database == path else f"belongs to the database {str(database)!r}"
+            raise SessionError(
+                f"The session {handle.session_id!r} was not exported: {str(path)!r} {what}, which would be lost. "
+                "Choose another file."
+            )
+
+
+def _is_database(path: Path) -> bool:
+    """Whether SQLite can tell it for its own; when in doubt it is."""
+    if path.stat().st_size < _SHORTEST_DATABASE:
+        return False
+    # SQLite is asked because a file that is opened and closed beside it loses the locks that SQLite has on it.
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+        with closing(connection):
+            connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        return getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
+    return True
+
+
+def _opened(source: Path) -> BinaryIO:
+    """The file to be read; `SessionError` for what is no ordinary file and might never come to an end."""
+    _check_regular(source, source.stat())  # before it is opened: that alone may do something to a device
+    file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    stream = os.fdopen(file, "rb")
+    try:
+        _check_regular(source, os.fstat(file))
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _check_regular(source: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SessionError(f"The file {str(source)!r} could not be imported: it is no regular file.")
+
+
+def _lines(stream: BinaryIO, source: Path) -> Iterator[bytes]:
+    """The lines of a file, none of which may fill the memory."""
+    number = 0
+    while line := stream.readline(_LONGEST_LINE + 1):
+        number += 1
+        if len(line) > _LONGEST_LINE:
+            raise SessionDamaged(
+                f"The file {str(source)!r} could not be imported: line {number} is longer than {_LONGEST_LINE} bytes."
+            )
+        yield line
+
+
+def _export(lines: Iterable[tuple[int, bytes]], stream: BinaryIO) -> int:
+    count = 0
+    for _, line in lines:
+        stream.write(to_line(line))
+        count += 1
+    stream.flush()
+    return count
+
+
+def _append(handle: Handle, records: Iterable[Record]) -> int:
+    group: list[Record] = []
+    for record in records:
+        group.append(record)
+        if len(group) == _GROUP:
+            handle.append(group)
+            group = []
+    handle.append(group)
+    return handle.last_seq
+
+
+class _Reading:
+    """One reading of a file from its beginning."""
+
+    def __init__(self, session_id: str | None, source: Path) -> None:
+        self.session_id = session_id if session_id is None else checked_id(session_id)
+        self.importing = new_id("record")
+        self._keys = sorted(known_keys(), key=len, reverse=True)
+        self._now = time.time()
+        self._told: list[tuple[str, str, bool]] = []
+        self._source = source
+        self._damaged: list[bytes] = []
+        self._ids: set[str] = set()
+        self._parents: set[str] = set()
+        self._given = 0
+        self._seen = 0
+
+    def records(self, stream: Iterable[bytes]) -> Iterator[Record]:
+        """The records, numbered without gaps; where some are missing one stands in for them and says so."""
+        for number, line in enumerate(stream, 1):
+            for record in self._found(number, line):
+                try:
+                    record = self._cleaned(record)
+                    refused = self._refused(record)
+                except RecursionError:
+                    refused = "it is nested too deeply"
+                if refused is not None:
+                    self._leave_out(f"line {number}", refused, line)
+                    continue
+                if self._given == 0:
+                    yield from self._begin(record)
+                if record.seq > self._seen + 1:
+                    yield self._gap(record)
+                self._seen = record.seq
+                yield self._numbered(self._taken(record))
+
+    def finish(self) -> Iterator[Problem]:
+        """Keep what could not be read in a file beside the one it is from, and say what was wrong."""
+        beside, failed = "", None
+        try:
+            if self._damaged:
+                beside = f", and kept in {_keep_beside(self._source, self._damaged)!r}"
+        except OSError as error:  # the session is there all the same
+            failed = Problem("what was left out", f"It could not be kept in a file beside: {error.strerror}.")
+        for where, text, left_out in self._told:
+            yield Problem(where, f"Left out{beside}: {text}." if left_out else text)
+        if failed is not None:
+            yield failed
+
+    def _found(self, number: int, line: bytes) -> Iterator[Record]:
+        """The record of a line, or those that can be made out in one that is damaged, as where two ran together."""
+        if not line.strip():
+            return
+        try:
+            yield from_line(line)
+            return
+        except ValueError as error:
+            reason = str(error)
+        rest: list[bytes] = []
+        at = 0
+        for start, end, record in _inside(line):
+            rest.append(line[at:start])
+            at = end
+            reason = "it is no record, though there is one in the same line"
+            yield record
+        rest.append(line[at:])
+        torn = not line.endswith(b"\n") and at < len(line)
+        where, text = ("the end", "it was not written to its end") if torn else (f"line {number}", reason)
+        self._leave_out(where, text, *(piece for piece in rest if piece.strip()))
+
+    def _refused(self, record: Record) -> str | None:
+        """Why a record cannot be taken. Whoever comes after its children would make a circle of them."""
+        if record.seq <= self._seen:
+            return f"its number {record.seq} does not follow {self._seen}"
+        if record.id in self._ids or record.id in self._parents:
+            return f"there is a record {record.id!r} already, or one that says it follows it"
+        self._ids.add(record.id)
+        if record.parent is not None and record.parent not in self._ids:
+            self._parents.add(record.parent)
+        return None
+
+    def _begin(self, first: Record) -> Iterator[Record]:
+        """Settle what the session is called, and give it a first record if it has none."""
+        named = first.payload.get("session_id") if first.type == "session" else None
+        self.session_id = self.session_id or (str(named) if is_id(named) else new_id("session"))
+        if first.type != "session" or first.seq > 1:
+            payload = {"format": FORMAT, "session_id": self.session_id, "created": first.time}
+            yield self._numbered(self._taken(Record(new_id("record"), None, 0, "session", first.time, payload)))
+            self._seen = min(1, first.seq - 1)
+
+    def _gap(self, record: Record) -> Record:
+        first, last = self._seen + 1, record.seq - 1
+        where = f"record {first}" if first == last else f"records {first} to {last}"
+        self._told.append((where, "Missing; what follows is kept.", False))
+        return self._numbered(Record(new_id("damage"), None, 0, "damage", record.time, {"first": first, "last": last}))
+
+    def _numbered(self, record: Record) -> Record:
+        self._given += 1
+        return msgspec.structs.replace(record, seq=self._given)
+
+    def _leave_out(self, where: str, why: str, *pieces: bytes) -> None:
+        self._damaged.extend(pieces)
+        self._told.append((where, why, True))
+
+    def _cleaned(self, record: Record) -> Record:
+        """A record without the keys that are known here, and of no time to come, which would be the last for ever."""
+        payload = without(record.payload, self._keys) if self._keys else record.payload
+        return msgspec.structs.replace(record, payload=payload, time=min(record.time, self._now))
+
+    def _taken(self, record: Record) -> Record:
+        """A record as it is kept: an approval stays behind, and the first one says what the session is."""
+        if record.type in _NEVER_TAKEN:
+            return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
+        if record.type != "session":
+            return record
+        written = str(record.payload.get("format", FORMAT))
+        if written.partition(".")[0] != FORMAT.partition(".")[0]:
+            raise NewerFormat(
+                f"The session {self.session_id!r} was written in format {written}, and this version reads {FORMAT}; "
+                "update it."
+            )
+        payload = {**record.payload, "session_id": self.session_id, "importing": self.importing}
+        return msgspec.structs.replace(record, payload=payload)
+
+
+def _keep_beside(source: Path, pieces: Iterable[bytes]) -> str:
+    """The name of a new file with these pieces, or of one from before that has the same in it."""
+    data = b"".join(piece.rstrip(b"\n") + b"\n" for piece in pieces)
+    for count in range(1, _MOST_BESIDE + 1):
+        path = source.with_name(f"{source.name}.damaged" if count == 1 else f"{source.name}.damaged-{count}")
+        try:
+            # Whatever is there stays, and a link may lead anywhere.
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            there = path.lstat()
+            if stat.S_ISREG(there.st_mode) and there.st_size == len(data) and path.read_bytes() == data:
+                return path.name
+            continue
+        try:
+            with os.fdopen(file, "wb") as stream:
+                stream.write(data)
+        except BaseException:
+            path.unlink()
+            raise
+        return path.name
+    raise FileExistsError(errno.EEXIST, "there are too many such files already")
+
+
+def _inside(line: bytes) -> Iterator[tuple[int, int, Record]]:
+    """The places and records with a right checksum in a line that is damaged as a whole."""
+    starts = [found.start() for found in _START.finditer(line)][:_MOST]
+    at = 0
+    for found in list(_SUM_INSIDE.finditer(line))[:_MOST]:
+        for start in starts:
+            if at <= start < found.start() and int(found[1], 16) == crc32(line[start : found.start()]):
+                yield start, found.end(), decode(line[start : found.end()])
+                at = found.end()
+                break

@@ -1,0 +1,142 @@
+"""Sessions that end with the program: the same rules as any store, and no disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from steersman.session.records import Record, encode, title_in
+from steersman.session.stores.store import (
+    Problem,
+    SessionBusy,
+    SessionError,
+    SessionExists,
+    SessionNotFound,
+    Summary,
+    checked_id,
+)
+from steersman.types.content import well_formed
+
+_CHUNK = 256
+
+
+class _Kept:
+    """One session; the lock of the store guards all of it."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.title = ""
+        self.created = self.updated = time.time()
+        self.writer: MemoryHandle | None = None
+
+
+class MemoryStore:
+    """Any number of sessions, as long as the store is there."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _Kept] = {}
+        self._lock = threading.RLock()
+
+    def create(self, session_id: str, /) -> MemoryHandle:
+        """A new, empty session to write to."""
+        checked_id(session_id)
+        with self._lock:
+            if session_id in self._sessions:
+                raise SessionExists(f"There is a session {session_id!r} already; open it.")
+            kept = self._sessions[session_id] = _Kept()
+            return MemoryHandle(session_id, kept, self._lock, write=True)
+
+    def open(self, session_id: str, /, *, write: bool = True) -> MemoryHandle:
+        """A session that is there."""
+        checked_id(session_id)
+        with self._lock:
+            return MemoryHandle(session_id, self._kept(session_id), self._lock, write=write)
+
+    def list(self) -> Sequence[Summary]:
+        """The sessions, the last used first."""
+        with self._lock:
+            found = [
+                Summary(id, kept.title, kept.created, kept.updated, len(kept.lines))
+                for id, kept in reversed(self._sessions.items())
+            ]
+        return sorted(found, key=lambda summary: summary.updated, reverse=True)
+
+    def delete(self, session_id: str, /) -> None:
+        """Remove a session for good."""
+        with self._lock:
+            self.open(session_id).close()
+            del self._sessions[session_id]
+
+    def _kept(self, session_id: str) -> _Kept:
+        kept = self._sessions.get(session_id)
+        if kept is None:
+            raise SessionNotFound(f"No session {session_id!r} in this store.")
+        return kept
+
+
+class MemoryHandle:
+    """One open session."""
+
+    def __init__(self, session_id: str, kept: _Kept, lock: threading.RLock, *, write: bool) -> None:
+        self.session_id = session_id
+        self.problems: Sequence[Problem] = ()
+        self.writable = write
+        self._kept = kept
+        self._lock = lock
+        self._closed = False
+        if write:
+            if kept.writer is not None:
+                raise SessionBusy(
+                    f"The session {session_id!r} is being written to by somebody else. Wait until they are done, or "
+                    "open it with write=False."
+                )
+            kept.writer = self
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last record."""
+        return len(self._kept.lines)
+
+    def append(self, records: Sequence[Record], /) -> None:
+        """Keep these, which go on from `last_seq`."""
+        with self._lock:
+            self._check_writer()
+            lines: list[bytes] = []
+            for expected, record in enumerate(records, self.last_seq + 1):
+                if record.seq != expected:
+                    raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
+                lines.append(encode(record))
+            self._kept.lines.extend(lines)
+            self._kept.title = self._kept.title or title_in(records)
+            self._kept.updated = max([self._kept.updated, *(record.time for record in records)])
+
+    def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
+        """The encoded records after a number, in order."""
+        self._check_open()
+        while chunk := self._kept.lines[after : after + _CHUNK]:
+            for line in chunk:
+                after += 1
+                yield after, line
+
+    def entitle(self, title: str, /) -> None:
+        """What the session is called in a list."""
+        with self._lock:
+            self._check_writer()
+            self._kept.title = well_formed(title)
+
+    def close(self) -> None:
+        """Let go of the session."""
+        with self._lock:
+            self._closed = True
+            if self._kept.writer is self:
+                self._kept.writer = None
+
+    def _check_writer(self) -> None:
+        self._check_open()
+        if self._kept.writer is not self:
+            raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionError(f"The session {self.session_id!r} is closed.")

@@ -1,0 +1,279 @@
+"""One connection to a PostgreSQL server, made when it is needed and made again when it broke; it never waits for ever.
+
+No text of an error here has a password in it. A forked child has none of its parent's connections.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakSet
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import LockNotAvailable
+
+from steersman.session.stores.postgres.tables import PATIENCE, SETTLE, TABLES
+from steersman.session.stores.store import StoreFailed
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
+_T = TypeVar("_T")
+Row: TypeAlias = tuple[Any, ...]
+
+_OLDEST = 140_000
+_CONNECT = 10
+_PATIENCE = "200ms"
+_DAMAGED = ("XX001", "XX002")
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+# What notices a server that is gone without a word, on both sides.
+_ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+class Slow(psycopg.OperationalError):
+    """The server gave no answer in time."""
+
+
+class Unreadable(StoreFailed):
+    """The server says that what it has there is damaged."""
+
+
+class Connection(psycopg.Connection[Row]):
+    """A connection that gives up on a server that does not answer."""
+
+    timeout: float = math.inf
+    token: str = ""
+    tables: int | None = None
+    """What the server calls the table of the records; `None` where it has none yet."""
+
+    def settle(self, timeout: float) -> None:
+        """Make it one on which a commit is safe, and which no setting of the server ends while it is idle."""
+        self.timeout = timeout + 1  # the server may give up first, and say why
+        if self.info.server_version < _OLDEST:
+            raise psycopg.NotSupportedError(
+                f"PostgreSQL 14 or newer is needed, and this is {self.info.server_version / 10_000:.2g}"
+            )
+        self.token = f" {secrets.token_hex(8)}"
+        settings = {"token": self.token, "timeout": str(max(1, round(timeout * 1000)))}
+        (self.tables, *_) = self.execute(SETTLE, settings).fetchone() or (None,)
+
+    def make_tables(self) -> None:
+        """Make what is not there; of several who begin at once, one does."""
+        with self.transaction():
+            self.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("steersman tables"),))
+            for table in TABLES:
+                self.execute(table)
+            (self.tables,) = self.execute("SELECT to_regclass('steersman_records')::oid::bigint").fetchone() or (None,)
+
+    def take(self, number: int, former: str | None = None) -> bool:
+        """Have the lock of a session, unless somebody else has it; the connection this one replaces is nobody else."""
+        if self._try(number) or self._wait_for(number):
+            return True
+        if former is not None:
+            # A server can take long to see that a client is gone.
+            self.execute(
+                "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE right(application_name, %s) = %s",
+                (len(former), former),
+            )
+            return self._wait_for(number)
+        return False
+
+    def leave(self, number: int) -> None:
+        """Let others have the lock."""
+        self.execute("SELECT pg_advisory_unlock(%s)", (self._key(number),))
+
+    def _try(self, number: int) -> bool:
+        (had,) = self.execute("SELECT pg_try_advisory_lock(%s)", (self._key(number),)).fetchone() or (False,)
+        return had
+
+    def _wait_for(self, number: int) -> bool:
+        """Give the server a moment to see that whoever had the lock is dead."""
+        try:
+            with self.transaction():
+                self.execute(PATIENCE, (_PATIENCE,))
+                self.execute("SELECT pg_advisory_lock(%s)", (self._key(number),))
+        except LockNotAvailable:
+            return False
+        return True
+
+    def _key(self, number: int) -> int:
+        return number_of(f"steersman {self.tables} {number}")
+
+    if not TYPE_CHECKING:  # between its versions the driver adds parameters
+
+        def wait(self, gen, *args, **named):
+            try:
+                return super().wait(_until(gen, time.monotonic() + self.timeout), *args, **named)
+            except Slow:
+                self.close()
+                raise
+
+
+def number_of(text: str) -> int:
+    """64 bits for a text, as PostgreSQL has them."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+
+
+def _until(work: PQGen[_T], deadline: float) -> PQGen[_T]:
+    """The same work, which is given up after this time; the driver asks again and again while it waits."""
+    try:
+        state = next(work)
+        while True:
+            ready = yield state
+            if not ready and time.monotonic() > deadline:
+                raise Slow("the server gave no answer in time")
+            state = work.send(ready)
+    except StopIteration as done:
+        return done.value
+
+
+class Address:
+    """Where a server is, from a connection string that libpq takes."""
+
+    def __init__(self, dsn: str, timeout: float) -> None:
+        given = _parts(dsn)
+        if given is None:
+            # The driver's own words would quote what it stumbled over, which may be the password.
+            raise ValueError(
+                "The connection string cannot be read. It is postgresql://user:password@host:port/database, where "
+                "'@', ':', '/', '?' and '%' in a name or password are percent-encoded, or key=value pairs."
+            )
+        self.timeout = timeout
+        self._given = given
+        self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
+        host = f"{given.get('host') or given.get('hostaddr') or ''}"
+        port = f":{given['port']}" if given.get("port") else ""
+        self.name = self._hidden(f"{host}{port}/{given.get('dbname') or ''}")
+
+    def connect(self, *, write: bool) -> Connection:
+        """A new connection; for a writer to a server that takes writes."""
+        defaults: dict[str, Any] = {
+            **_ALIVE,
+            "connect_timeout": max(2, min(_CONNECT, math.ceil(self.timeout))),
+            "tcp_user_timeout": round(self.timeout * 1000),
+            "application_name": "steersman",
+            "target_session_attrs": "read-write" if write else "any",
+        }
+        parameters = {**defaults, **self._given, "client_encoding": "utf8"}
+        connection = Connection.connect(make_conninfo(**parameters), autocommit=True)
+        try:
+            connection.settle(self.timeout)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def failure(self, what: str, error: psycopg.Error) -> StoreFailed:
+        """An error of the driver as one of a store, on one line and without secrets."""
+        text = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".") or type(error).__name__
+        kind = Unreadable if error.sqlstate in _DAMAGED else StoreFailed
+        return kind(f"{what}: {self._hidden(text)}{'' if text.endswith('?') else '.'}")
+
+    def _hidden(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _parts(dsn: str) -> dict[str, Any] | None:
+    """What a connection string says; `None` where it is none, or where a password spills into other parts of it."""
+    try:
+        given = dict(conninfo_to_dict(dsn))
+    except psycopg.Error:
+        return None
+    if re.fullmatch(r"[0-9,]*", f"{given.get('port') or ''}") is None:
+        return None
+    scheme, found, rest = dsn.partition("://")
+    server, _, rest = rest.partition("/")
+    if found and scheme in ("postgres", "postgresql") and (server.count("@") > 1 or "@" in rest.partition("?")[0]):
+        return None
+    return given
+
+
+class Link:
+    """A connection that comes back. It may be used by several threads, one at a time."""
+
+    def __init__(self, address: Address, *, write: bool) -> None:
+        self.address = address
+        self.write = write
+        self.closed = False
+        self.forked = False
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        _alive.add(self)
+
+    def do(self, what: str, work: Callable[[Connection], _T]) -> _T:
+        """Do it; on a connection that broke since it was used, once more on a new one.
+
+        What stops it is `StoreFailed` that begins with `what`. So the work must be such that it can be done twice.
+        """
+        with self._lock:
+            tried = self._connection
+            try:
+                try:
+                    return self._once(work)
+                except psycopg.Error as error:
+                    if tried is None or self._connection is not None or isinstance(error, Slow):
+                        raise
+                    return self._once(work)
+            except psycopg.Error as error:
+                failure = self.address.failure(what, error)
+        # Not inside: whoever prints what led to it would print the driver's words, with all there is in them.
+        raise failure
+
+    def close(self, last: Callable[[Connection], None] | None = None) -> None:
+        """Let go of it, after one last word on a connection that still is one."""
+        with self._lock:
+            self.closed = True
+            connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if last is not None and not connection.broken:
+                last(connection)
+        except psycopg.Error:
+            pass  # the connection ends, and with it all it held
+        finally:
+            connection.close()
+
+    def disown(self) -> None:
+        """In a forked child: the connection is the parent's, and must neither be used nor kept from ending with it."""
+        self._lock = threading.RLock()
+        self.forked = True
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.closed:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, connection.pgconn.socket)
+            os.close(nothing)
+            connection.close()
+
+    def _once(self, work: Callable[[Connection], _T]) -> _T:
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self.address.connect(write=self.write)
+        try:
+            return work(connection)
+        except BaseException:
+            if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                self._connection = None
+                connection.close()
+            raise
+
+
+_alive: WeakSet[Link] = WeakSet()
+
+
+def _leave() -> None:
+    for link in list(_alive):
+        link.disown()
+
+
+os.register_at_fork(after_in_child=_leave)

@@ -1,0 +1,351 @@
+"""Sessions in a PostgreSQL database: one statement is one commit, and a writer's lock dies with its connection.
+
+The lock is held by the connection that writes, so whoever gets it knows that nothing of another writer is on its way.
+A connection that was lost comes back with the lock, unless somebody else had it since and wrote: then nothing is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from steersman.session.records import Record, encode, title_in
+from steersman.session.stores.postgres.tables import (
+    APPEND,
+    COUNT,
+    CREATE,
+    DELETE,
+    ENTITLE,
+    FIND,
+    GAPS,
+    LAST,
+    LIST,
+    PAGE,
+    WRITTEN,
+    Line,
+    checksum_of,
+    groups_of,
+)
+from steersman.session.stores.store import (
+    Problem,
+    SessionBusy,
+    SessionError,
+    SessionExists,
+    SessionNotFound,
+    Summary,
+    checked_id,
+)
+from steersman.types.content import well_formed
+from steersman.types.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from steersman.session.stores.postgres.connection import Address, Connection, Link
+
+_T = TypeVar("_T")
+
+_TIMEOUT = 30.0
+_PAGE_ROWS = 1000
+_PAGE_BYTES = 1_000_000
+
+
+class PostgresStore:
+    """Any number of sessions in one database, which several processes and machines may use at once.
+
+    `dsn` is a connection string as libpq takes it, `timeout` the most seconds to wait for any one answer. The tables
+    `steersman_sessions` and `steersman_records` are made with the first session.
+    """
+
+    def __init__(self, dsn: str, *, timeout: float = _TIMEOUT) -> None:
+        try:
+            from steersman.session.stores.postgres import connection as link
+        except ImportError as error:
+            raise MissingExtra("PostgresStore needs psycopg 3: pip install 'steersman[postgres]'.") from error
+        if not timeout > 0:
+            raise ValueError(f"timeout is a number of seconds above 0, got {timeout!r}.")
+        self._link = link.Link
+        self._address: Address = link.Address(dsn, timeout)
+
+    def create(self, session_id: str, /) -> PostgresHandle:
+        """A new, empty session to write to."""
+        checked_id(session_id)
+        link = self._link(self._address, write=True)
+
+        def work(connection: Connection) -> PostgresHandle:
+            if connection.tables is None:
+                connection.make_tables()
+            with connection.transaction():
+                now = time.time()
+                found = connection.execute(CREATE, (session_id, now, now)).fetchone()
+                if found is None:
+                    raise SessionExists(
+                        f"There is a session {session_id!r} in {self._address.name!r} already; open it."
+                    )
+                handle = PostgresHandle(link, session_id, found[0])
+                handle.hold(connection)
+            return handle
+
+        return self._opened(link, f"The session {session_id!r} could not be made in {self._address.name!r}", work)
+
+    def open(self, session_id: str, /, *, write: bool = True) -> PostgresHandle:
+        """A session that is there."""
+        checked_id(session_id)
+        link = self._link(self._address, write=write)
+
+        def work(connection: Connection) -> PostgresHandle:
+            number, last = self._find(connection, session_id)
+            handle = PostgresHandle(link, session_id, number)
+            if write:
+                handle.hold(connection)
+                # Its last words may have been written between the look and the lock, or it was removed.
+                again, last = self._find(connection, session_id)
+                if again != number:
+                    raise SessionBusy(f"The session {session_id!r} was just removed and made anew by somebody else.")
+            handle.begin(last)
+            return handle
+
+        return self._opened(link, f"The session {session_id!r} could not be opened in {self._address.name!r}", work)
+
+    def list(self) -> Sequence[Summary]:
+        """The sessions, the last used first."""
+
+        def work(connection: Connection) -> list[Summary]:
+            rows = [] if connection.tables is None else connection.execute(LIST).fetchall()
+            return [Summary(id, title.decode(), created, updated, last) for id, title, created, updated, last in rows]
+
+        link = self._link(self._address, write=False)
+        try:
+            return link.do(f"The sessions in {self._address.name!r} could not be listed", work)
+        finally:
+            link.close()
+
+    def delete(self, session_id: str, /) -> None:
+        """Remove a session for good."""
+        handle = self.open(session_id)
+        try:
+            handle.erase()
+        finally:
+            handle.close()
+
+    def _find(self, connection: Connection, session_id: str) -> tuple[int, int]:
+        found = None if connection.tables is None else connection.execute(FIND, (session_id,)).fetchone()
+        if found is None:
+            raise SessionNotFound(f"No session {session_id!r} in {self._address.name!r}.")
+        return found[0], found[1]
+
+    def _opened(self, link: Link, what: str, work: Callable[[Connection], PostgresHandle]) -> PostgresHandle:
+        try:
+            handle = link.do(what, work)
+            handle.judge()
+            return handle
+        except BaseException:
+            link.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self._address.name!r})"
+
+
+class PostgresHandle:
+    """One open session of a database."""
+
+    def __init__(self, link: Link, session_id: str, number: int) -> None:
+        self.session_id = session_id
+        self.problems: list[Problem] = []
+        self._link = link
+        self._number = number
+        self._last = 0
+        self._lost: list[tuple[int, int]] = []
+        self._token: str | None = None
+
+    @property
+    def writable(self) -> bool:
+        """Whether this is the writer."""
+        return self._link.write
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last record; whoever only reads sees it grow."""
+        if self.writable:
+            return self._last
+        return self._do("read", self._end)
+
+    def hold(self, connection: Connection) -> None:
+        """Have the lock of the session on this connection."""
+        if self._token == connection.token:
+            return
+        if not connection.take(self._number, self._token):
+            raise SessionBusy(
+                f"The session {self.session_id!r} is being written to by somebody else. Wait until they are done, or "
+                "open it with write=False."
+            )
+        self._token = connection.token
+
+    def begin(self, last: int) -> None:
+        """Where the records end."""
+        self._last = last
+
+    def judge(self) -> None:
+        """Find out which records are missing; where even that is damaged, it is told as they are read."""
+        from steersman.session.stores.postgres.connection import Unreadable
+
+        wanted = {"number": self._number, "last": self._last}
+
+        def work(connection: Connection) -> list[tuple[int, int]]:
+            if connection.execute(COUNT, wanted).fetchone() == (self._last,):
+                return []
+            return [(first, last) for first, last in connection.execute(GAPS, wanted)]
+
+        try:
+            found = self._do("read", work)
+        except Unreadable:
+            return
+        for first, last in found:
+            self._lose(first, last)
+
+    def append(self, records: Sequence[Record], /) -> None:
+        """Keep these, which go on from `last_seq`."""
+        lines = self._lines_of(records)
+        if lines:
+            self._write(lambda connection: self._append(connection, lines, records))
+            self._last = lines[-1].seq
+
+    def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
+        """The encoded records after a number, in order, a page at a time; damage is told in `problems`."""
+        expected = after + 1
+        while True:
+            last, page = self._page(expected)
+            for line in page:
+                if line.seq > expected:
+                    self._lose(expected, line.seq - 1)
+                expected = line.seq + 1
+                if line.checksum == checksum_of(self._number, line.seq, line.data):
+                    yield line.seq, line.data
+                else:
+                    self._lose(line.seq, line.seq)
+            if not page and expected <= last:
+                self._lose(expected, last)
+            if not page or expected > last:
+                return
+
+    def entitle(self, title: str, /) -> None:
+        """What the session is called in a list."""
+        words = well_formed(title).encode()
+        self._write(lambda connection: connection.execute(ENTITLE, (words, self._number)).rowcount or self._gone())
+
+    def erase(self) -> None:
+        """Remove the session and its records."""
+        self._write(lambda connection: connection.execute(DELETE, (self._number,)))
+
+    def close(self) -> None:
+        """Let go of the session, so that it is free at once."""
+        held = self._token is not None
+        self._link.close((lambda connection: connection.leave(self._number)) if held else None)
+
+    def _lines_of(self, records: Sequence[Record]) -> list[Line]:
+        lines: list[Line] = []
+        for expected, record in enumerate(records, self._last + 1):
+            if record.seq != expected:
+                raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
+            data = encode(record)
+            lines.append(Line(record.seq, checksum_of(self._number, record.seq, data), data))
+        return lines
+
+    def _append(self, connection: Connection, lines: Sequence[Line], records: Sequence[Record]) -> None:
+        """Add these in one transaction, without those that are there: a commit may be kept, and nobody hear of it."""
+        values = {
+            "number": self._number,
+            "title": title_in(records).encode(),
+            "updated": max(record.time for record in records),
+        }
+        try:
+            self._add(connection, self._last, lines, values)
+        except _Elsewhere:
+            known = self._known(connection, lines)
+            self._add(connection, self._last + known, lines[known:], values)
+
+    def _add(self, connection: Connection, after: int, lines: Sequence[Line], values: Mapping[str, object]) -> None:
+        groups = list(groups_of(lines))
+        with connection.transaction() if len(groups) > 1 else nullcontext():
+            for group in groups:
+                seqs, checksums, data = zip(*group, strict=True)
+                added = connection.execute(
+                    APPEND,
+                    {
+                        **values,
+                        "after": after,
+                        "last": seqs[-1],
+                        "seqs": list(seqs),
+                        "checksums": list(checksums),
+                        "data": list(data),
+                    },
+                ).rowcount
+                if added != len(group):
+                    raise _Elsewhere
+                after = seqs[-1]
+
+    def _known(self, connection: Connection, lines: Sequence[Line]) -> int:
+        """How many of these are there already; `SessionBusy` where there is something else."""
+        self._end(connection)
+        there = connection.execute(WRITTEN, (self._number, self._last)).fetchall()
+        if not there or there != [(line.seq, line.checksum) for line in lines[: len(there)]]:
+            raise SessionBusy(
+                f"The session {self.session_id!r} was written to by somebody else since this connection "
+                f"was lost. The records from {self._last + 1} on are theirs, and were left as they are: open it anew."
+            )
+        return len(there)
+
+    def _page(self, first: int) -> tuple[int, list[Line]]:
+        """The records from a number on, as many as one look gives, and the number of the last there is."""
+        from steersman.session.stores.postgres.connection import Unreadable
+
+        try:
+            return self._do("read", lambda connection: self._look(connection, first, _PAGE_ROWS))
+        except Unreadable:
+            pass  # one of them is damaged: they come one by one
+        try:
+            return self._do("read", lambda connection: self._look(connection, first, 1))
+        except Unreadable:
+            return self._do("read", self._end), [Line(first, 0, b"")]
+
+    def _look(self, connection: Connection, first: int, rows: int) -> tuple[int, list[Line]]:
+        wanted = {"number": self._number, "after": first - 1, "rows": rows, "bytes": _PAGE_BYTES}
+        found = connection.execute(PAGE, wanted, binary=True).fetchall() or self._gone()
+        return found[0][0], [Line(*row[1:]) for row in found if row[1] is not None]
+
+    def _end(self, connection: Connection) -> int:
+        (last,) = connection.execute(LAST, (self._number,)).fetchone() or self._gone()
+        return last
+
+    def _write(self, work: Callable[[Connection], object]) -> None:
+        """Do it with the lock, which is had again where the connection was lost."""
+
+        def locked(connection: Connection) -> None:
+            self.hold(connection)
+            work(connection)
+
+        if not self.writable:
+            raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
+        if self._link.forked:
+            raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
+        self._do("written", locked)
+
+    def _do(self, done: str, work: Callable[[Connection], _T]) -> _T:
+        if self._link.closed:
+            raise SessionError(f"The session {self.session_id!r} is closed.")
+        return self._link.do(f"The session {self.session_id!r} could not be {done}", work)
+
+    def _gone(self) -> NoReturn:
+        raise SessionNotFound(f"The session {self.session_id!r} was removed.")
+
+    def _lose(self, first: int, last: int) -> None:
+        if any(start <= first and last <= end for start, end in self._lost):
+            return
+        self._lost.append((first, last))
+        where = f"record {first}" if first == last else f"records {first} to {last}"
+        self.problems.append(Problem(where, "Damaged, and left out."))
+
+
+class _Elsewhere(Exception):
+    """The session does not stand where it was left."""

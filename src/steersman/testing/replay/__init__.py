@@ -1,0 +1,1 @@
+"""Replay: run a recorded session or cassette again without a model."""

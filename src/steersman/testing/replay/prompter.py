@@ -1,0 +1,194 @@
+"""The records of one run, read along with the loop: whatever it does is held against the next of them.
+
+The first difference ends the run and is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Never
+
+import msgspec
+
+from steersman.context.context import AgentContext
+from steersman.context.entries import Entry
+from steersman.loop.run import DEADLINE, Run
+from steersman.testing.replay.parts import Happened, Item, Part, Said, is_heard, limit_in, message_of
+from steersman.types.events import AgentEnd, AgentEvent, CompactionEnded, TurnEnd, TurnStart
+from steersman.types.ids import new_id
+from steersman.types.messages import AgentMessage, AssistantMessage
+from steersman.types.model import Request
+
+_TOLD = frozenset(
+    ("retry_scheduled", "model_fallback", "input_rejected", "loop_detected", "compaction_started", "compaction_ended")
+)
+_UNTIMED = frozenset(("loop_id", "seq", "timestamp"))
+_ABORTED = "operation aborted ("
+
+
+class ReplayMismatch(AssertionError):
+    """A replay came to something else than the records; `seq` is the number of the record it differs from."""
+
+    def __init__(self, loop_id: str, seq: int, recorded: object, replayed: object) -> None:
+        super().__init__(
+            f"The replay of the run {loop_id!r} differs from record {seq}:\n"
+            f"  recorded: {recorded!r}\n  replayed: {replayed!r}"
+        )
+        self.loop_id = loop_id
+        self.seq = seq
+        self.recorded = recorded
+        self.replayed = replayed
+
+
+class Prompter:
+    """Knows what comes next in a run, and whether the loop keeps to it."""
+
+    def __init__(self, part: Part, context: AgentContext) -> None:
+        self.part = part
+        self.context = context
+        self.events: list[AgentEvent] = []
+        self.requests: list[Request] = []
+        self.mismatch: ReplayMismatch | None = None
+        self.stopped = asyncio.Event()
+        self.run: Run
+        self._at = 0
+        self._turns = 0
+
+    # What the records say
+
+    @property
+    def _next(self) -> Item | None:
+        return self.part.items[self._at] if self._at < len(self.part.items) else None
+
+    @property
+    def _cut(self) -> bool:
+        """Whether the records end here without an end of the run, because its program did."""
+        return self._next is None and self.part.end is None
+
+    @property
+    def _last_turn(self) -> bool:
+        return self.part.end is not None and self._turns >= self.part.end.get("turns", 0)
+
+    def _ahead(self, skip: int = 0) -> Iterator[Item]:
+        items = self.part.items
+        return (items[at] for at in range(self._at + skip, len(items)))
+
+    def _heard(self) -> list[AgentMessage]:
+        heard: list[AgentMessage] = []
+        for item in self._ahead():
+            if not is_heard(item):
+                break
+            heard.append(message_of(item))
+        return heard
+
+    def _answer_ahead(self) -> AssistantMessage | None:
+        return next((found for item in self._ahead() if type(found := message_of(item)) is AssistantMessage), None)
+
+    # What the loop does
+
+    def mint(self, kind: str) -> str:
+        """The id that the next entry had."""
+        item = self._next
+        return item.entry.id if isinstance(item, Said) else new_id(kind)
+
+    def over(self) -> bool:
+        """Whether the records end here, so that nothing more is said."""
+        if self._cut:
+            self._close()
+        return self._cut
+
+    def same(self, message: AgentMessage) -> AgentMessage:
+        """The message as it is recorded, if it differs in nothing but its time."""
+        recorded = message_of(self._next)
+        if recorded is None or type(recorded) is not type(message):
+            return message
+        return recorded if msgspec.structs.replace(message, timestamp=recorded.timestamp) == recorded else message
+
+    def added(self, entry: Entry) -> None:
+        """An entry was added to the log."""
+        item = self._next
+        if not isinstance(item, Said) or item.entry != entry:
+            return self._differs(item.entry if isinstance(item, Said) else item, entry)
+        self._at += 1
+
+    def hear(self, event: AgentEvent) -> None:
+        """An event was told."""
+        if event.type in _TOLD and self.over():
+            return
+        self.events.append(event)
+        if isinstance(event, TurnStart):
+            self._turns += 1
+            if self.part.end is not None and self._turns > self.part.end.get("turns", self._turns):
+                self._differs(f"the run ends after {self._turns - 1} turns", "another turn begins")
+        elif isinstance(event, TurnEnd):
+            self._abort_late()
+        elif isinstance(event, AgentEnd):
+            self._check_end(event)
+        elif event.type in _TOLD:
+            fields = {name: value for name, value in _plain(event).items() if name not in _UNTIMED}
+            item = self._next
+            if not isinstance(item, Happened) or item.fields != fields:
+                return self._differs(item.fields if isinstance(item, Happened) else item, fields)
+            self._at += 1
+            if isinstance(event, CompactionEnded):
+                self._end_after(0)
+
+    def _abort_late(self) -> None:
+        """A run that was aborted while it was ending for another reason."""
+        aborted = self.part.end is not None and self.part.end["end_reason"] == "aborted"
+        if aborted and self._last_turn and self.run.end_reason not in (None, "aborted"):
+            self._cancel("aborted")
+
+    def _end_after(self, skip: int) -> None:
+        """If nothing but the end comes after these items, the run was cancelled before the model was asked."""
+        if self.part.end is not None and all(limit_in(item) is not None for item in self._ahead(skip)):
+            self._finish()
+            self._cancel("aborted" if self.part.end["end_reason"] == "aborted" else DEADLINE)
+
+    def _cancel(self, reason: str) -> None:
+        self.run.interrupted = True  # nobody has to be woken
+        self.run.token.cancel(reason)
+
+    def _check_end(self, event: AgentEnd) -> None:
+        end = self.part.end
+        if self._next is not None:
+            return self._differs(self._next, f"the run ends: {event.end_reason} {event.detail}".strip())
+        if end is None:
+            return None
+        recorded = (end["end_reason"], end.get("detail", ""), end.get("turns", 0))
+        if recorded != (event.end_reason, event.detail, self._turns):
+            self._differs(recorded, (event.end_reason, event.detail, self._turns))
+
+    def _differs(self, recorded: object, replayed: object) -> None:
+        if self.mismatch is None:
+            item = self._next
+            seq = self.part.seq if item is None else item.seq
+            self.mismatch = ReplayMismatch(self.part.loop_id, seq, recorded, replayed)
+        self._close()
+
+    def _close(self) -> None:
+        self.run.closed = True  # from here on it tells nothing and says nothing
+        self.run.finish("error", "The replay is over.")
+        self.stopped.set()
+
+    async def _stop(self) -> Never:
+        """The records end here."""
+        self._close()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody sets it")
+
+    def _finish(self) -> None:
+        """The run is over at this point, for a reason that came from outside: a limit tells its own."""
+        limit = next((reason for item in self._ahead() if (reason := limit_in(item)) is not None), None)
+        if limit is not None:
+            self.run.finish("limit", limit)
+        elif self.part.end is not None:
+            reason, detail = self.part.end["end_reason"], self.part.end.get("detail", "")
+            if (before := self.part.end.get("before")) is not None:
+                reason, detail = before, detail.removeprefix(_ABORTED).removesuffix(")")
+            self.run.finish(reason, detail)
+
+
+def _plain(value: object) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=repr))

@@ -1,0 +1,249 @@
+"""One run again, from its records: the loop is the real one, and everything around it says what the records say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from itertools import dropwhile, islice
+from typing import Any, cast
+
+from steersman.context.compaction.compact import ContextConfig
+from steersman.context.entries import CompactionEntry, PrunEntry
+from steersman.context.recovery import Recovery, open_calls
+from steersman.loop.tool_calls.slot import Slot
+from steersman.policy.verdicts import Inject, Stop
+from steersman.testing.replay.answers import deltas_of, failure_of, is_stuck, notice_of, overflow_before, refusal_of
+from steersman.testing.replay.parts import Call, Happened, Item, Said, in_order, limit_in, message_of
+from steersman.testing.replay.prompter import Prompter
+from steersman.types.events import InputRejected, LoopDetected, ToolExecutionEnd, ToolExecutionStart
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.stream import Done, StreamStart
+from steersman.types.tools import Prun
+
+_ENDLESS = 2**62
+
+
+class Rehearsal(Prompter):
+    """Plays everybody in a run but the loop: the model, the tools, the people, the hooks and the clock."""
+
+    # The people
+
+    async def steering(self) -> Sequence[AgentMessage]:
+        """What is said before the next turn, whoever said it."""
+        while (item := self._next) is not None and item.type == "input_rejected":
+            fields = cast(Happened, item).fields
+            self.run.emit(InputRejected, reason=fields["reason"], source=fields["source"])
+        heard = self._heard()
+        if self._cut:
+            await self._stop()
+        if not heard and self._nothing_more():
+            self._finish()
+        return heard
+
+    def _nothing_more(self) -> bool:
+        """Whether the run ended between turns, and not because there was nothing to do."""
+        end = self.part.end
+        if limit_in(self._next) is not None:
+            return self._at == len(self.part.items) - 1
+        return end is not None and end["end_reason"] != "done" and self._next is None and self._last_turn
+
+    # The clock
+
+    def limit_reached(self) -> str | None:
+        """The limit at which the run stops in this turn."""
+        return limit_in(self._next)
+
+    # The hooks
+
+    async def before_turn(self, messages: object, turn_index: object) -> Stop | None:
+        """Whether the model was asked in this turn; if not, that is the end."""
+        return await self._asked()
+
+    async def pre_turn(self, view: object) -> Inject | Stop | None:
+        """What was said after a compaction."""
+        heard = self._heard()
+        if not heard:
+            return await self._asked()
+        self._end_after(len(heard))
+        return Inject(heard)
+
+    async def _asked(self) -> Stop | None:
+        if self._next is not None:
+            return None
+        if self.part.end is not None and self.part.end["end_reason"] in ("done", "terminated"):
+            self._differs(self.part.end, "the model is asked")
+        if self._cut or self.mismatch is not None:
+            await self._stop()
+        self._finish()
+        return Stop()
+
+    def post_turn(self, view: object) -> None:
+        """Tell what was found out about the calls of the turn."""
+        item = self._next
+        if isinstance(item, Happened) and item.type == "loop_detected":
+            fields = {name: item.fields[name] for name in ("tool_names", "repetitions", "action")}
+            self.run.emit(LoopDetected, **fields)
+
+    def before_loop(self, messages: object, turn_index: object) -> Stop | None:
+        """A run that has no beginning was not allowed to begin."""
+        return Stop(str((self.part.end or {}).get("detail", ""))) if self.part.start is None else None
+
+    # Compaction
+
+    @property
+    def limit(self) -> int:
+        """Below everything when a compaction comes next, else above everything."""
+        if not self._compacts():
+            return _ENDLESS
+        answer = self._answer_ahead()
+        if answer is None or answer.error_kind != "context_overflow" or is_stuck(answer):
+            return -1
+        # The model found what the compaction left too long as well: so it was asked before that compaction.
+        compactions = [item for item in self._ahead() if item.type == "compaction_started"]
+        return -1 if len(compactions) > 1 else _ENDLESS
+
+    def before_compaction(self, estimated_tokens: object, message_count: object) -> bool:
+        """Only a compaction that happened happens."""
+        return self._compacts()
+
+    def _compacts(self) -> bool:
+        item = self._next
+        return isinstance(item, Happened) and item.type == "compaction_started"
+
+    async def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
+        """What a compaction left, or the error it ended with."""
+        item = self._next
+        if self._cut:
+            await self._stop()
+        if isinstance(item, Said) and isinstance(item.entry, CompactionEntry):
+            log = self.context.log
+            ids = {log.visible_id(index): message for index, message in enumerate(log.visible)}
+            return [ids[kept] if isinstance(kept, str) else kept for kept in item.entry.items]
+        error: str | None = item.fields.get("error") if isinstance(item, Happened) else None
+        if error == "cancelled":
+            self._finish()
+            self.run.token.cancel()
+            raise asyncio.CancelledError
+        if error is not None:
+            name, _, text = error.partition(": ")
+            raise type(name, (Exception,), {})(text)
+        return messages
+
+    # The model
+
+    async def answer(self, model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
+        """The recorded answer, one delta for each block, after what came before it."""
+        yield (StreamStart(),)
+        while (item := self._next) is not None and (notice := notice_of(item)) is not None:
+            if (refusal := refusal_of(notice)) is not None:
+                yield (refusal,)
+                return
+            yield (notice,)
+        if self._cut:
+            await self._stop()
+        message = message_of(self._next)
+        if self._compacts():
+            final = self._answer_ahead()
+            if is_stuck(final):
+                self.requests.append(request)
+                self._finish_early(failed=True)
+            yield (overflow_before(final),)
+        elif type(message) is AssistantMessage:
+            self.requests.append(request)
+            self._finish_early(failed=message.failed)
+            yield (*deltas_of(message), failure_of(message) if message.failed else Done(message))
+        else:
+            self._differs(self._next, "the model is asked")
+            await self._stop()
+
+    def _finish_early(self, *, failed: bool) -> None:
+        """A run that was cut short by a cancel or its deadline knows that before the turn is over."""
+        end = self.part.end
+        if end is None:
+            early = failed and any(limit_in(item) is not None for item in self._after_answer())
+        else:
+            # A failed answer is an error, unless a hook had said stop before: when room was made for it.
+            reasons = ("aborted", "limit", "stopped") if failed else ("aborted", "limit")
+            early = end["end_reason"] in reasons and self._last_turn
+        if early and all(item.type in ("prun", "loop_detected") or _closes(item) for item in self._after_answer()):
+            self._finish()
+
+    def _after_answer(self) -> Iterator[Item]:
+        return islice(dropwhile(lambda item: type(message_of(item)) is not AssistantMessage, self._ahead()), 1, None)
+
+    # The tools
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """The results that calls left open by another program had, where this run settled them."""
+        left = open_calls(self.context.log.messages)
+        given = _results(self.part.items)
+        if left is None or not any(call.id in given for call in left.calls):
+            return None
+        return Recovery({id: result for id, result in given.items() if id not in self.part.calls})
+
+    async def answer_calls(self, slots: Sequence[Slot]) -> None:
+        """Tell of the calls what was told of them, and give them their results."""
+        open_slots = {slot.call.id: slot for slot in slots if slot.result is None}
+        known = [(slot.call, self.part.calls[id]) for id, slot in open_slots.items() if id in self.part.calls]
+        ended = sorted(known, key=lambda pair: pair[1].seq)
+        for begins, asked, call in in_order(ended):
+            self._tell(open_slots[asked.id], call, begins=begins)
+        given = _results(self._ahead())
+        for slot in slots:
+            slot.result = slot.result or given.get(slot.call.id)
+        if any(slot.result is None for slot in slots):
+            if self.part.end is not None:
+                self._differs(self._next, f"the calls {[slot.call.id for slot in slots]} are answered")
+            await self._stop()
+        self._grant(slots)
+        if self.run.end_reason is None and not any(
+            type(message_of(item)) is AssistantMessage for item in self._ahead()
+        ):
+            self._settle_end()
+
+    def _tell(self, slot: Slot, call: Call, *, begins: bool) -> None:
+        arguments = slot.call.arguments if call.arguments is None else call.arguments
+        about = {"tool_call_id": slot.call.id, "tool_name": slot.call.name, "args": arguments}
+        slot.started = True
+        if begins:
+            self.run.emit(ToolExecutionStart, **about)
+        elif call.result is not None:
+            slot.result = call.result
+            self.run.emit(ToolExecutionEnd, **about, result=call.result, is_error=call.result.is_error)
+
+    def _grant(self, slots: Sequence[Slot]) -> None:
+        """What the calls asked the loop for, as far as it was done."""
+        effects: list[Prun] = []
+        for item in self._ahead():
+            if isinstance(item, Said) and isinstance(item.entry, PrunEntry):
+                effects.append(Prun(item.entry.tokens_removed, item.entry.memo))
+            elif type(message_of(item)) is not ToolResultMessage:
+                break
+        slots[0].effects = tuple(effects)
+        terminated = self._last_turn and (self.part.end or {}).get("end_reason") == "terminated"
+        for slot in slots:
+            slot.terminate = terminated
+
+    def _settle_end(self) -> None:
+        """A turn without an answer of its own, which only settles old calls, may be cut short too."""
+        end = self.part.end
+        if end is not None and end["end_reason"] == "limit" and self._last_turn:
+            self._finish()
+
+
+def _closes(item: Item) -> bool:
+    return limit_in(item) is not None or type(message_of(item)) is ToolResultMessage
+
+
+def _results(items: Iterable[Item]) -> dict[str, ToolResultMessage]:
+    """The tool results before the next answer, by the ids of their calls."""
+    given: dict[str, ToolResultMessage] = {}
+    for item in items:
+        message = message_of(item)
+        if type(message) is AssistantMessage:
+            break
+        if type(message) is ToolResultMessage:
+            given.setdefault(message.tool_call_id, message)
+    return given

@@ -1,0 +1,267 @@
+"""A session again, without a model and without tools: the loop makes the same transcript, events and requests from it.
+
+    replayed = await replay(session)
+    assert replayed.messages == session.messages
+
+Everything that came into the runs from outside is taken from the records, and everything the loop makes of it is held
+against them: the first difference raises `ReplayMismatch`. Three things are kept nowhere and so are not replayed: the
+deltas of an answer (it comes with one for each block), the updates of tools, and `custom` events. The usage at the end
+of a run is the recorded one, for attempts that failed and sub-agents are part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import msgspec
+
+from steersman.agent.agent import Agent
+from steersman.context.compaction.compact import CompactionConfig
+from steersman.context.context import AgentContext
+from steersman.context.entries import Entry
+from steersman.context.log import Log
+from steersman.context.repair import repair
+from steersman.context.tokens import estimate_tokens
+from steersman.loop.config import AgentLoopConfig
+from steersman.policy.limits import ExecutionLimits
+from steersman.provider.models.registry import get_model
+from steersman.provider.wires.protocol import Wire
+from steersman.session.records import Payload
+from steersman.session.session import Session
+from steersman.testing.replay.parts import Moved, Part, Said, steps_of
+from steersman.testing.replay.prompter import ReplayMismatch
+from steersman.testing.replay.rehearsal import Rehearsal
+from steersman.testing.replay.stage import RecordedConfig, WatchedContext, perform
+from steersman.types.continuation import ContinuationKind
+from steersman.types.events import AgentEvent, LoopConfigSnapshot, MessageStart
+from steersman.types.messages import AgentMessage, EndReason, MessageLike, to_messages
+from steersman.types.model import Model, Request, StreamOptions, ToolSpec
+
+__all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normal_form", "replay"]
+
+_PASSING = frozenset(("message_update", "tool_execution_update", "custom"))
+_TIMES = frozenset(("seq", "timestamp", "duration"))
+_MESSAGES = ("message", "messages", "result", "tool_results")
+_UNKNOWN_MODEL = "unknown:unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """What a model was told about a tool."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRun:
+    """One run again: what it told, and for each answer what the model was asked; a killed one has no `end_reason`."""
+
+    loop_id: str
+    events: Sequence[AgentEvent]
+    requests: Sequence[Request]
+    end_reason: EndReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A session again: its runs in order, and the log of where it stands."""
+
+    runs: Sequence[ReplayedRun]
+    log: Log
+    model: Model
+    system_prompt: str
+    tools: Sequence[ToolSpec]
+    options: StreamOptions
+
+    @property
+    def messages(self) -> Sequence[AgentMessage]:
+        """Everything that was said on the way to where the session stands."""
+        return self.log.messages
+
+    @property
+    def events(self) -> Sequence[AgentEvent]:
+        """What all runs told, in order."""
+        return [event for run in self.runs for event in run.events]
+
+    def next_request(self, prompt: MessageLike | Sequence[MessageLike] = ()) -> Request:
+        """What the model would be asked next, after the prompt if there is one."""
+        visible = [*self.log.visible, *to_messages(prompt)]
+        messages = repair(visible, provider=self.model.provider, model=self.model.id)
+        return Request(self.system_prompt, messages, self.tools)
+
+    def encoded(self, wire: Wire, prompt: MessageLike | Sequence[MessageLike] = ()) -> bytes:
+        """The body of the next request, as a protocol writes it."""
+        return wire.request(self.model, self.next_request(prompt), self.options, None).body
+
+
+async def replay(session: Session, *, like: Agent | None = None) -> Replayed:
+    """Run everything in a session again; raises `ReplayMismatch` where the loop makes something else of it.
+
+    An agent whose own functions shape what a model is shown (`transform_context`, `convert_to_llm`, an estimator) is
+    not in the records: give one of the same make as `like`, and its functions, model and tools count.
+    """
+    again = _Again(like)
+    for step in steps_of(session.records()):
+        if isinstance(step, Part):
+            await again.perform(step)
+        elif isinstance(step, Said):
+            again.put(step.entry, step.parent)
+        else:
+            again.stand(step)
+    return again.outcome()
+
+
+def normal_form(events: Iterable[AgentEvent]) -> list[dict[str, Any]]:
+    """Events as plain values without what differs from one time to another: times, numbers, and what is kept nowhere.
+
+    When an answer began to arrive is such a thing, so its `message_start` is left out.
+    """
+    form: list[dict[str, Any]] = []
+    for event in events:
+        if event.type in _PASSING or (isinstance(event, MessageStart) and event.message.role == "assistant"):
+            continue
+        fields = msgspec.json.decode(msgspec.json.encode(event, enc_hook=repr))
+        for name in _MESSAGES:
+            if name in fields:
+                fields[name] = _timeless(fields[name])
+        form.append({name: value for name, value in fields.items() if name not in _TIMES})
+    return form
+
+
+def _timeless(message: Any) -> Any:
+    if isinstance(message, list):
+        return [_timeless(item) for item in cast(list[Any], message)]
+    if isinstance(message, dict):
+        return {name: value for name, value in cast(dict[str, Any], message).items() if name != "timestamp"}
+    return message
+
+
+class _Again:
+    """The session while it is replayed: the tree so far, and where it stands."""
+
+    def __init__(self, like: Agent | None) -> None:
+        self._like = like
+        self._entries: dict[str, tuple[Entry, str | None]] = {}
+        self._tip: str | None = None
+        self._log: Log | None = Log()
+        self._runs: list[ReplayedRun] = []
+        self._start: Payload = {}
+        self._system_prompt = ""
+        self._tools: tuple[ToolSpec, ...] = ()
+
+    def put(self, entry: Entry, parent: str | None) -> None:
+        """Something was said outside of runs, or done to what was said."""
+        self._entries[entry.id] = (entry, parent)
+        self._tip = entry.id
+        self._log = None
+
+    def stand(self, move: Moved) -> None:
+        """The session went elsewhere."""
+        self._tip = move.target
+        self._log = None
+
+    async def perform(self, part: Part) -> None:
+        """One run again."""
+        self._begin(part.start or {})
+        context = self._context(part)
+        rehearsal = Rehearsal(part, context)
+        before = len(context.log.entries)
+        await perform(rehearsal, self._config(rehearsal), {tool.name: tool for tool in self._tools})
+        if rehearsal.mismatch is not None:
+            raise rehearsal.mismatch
+        parent = self._tip
+        for entry in context.log.entries[before:]:
+            self._entries[entry.id] = (entry, parent)
+            self._tip = parent = entry.id
+        end_reason: EndReason | None = None if part.end is None else part.end["end_reason"]
+        self._runs.append(ReplayedRun(part.loop_id, rehearsal.events, rehearsal.requests, end_reason))
+
+    def outcome(self) -> Replayed:
+        """What it came to."""
+        snapshot = _snapshot(self._start)
+        like = self._like
+        options = StreamOptions(
+            thinking_level=cast(Any, snapshot.thinking_level),
+            max_tokens=snapshot.max_tokens,
+            temperature=snapshot.temperature,
+            output_schema=None if like is None else like.config.output_schema,
+            session_id=self._start.get("session_id"),
+        )
+        model = get_model(snapshot.model) if like is None else like.config.model
+        return Replayed(self._runs, self._log_here(), model, self._system_prompt, self._tools, options)
+
+    def _begin(self, start: Payload) -> None:
+        """What a run was told before it started, where that is another thing than the one before was told."""
+        self._start = start or self._start
+        if "system_prompt" in start:
+            self._system_prompt = start["system_prompt"]
+            self._tools = tuple(msgspec.convert(tool, _Spec) for tool in start["tools"])
+        if self._like is not None:
+            self._system_prompt = self._like.context.system_prompt
+            self._tools = tuple(self._like.tools.values())
+
+    def _log_here(self) -> Log:
+        if self._log is None:
+            path: list[Entry] = []
+            at = self._tip
+            while at is not None and at in self._entries:
+                entry, at = self._entries[at]
+                path.append(entry)
+            path.reverse()
+            self._log = Log.from_entries(path)
+        return self._log
+
+    def _context(self, part: Part) -> AgentContext:
+        start = part.start or {}
+        kind: Any = start.get("continuation_kind")
+        context = AgentContext(
+            self._system_prompt,
+            agent_id=start.get("agent_id"),
+            session_id=start.get("session_id"),
+            loop_id=part.loop_id,
+            parent_loop_id=start.get("parent_loop_id"),
+            continuation_kind=None if kind is None else cast(ContinuationKind, msgspec.convert(kind, ContinuationKind)),
+        )
+        context.log = self._log_here()
+        return context
+
+    def _config(self, rehearsal: Rehearsal) -> AgentLoopConfig:
+        snapshot = _snapshot(rehearsal.part.start or {})
+        own = None if self._like is None else self._like.config
+        estimator = estimate_tokens if own is None or own.context_config is None else own.context_config.estimator
+        shaping = {} if own is None else {name: getattr(own, name) for name in _SHAPING}
+        config = RecordedConfig(
+            model=_named(snapshot.model),
+            execution_limits=ExecutionLimits(None, None, None, wrap_up=bool((snapshot.limits or {}).get("wrap_up"))),
+            context_config=WatchedContext(
+                max_context_tokens=2**62, estimator=estimator, compaction=CompactionConfig(cast(Any, rehearsal))
+            ),
+            retry_strategy=None,
+            repeated_calls=None,
+            first_turn_trigger=(rehearsal.part.end or {}).get("trigger", "user"),
+            get_steering_messages=rehearsal.steering,
+            before_loop=rehearsal.before_loop,
+            before_turn=rehearsal.before_turn,
+            before_compaction_start=rehearsal.before_compaction,
+            pre_turn_policies=[rehearsal.pre_turn],
+            post_turn_policies=[rehearsal.post_turn],
+            **shaping,
+        )
+        object.__setattr__(config, "recorded", snapshot)
+        return config
+
+
+_SHAPING = ("convert_to_llm", "transform_context", "async_transform_context")
+
+
+def _snapshot(start: Payload) -> LoopConfigSnapshot:
+    return msgspec.convert(start.get("config_snapshot") or {"model": _UNKNOWN_MODEL}, LoopConfigSnapshot)
+
+
+def _named(name: str) -> Model:
+    """The model of a name, without what a catalogue knows: a window would make the loop judge the recorded answers."""
+    return replace(get_model(name), context_window=None, prices=None)

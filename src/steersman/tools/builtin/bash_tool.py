@@ -1,0 +1,315 @@
+"""`bash`: a shell command in the workspace, in a sandbox, without our keys; when it returns, nothing of it runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import re
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+# All at once and not when first used: a command may be able to write where this code lies.
+from steersman.tools.builtin.captured import Captured
+from steersman.tools.builtin.process import Ended, run_command
+from steersman.tools.confine.environment import DEFAULT_PATH, child_environment
+from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.protection import GIT, Git
+from steersman.tools.confine.repositories import repositories
+from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
+from steersman.tools.confine.scratch import Scratch
+from steersman.tools.context import ToolContext
+from steersman.tools.threads import in_thread
+from steersman.tools.tool import Tool, tool
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from steersman.tools.confine.workspace import Workspace
+
+DEFAULT_TIMEOUT = 120.0
+MAX_TIMEOUT = 600.0
+# A little less than a run lets through, so that it is shortened here, where the end counts more than the beginning.
+MAX_BYTES = 30_000
+MAX_LINES = 1_000
+MAX_FILE_BYTES = 32_000_000
+MAX_FILES = 16
+
+_LONGEST_COMMAND = 128 * 1024 - 1  # what Linux takes as one argument
+_Line = Annotated[str, "What to run, as for `bash -c`."]
+_Seconds = Annotated[float | None, "Seconds after which it is ended."]
+_GIT_NOTE = (
+    "git's own files can be read and not written here, so commits and the like fail; only the user can change that, "
+    "with bash_tool(git='read-write')"
+)
+_MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
+# Programs that would wait for somebody at a terminal are told that there is none.
+_QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
+
+
+def bash_tool(
+    workspace: Workspace | str | os.PathLike[str] = ".",
+    *,
+    sandbox: Sandbox = "auto",
+    allow_network: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
+    max_timeout: float = MAX_TIMEOUT,
+    readable: Sequence[str | os.PathLike[str]] = (),
+    writable: Sequence[str | os.PathLike[str]] = (),
+    git: Git = "read-only",
+    env: Mapping[str, str] | None = None,
+    output_folder: str | os.PathLike[str] | None = None,
+    sequential: bool = True,
+) -> Tool:
+    """The tool `bash` for a workspace. `sandbox="off"` lets a command do whatever its user can.
+
+    `readable` and `writable` are further places for the sandbox, `env` further variables. With `git="read-write"` it
+    may commit, and whoever can write there is nearly able to choose what git runs for you. A command may change any
+    file, so it runs alone unless `sequential=False`.
+    """
+    if sandbox not in SANDBOXES:
+        raise ValueError(f"sandbox is one of {', '.join(map(repr, SANDBOXES))}, got {sandbox!r}.")
+    if git not in GIT:
+        raise ValueError(f"git is one of {', '.join(map(repr, GIT))}, got {git!r}.")
+    shell = _Shell(
+        root=_root(workspace, sandbox),
+        sandbox=sandbox,
+        allow_network=allow_network,
+        timeout=_seconds("timeout", timeout),
+        max_timeout=_seconds("max_timeout", max_timeout),
+        readable=[os.path.realpath(path) for path in readable],
+        writable=[os.path.realpath(path) for path in writable],
+        git=git,
+        env=dict(env or {}),
+        output_folder=None if output_folder is None else os.path.realpath(output_folder),
+    )
+
+    async def bash(command: _Line, ctx: ToolContext, timeout: _Seconds = None) -> ToolOutput:
+        return await shell.run(command, timeout, ctx)
+
+    return tool(name="bash", description=shell.description(), sequential=sequential)(bash)
+
+
+def _root(workspace: Workspace | str | os.PathLike[str], sandbox: Sandbox) -> str:
+    # Not by the attribute: a `Path` has a `root` as well, and it is "/".
+    root = os.path.realpath(workspace if isinstance(workspace, str | os.PathLike) else workspace.root)
+    if root == os.sep and sandbox != "off":
+        raise ValueError("The whole file system is no workspace for a sandbox: give a folder, or sandbox='off'.")
+    return root
+
+
+class _Shell:
+    """The settings of one `bash` tool, and what its calls share."""
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        sandbox: Sandbox,
+        allow_network: bool,
+        timeout: float,
+        max_timeout: float,
+        readable: list[str],
+        writable: list[str],
+        git: Git,
+        env: dict[str, str],
+        output_folder: str | None,
+    ) -> None:
+        if timeout > max_timeout:
+            raise ValueError(f"timeout is at most max_timeout ({max_timeout:g}), got {timeout!r}.")
+        self.root = root
+        self.sandbox: Sandbox = sandbox
+        self.allow_network = allow_network
+        self.timeout = timeout
+        self.max_timeout = max_timeout
+        self.readable = readable
+        self.writable = writable
+        self.git: Git = git
+        self.env = env
+        self.output_folder = output_folder
+        self.scratch = Scratch()
+        self.saved: deque[str] = deque()
+
+    def description(self) -> str:
+        """What the model is told."""
+        words = [
+            f"Run a command with bash in {self.root}. Standard output and standard error come back together.",
+            f"It is ended after {self.timeout:g} seconds, or after `timeout` seconds (at most {self.max_timeout:g}).",
+            "Standard input is empty. When the command returns, whatever it left running in the background is ended.",
+            "Each call is a new shell: folder and variables are not kept.",
+        ]
+        if self.sandbox != "off":
+            reach = "" if self.allow_network else " and there is no network"
+            words.append(f"Only this folder and $TMPDIR can be written{reach}.")
+            if self.git == "read-only":
+                words.append("Git repositories can be read and not written, so there are no commits.")
+        return " ".join(words)
+
+    async def run(self, command: str, timeout: float | None, ctx: ToolContext) -> ToolOutput:
+        """Run a command and say how it went."""
+        seconds = self._timeout(timeout)
+        _check(command)
+        walls, plan = await in_thread(self._plan, command)
+        captured = Captured(
+            self._output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
+        )
+
+        def show(text: str) -> None:
+            ctx.update({"type": "output", "text": text})
+
+        ended = await run_command(plan, captured, timeout=seconds, on_output=show)
+        text, truncated = await in_thread(self._finish, captured)
+        details: dict[str, Any] = {
+            "exit_code": None if ended.timed_out else _exit_code(ended),
+            "duration": round(ended.duration, 3),
+            "timed_out": ended.timed_out,
+            "truncated": truncated,
+            "output_file": captured.path,
+            "ended": list(ended.left),
+            "sandbox": walls.kind,
+        }
+        notes = _notes(ended, seconds)
+        failed = ended.timed_out or ended.status != 0 or bool(ended.refused)
+        if ended.status != 0 and self.git == "read-only" and _MET_GIT.search(text):
+            notes.append(_GIT_NOTE)
+        return ToolOutput(_joined(text, notes), details=details, is_error=failed)
+
+    def _finish(self, captured: Captured) -> tuple[str, bool]:
+        """The text of an output; of the files for long ones, only the latest are kept where nobody asked for them."""
+        text, truncated = captured.text()
+        if captured.path is not None and self.output_folder is None:
+            self.saved.append(captured.path)
+            while len(self.saved) > MAX_FILES:
+                with contextlib.suppress(OSError):
+                    os.unlink(self.saved.popleft())
+        return text, truncated
+
+    def _timeout(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self.timeout
+        if not 0 < timeout <= self.max_timeout:
+            raise ToolError(f"The timeout is more than 0 and at most {self.max_timeout:g} seconds, got {timeout:g}.")
+        return timeout
+
+    def _plan(self, command: str) -> tuple[Confinement, dict[str, Any]]:
+        if not os.path.isdir(self.root):
+            raise ToolError(f"The workspace {self.root!r} is not there any more, so no command can run in it.")
+        walls = confinement(self.sandbox)
+        environment = child_environment(_QUIET)
+        scratch: list[str] = []
+        try:
+            if walls.kind != "off":
+                scratch = [self.scratch.folder("home"), self.scratch.folder("tmp")]
+                environment.update(HOME=scratch[0], TMPDIR=scratch[1])
+            environment.update(self.env)
+            where = self._places(walls, scratch, environment)
+        except OSError as error:
+            raise ToolError(
+                f"The command was not run, since a place for it could not be looked at: {error}."
+            ) from error
+        argv = [*_shell(environment["PATH"]), command]
+        return walls, walls.plan(argv, environment, self.root, where, allow_network=self.allow_network)
+
+    def _places(self, walls: Confinement, scratch: list[str], environment: dict[str, str]) -> Places:
+        if walls.kind == "off":
+            return Places((), ())
+        inner = self._repositories if self.git == "read-only" else ()
+        return places(
+            self.root,
+            scratch,
+            environment,
+            readable=self._readable(),
+            writable=self.writable,
+            git=self.git,
+            inner=inner,
+        )
+
+    @functools.cached_property
+    def _repositories(self) -> tuple[str, ...]:
+        """Those that were there before the first command: what a command makes is in its hands anyway."""
+        return repositories(self.root)
+
+    def _readable(self) -> list[str]:
+        """With the files of earlier outputs, so that a command can look into them."""
+        try:
+            return [*self.readable, self._output_folder()]
+        except OSError:
+            return self.readable  # said where it matters: when an output is to be saved
+
+    def _output_folder(self) -> str:
+        if self.output_folder is None:
+            return self.scratch.folder("output")
+        os.makedirs(self.output_folder, mode=0o700, exist_ok=True)
+        return self.output_folder
+
+
+def _shell(path: str) -> list[str]:
+    import shutil
+
+    for name in ("bash", "sh"):
+        if found := shutil.which(name, path=f"{DEFAULT_PATH}{os.pathsep}{path}"):
+            return [found, "-c"]
+    raise ToolError("There is no shell here: neither bash nor sh was found.")
+
+
+def _check(command: str) -> None:
+    if not command.strip():
+        raise ToolError("The command is empty. Give a shell command to run.")
+    if "\0" in command:
+        raise ToolError("The command has a NUL character, which no shell can take.")
+    size = len(command.encode("utf-8", "replace"))
+    if size > _LONGEST_COMMAND:
+        raise ToolError(
+            f"The command has {size:,} bytes, more than the {_LONGEST_COMMAND:,} that can be passed to a shell. "
+            "Write it to a file in the workspace and run that."
+        )
+
+
+def _exit_code(ended: Ended) -> int:
+    """As shells have it: 128 and the number of the signal for a command that was killed."""
+    code = os.waitstatus_to_exitcode(ended.status)
+    return code if code >= 0 else 128 - code
+
+
+def _notes(ended: Ended, timeout: float) -> list[str]:
+    notes: list[str] = []
+    code = os.waitstatus_to_exitcode(ended.status)
+    if ended.timed_out:
+        notes.append(f"timed out after {timeout:g} s; the command and everything it started were ended")
+    elif code < 0:
+        notes.append(f"killed by signal {-code} ({_signal_name(-code)})")
+    elif code:
+        notes.append(f"exit code {code}")
+    if ended.left and not ended.timed_out:
+        notes.append(f"still running in the background when the command was over, and ended: {_names(ended.left)}")
+    if ended.survivors:
+        notes.append(f"could not be ended: {_names(ended.survivors)}")
+    return [*notes, *ended.refused]
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _joined(text: str, notes: list[str]) -> str:
+    if not text.strip() and not notes:
+        return "(no output)"
+    lines = "\n".join(f"[{note}]" for note in notes)
+    return f"{text.rstrip()}\n\n{lines}".strip() if notes else text
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is a number of seconds above 0, got {value!r}.")
+    return float(value)

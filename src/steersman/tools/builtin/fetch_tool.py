@@ -1,0 +1,218 @@
+"""`fetch`: a page of the public web, read by GET. Where it leads is judged before each connection, redirects too."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from steersman.tools.bodies import Body, content_type, kind_of
+from steersman.tools.builtin.html import readable
+from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
+from steersman.tools.confine.addresses import AddressRules, Resolve, matches
+from steersman.tools.confine.urls import Place, parse_url
+from steersman.tools.text import show
+from steersman.tools.threads import in_thread
+from steersman.tools.tool import Tool
+from steersman.tools.web import REDIRECTS, open_session, read_body, trouble
+from steersman.types.content import ImageContent, TextContent
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from aiohttp import ClientResponse
+
+_DESCRIPTION = (
+    "Fetch a web page or file by its http or https URL, with GET. HTML comes as text with its links, JSON and other "
+    "text as it is, pictures as pictures. Only public addresses can be reached. A redirect to another host is told, "
+    "not followed."
+)
+_PARAMETERS = {
+    "type": "object",
+    "properties": {"url": {"type": "string", "description": "The whole URL, with http:// or https://."}},
+    "required": ["url"],
+    "additionalProperties": False,
+}
+_ACCEPT = "text/html, text/markdown, text/plain, application/json, image/*;q=0.8, */*;q=0.5"
+# Of an error's page this much is read, and this much of its text is told.
+_LARGEST_FAILURE = 256 * 1024
+_LONGEST_FAILURE = 2_000
+
+
+def fetch_tool(
+    *,
+    allow: Iterable[str] = (),
+    hosts: Iterable[str] | None = None,
+    deny_hosts: Iterable[str] = (),
+    max_bytes: int = 5 * 1024 * 1024,
+    max_redirects: int = 5,
+    timeout: float = 30.0,
+    connect_timeout: float = 10.0,
+    images: bool = True,
+    resolve: Resolve | None = None,
+    ssl_context: SSLContext | None = None,
+) -> Tool:
+    """The tool `fetch`.
+
+    `allow` opens addresses that are not public, such as `"127.0.0.1:8000"`; `hosts` limits it to some names, and
+    `deny_hosts` keeps it from others (`example.org`, `*.example.org`). A redirect is followed on the same host and to
+    names in `hosts`. `max_bytes` counts what was unpacked. `resolve(host, port)` looks up names.
+    """
+    rules = AddressRules(allow=allow, hosts=hosts, deny_hosts=deny_hosts, resolve=resolve)
+    for name, value in (("max_bytes", max_bytes), ("timeout", timeout), ("connect_timeout", connect_timeout)):
+        if math.isnan(value) or value <= 0:
+            raise ValueError(f"{name!r} is more than 0, got {value!r}.")
+    if max_redirects < 0:
+        raise ValueError(f"'max_redirects' is 0 or more, got {max_redirects!r}.")
+    fetcher = _Fetcher(rules, max_bytes, max_redirects, timeout, connect_timeout, images, ssl_context)
+
+    async def fetch(url: str) -> ToolOutput:
+        return await fetcher.fetch(url)
+
+    return Tool("fetch", _DESCRIPTION, _PARAMETERS, fetch, idempotent=True, access="full")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetcher:
+    rules: AddressRules
+    max_bytes: int
+    max_redirects: int
+    timeout: float
+    connect_timeout: float
+    images: bool
+    ssl_context: SSLContext | None
+
+    async def fetch(self, url: str) -> ToolOutput:
+        first = parse_url(url)
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await self._from(first)
+        except TimeoutError:
+            raise ToolError(f"{first.url!r} did not answer in full within {self.timeout:g}s.") from None
+
+    async def _from(self, first: Place) -> ToolOutput:
+        self.rules.check(first)
+        place = first
+        for _ in range(self.max_redirects + 1):
+            outcome = await self._ask(place, first)
+            if isinstance(outcome, ToolOutput):
+                return outcome
+            self.rules.check(outcome)
+            if not self._follows(first, outcome):
+                return _elsewhere(place, outcome)
+            place = outcome
+        raise ToolError(f"{first.url!r} was redirected more than {self.max_redirects} times, last to {place.url!r}.")
+
+    def _follows(self, first: Place, target: Place) -> bool:
+        """Whoever approved a call approved its host; another one is for them to approve again."""
+        if first.host.removeprefix("www.") == target.host.removeprefix("www."):
+            return True
+        return self.rules.hosts is not None and matches(target.host, self.rules.hosts)
+
+    async def _ask(self, place: Place, first: Place) -> ToolOutput | Place:
+        """One request: what it gave, or where it was redirected."""
+        import aiohttp
+        from yarl import URL
+
+        addresses = await self._addresses(place)
+        target = URL(place.url, encoded=True)
+        if target.raw_host != place.host or target.port != place.port:
+            # Two readers of one URL that do not agree are what is guarded against here.
+            raise ToolError(f"The URL {show(place.url, 200)} can be read in two ways.")
+        try:
+            async with (
+                open_session(
+                    addresses=addresses, connect_timeout=self.connect_timeout, ssl_context=self.ssl_context
+                ) as session,
+                session.get(target, allow_redirects=False, headers={"Accept": _ACCEPT}) as response,
+            ):
+                if (location := response.headers.get("Location")) and response.status in REDIRECTS:
+                    return place.joined(location)
+                if response.status >= 300:
+                    return await self._failure(response, place)
+                return await self._success(response, place, first)
+        except aiohttp.ConnectionTimeoutError:
+            raise ToolError(f"No connection to {place.url!r} within {self.connect_timeout:g}s.") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise trouble(place.url, error) from error
+
+    async def _addresses(self, place: Place) -> tuple[str, ...]:
+        try:
+            async with asyncio.timeout(self.connect_timeout):
+                return await self.rules.addresses(place)
+        except TimeoutError:
+            raise ToolError(f"The host {place.host!r} could not be found within {self.connect_timeout:g}s.") from None
+
+    async def _failure(self, response: ClientResponse, place: Place) -> ToolOutput:
+        words = f"HTTP {response.status} {response.reason or ''}".rstrip()
+        body = await read_body(response, min(self.max_bytes, _LARGEST_FAILURE))
+        text = (await _text(body, place.url, _LARGEST_FAILURE))[:_LONGEST_FAILURE]
+        return ToolOutput(f"{words} from {place.url}\n\n{text}".rstrip(), _details(response, place), is_error=True)
+
+    async def _success(self, response: ClientResponse, place: Place, first: Place) -> ToolOutput:
+        head = place.url if place.url == first.url else f"{place.url} (redirected from {first.url})"
+        details = _details(response, place)
+        if kind_of(details["media_type"] or "text/plain") == "other":
+            # Nobody will see it, so it is not read.
+            return ToolOutput(f"{head}\n{_unseen(details['media_type'], response.content_length)}", details)
+        body = await read_body(response, self.max_bytes)
+        if body.kind == "image" and self.images:
+            return _picture(head, body, details)
+        if body.kind in ("other", "image"):
+            return ToolOutput(f"{head}\n{_unseen(body.media_type, len(body.data) if body.whole else None)}", details)
+        text = await _text(body, place.url, self.max_bytes)
+        return ToolOutput(f"{head}\n\n{text or '(The answer is empty.)'}", details)
+
+
+def _details(response: ClientResponse, place: Place) -> dict[str, Any]:
+    media_type, _ = content_type(response.headers.get("Content-Type", ""))
+    return {"url": place.url, "http_status": response.status, "media_type": media_type}
+
+
+def _picture(head: str, body: Body, details: dict[str, Any]) -> ToolOutput:
+    size = len(body.data) if body.whole else None
+    try:
+        if not body.whole or len(body.data) > LARGEST:
+            raise ValueError(f"it has more than {min(LARGEST, len(body.data)):,} bytes")
+        if (kind := picture_type(body.data)) is None:
+            raise ValueError("it is not a PNG, JPEG, GIF or WebP picture")
+        found = examine(body.data, kind)
+    except ValueError as error:
+        return ToolOutput(f"{head}\n{_unseen(body.media_type, size)} This picture cannot: {error}.", details)
+    words = f"{head}\n{kind}, {found.width} x {found.height} pixels, {len(body.data):,} bytes"
+    return ToolOutput([TextContent(words), ImageContent(b64encode(body.data).decode("ascii"), kind)], details)
+
+
+def _unseen(media_type: str, size: int | None) -> str:
+    length = "of unknown size" if size is None else f"{size:,} bytes"
+    return f"Not shown: {media_type or 'binary data'}, {length}. Only text, HTML and pictures can be shown."
+
+
+async def _text(body: Body, url: str, limit: int) -> str:
+    """The words of a body; none where it holds no words."""
+    if body.kind in ("other", "image"):
+        return ""
+    text, whole = body.text, body.whole
+    if body.kind == "html":
+        # Work that grows with the page belongs in a thread, and the thread stops when nobody waits any more.
+        over = threading.Event()
+        try:
+            page = await in_thread(readable, text, url, limit=limit, stopped=over.is_set)
+        finally:
+            over.set()
+        text, whole = f"Title: {page.title}\n\n{page.text}" if page.title else page.text, whole and page.whole
+    return text if whole else f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
+
+
+def _elsewhere(place: Place, target: Place) -> ToolOutput:
+    text = (
+        f"{place.url} redirects to another host, {target.host!r}, and nothing was fetched from there. "
+        f"If that is wanted, call fetch with this URL: {target.url}"
+    )
+    return ToolOutput(text, {"url": place.url, "redirect": target.url})

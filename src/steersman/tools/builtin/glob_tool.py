@@ -1,0 +1,133 @@
+"""The `glob` tool: files by a pattern of their path. A pattern is a promise about paths and opens no file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from steersman.tools.builtin.patterns import BadGlob, braces, glob_regex
+from steersman.tools.builtin.walk import SECONDS, TooSlow, Walk, Watch, left_out, shown, start_of
+from steersman.tools.confine.workspace import Workspace, WrongKind
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, tool
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+MAX_MATCHES = 500
+MAX_BYTES = 30_000
+MAX_PATTERN = 1_000
+
+Pattern = Annotated[
+    str,
+    msgspec.Meta(
+        description="Such as '*.py' (in any folder), 'src/**/*.ts', '*.{js,ts}'. With '/' at its end it is for folders."
+    ),
+]
+Path = Annotated[str, msgspec.Meta(description="The folder to look in, relative to the workspace.")]
+Ignored = Annotated[bool, msgspec.Meta(description="Whether to look also at what .gitignore hides.")]
+
+
+class Glob:
+    """A pattern for paths. Without a slash it is about names, wherever they are; with one, about the whole path."""
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > MAX_PATTERN:
+            raise ToolError(f"The glob pattern is too long ({len(pattern):,} characters; at most {MAX_PATTERN:,}).")
+        self.folders = pattern.endswith("/")
+        try:
+            single = [_single(part.rstrip("/")) for part in braces(pattern)]
+        except BadGlob as error:
+            raise ToolError(
+                f"The glob pattern {pattern!r:.200} is wrong: {error}. A backslash takes the next character as it is."
+            ) from error
+        self._names = _any_of([regex for regex, by_name in single if by_name])
+        self._paths = _any_of([regex for regex, by_name in single if not by_name])
+
+    def fits(self, path: str, name: str) -> bool:
+        """Whether it fits a path relative to the folder it is for, and that path's last name."""
+        return self._names.fullmatch(name) is not None or self._paths.fullmatch(path) is not None
+
+
+def _single(pattern: str) -> tuple[str, bool]:
+    by_name = "/" not in pattern
+    while pattern.startswith("./"):
+        pattern = pattern[2:]
+    if pattern in ("", "."):
+        raise BadGlob("it is empty")
+    if pattern.startswith("/"):
+        raise BadGlob("it begins with '/', and patterns are relative to the folder given as 'path'")
+    if ".." in pattern.split("/"):
+        raise BadGlob("it has '..'; give the folder as 'path' instead")
+    return glob_regex(pattern), by_name
+
+
+def _any_of(regexes: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{regex})" for regex in regexes) if regexes else "(?!)")
+
+
+def glob_tool(workspace: Workspace, *, seconds: float = SECONDS) -> Tool:
+    """The `glob` tool for a workspace."""
+
+    @tool(name="glob", access="read", idempotent=True)
+    def glob(ctx: ToolContext, pattern: Pattern, path: Path = ".", ignored: Ignored = False) -> ToolOutput:
+        """Find files by a pattern of their paths: *, ?, [a-z], ** for any number of folders, {a,b} for either.
+
+        A pattern without a slash fits names in any folder. What .gitignore hides is left out; links are not entered.
+        """
+        inside = f"{workspace.root}/"
+        finder = Finder(Glob(pattern.removeprefix(inside) if path == "." else pattern))
+        walk = Walk(workspace, start_of(workspace, path), Watch(ctx, seconds), ignored=ignored)
+        try:
+            finder.look(walk)
+        except WrongKind as error:
+            raise ToolError(f"{path!r} is not a folder. Give the folder to look in, or leave 'path' out.") from error
+        return finder.output(pattern, path, walk)
+
+    return glob
+
+
+class Finder:
+    """The paths that fit, as many as are worth showing, and how many there are."""
+
+    def __init__(self, glob: Glob) -> None:
+        self.glob = glob
+        self.lines: list[str] = []
+        self.count = self.size = 0
+        self.late = False
+
+    def look(self, walk: Walk) -> None:
+        """Go through the folders, as long as there is time."""
+        try:
+            for folder in walk:
+                for name in folder.folders if self.glob.folders else sorted(folder.files + folder.links):
+                    self._hold_against(folder.join(name), name, walk.start)
+        except TooSlow:
+            self.late = True
+
+    def _hold_against(self, path: str, name: str, start: str) -> None:
+        if not self.glob.fits(path[len(start) + 1 :] if start else path, name):
+            return
+        line = shown(path) + "/" * self.glob.folders
+        self.count += 1
+        self.size += len(line.encode("utf-8", "replace")) + 1
+        if self.count <= MAX_MATCHES and self.size <= MAX_BYTES:
+            self.lines.append(line)
+
+    def output(self, pattern: str, path: str, walk: Walk) -> ToolOutput:
+        """What was found, and what was not looked at."""
+        lines = list(self.lines)
+        if not lines:
+            lines.append(f"No {'folder' if self.glob.folders else 'file'} in {path!r} fits {pattern!r:.200}.")
+            if walk.hidden:
+                lines.append(
+                    f"[Hidden by .gitignore and left out: {walk.hidden:,}. Use ignored=true to look there too.]"
+                )
+        elif self.count > len(lines):
+            more = self.count - len(lines)
+            lines.append(f"[{more:,} more of {self.count:,}. Use a narrower pattern, or give a path.]")
+        if self.late:
+            lines.append(f"[Stopped after {walk.watch.seconds:g} seconds, before everything was seen. Give a path.]")
+        lines += [f"[{note}]" for note in left_out(walk)]
+        return ToolOutput("\n".join(lines), details={"matches": self.count}, is_error=self.late)

@@ -1,0 +1,97 @@
+"""The `list` tool: what is in a folder, one entry a line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from heapq import nsmallest
+from typing import Annotated
+
+import msgspec
+
+from steersman.tools.builtin.walk import TooSlow, Watch, shown, start_of
+from steersman.tools.confine.workspace import OutsideWorkspace, Workspace, WorkspaceError, WrongKind
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, tool
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+MAX_ENTRIES = 500
+
+Path = Annotated[str, msgspec.Meta(description="The folder, relative to the workspace.")]
+
+
+def list_tool(workspace: Workspace) -> Tool:
+    """The `list` tool for a workspace."""
+
+    @tool(name="list", access="read", idempotent=True)
+    def list_(ctx: ToolContext, path: Path = ".") -> ToolOutput:
+        """List a folder: folders first, with a slash behind their names, then files with their sizes in bytes.
+
+        Hidden entries are listed too. Links are shown with where they lead. Use glob to find files further down.
+        """
+        return _listing(workspace, path, ctx)
+
+    return list_
+
+
+def _listing(workspace: Workspace, path: str, ctx: ToolContext) -> ToolOutput:
+    start = start_of(workspace, path)
+    try:
+        descriptor = workspace.open_folder(path)
+    except WrongKind as error:
+        raise ToolError(f"{path!r} is not a folder, so it has no entries. Use read to see a file.") from error
+    watch, count = Watch(ctx), 0
+
+    def keys() -> Iterator[tuple[bool, str]]:
+        nonlocal count
+        with os.scandir(descriptor) as entries:
+            for count, entry in enumerate(entries, 1):
+                if count % 1_000 == 0:
+                    watch.check()
+                yield not entry.is_dir(follow_symlinks=False), entry.name
+
+    try:
+        # However many there are, only those that will be shown are kept.
+        first = nsmallest(MAX_ENTRIES, keys())
+        lines = [_line(workspace, start, descriptor, name) for _, name in first]
+    except TooSlow as error:
+        raise ToolError(f"{path!r} has too many entries to list. Use glob with a pattern.") from error
+    except OSError as error:
+        raise ToolError(f"{path!r} cannot be listed: {error.strerror}.") from error
+    finally:
+        os.close(descriptor)
+    if not lines:
+        return ToolOutput(f"{path!r} is an empty folder.", details={"entries": 0})
+    if count > len(lines):
+        lines.append(f"[{count - len(lines):,} more of {count:,} entries. Use glob with a pattern to see fewer.]")
+    return ToolOutput("\n".join(lines), details={"entries": count})
+
+
+def _line(workspace: Workspace, folder: str, descriptor: int, name: str) -> str:
+    try:
+        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except OSError:
+        return f"{shown(name)} (cannot be looked at)"
+    if stat.S_ISDIR(found.st_mode):
+        return f"{shown(name)}/"
+    if stat.S_ISREG(found.st_mode):
+        return f"{shown(name)} ({found.st_size:,} bytes)"
+    if stat.S_ISLNK(found.st_mode):
+        return _link(workspace, f"{folder}/{name}" if folder else name, descriptor, name)
+    kinds = ((stat.S_ISFIFO, "named pipe"), (stat.S_ISSOCK, "socket"))
+    return f"{shown(name)} ({next((words for test, words in kinds if test(found.st_mode)), 'device')})"
+
+
+def _link(workspace: Workspace, path: str, descriptor: int, name: str) -> str:
+    try:
+        text = f"{shown(name)} -> {shown(os.readlink(name, dir_fd=descriptor))}"
+    except OSError:
+        return f"{shown(name)} (a link that cannot be read)"
+    try:
+        return f"{text}/" if stat.S_ISDIR(workspace.stat(path).st_mode) else text
+    except OutsideWorkspace:
+        return f"{text} (leads out of the workspace)"
+    except WorkspaceError:
+        return f"{text} (leads nowhere)"

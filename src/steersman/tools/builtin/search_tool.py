@@ -1,0 +1,267 @@
+"""The `search` tool: lines that fit a regular expression. It opens files beneath the workspace only, and it ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+from steersman.tools.builtin.engines import Engines, Hit, Query, find_ripgrep
+from steersman.tools.builtin.excerpts import excerpt
+from steersman.tools.builtin.glob_tool import Glob, Ignored
+from steersman.tools.builtin.walk import SECONDS, Folder, TooSlow, Walk, Watch, left_out, shown, start_of
+from steersman.tools.confine.kernel import made_by_the_kernel
+from steersman.tools.confine.workspace import Workspace
+from steersman.tools.context import ToolContext
+from steersman.tools.tool import Tool, tool
+from steersman.types.content import well_formed
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+MAX_MATCHES = 1_000
+MAX_BYTES = 30_000
+MAX_FILE = 100_000_000
+MAX_PATTERN = 5_000
+_BATCH = 128
+_HEAD = 8_000
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+Pattern = Annotated[str, msgspec.Meta(description="A regular expression, held against each line by itself.")]
+Path = Annotated[str, msgspec.Meta(description="The folder or file to search, relative to the workspace.")]
+GlobFilter = Annotated[
+    str | None, msgspec.Meta(description="Only files that fit, such as '*.py' or 'src/**'; '!*.md' for all others.")
+]
+IgnoreCase = Annotated[bool, msgspec.Meta(description="Whether upper and lower case are the same.")]
+Literal = Annotated[bool, msgspec.Meta(description="Whether the pattern is plain text, not a regular expression.")]
+Context = Annotated[int, msgspec.Meta(ge=0, le=20, description="How many lines to show before and after each match.")]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_MATCHES, description="How many matching lines to show at most.")]
+
+
+def search_tool(workspace: Workspace, *, seconds: float = SECONDS, ripgrep: bool = True) -> Tool:
+    """The `search` tool for a workspace; `ripgrep=False` searches with Python even where ripgrep is installed."""
+
+    @tool(name="search", access="read", idempotent=True)
+    def search(
+        ctx: ToolContext,
+        pattern: Pattern,
+        path: Path = ".",
+        glob: GlobFilter = None,
+        ignore_case: IgnoreCase = False,
+        literal: Literal = False,
+        context: Context = 0,
+        limit: Limit = 100,
+        ignored: Ignored = False,
+    ) -> ToolOutput:
+        """Search the lines of files with a regular expression. Shows each file's path and its matching lines, numbered.
+
+        What .gitignore hides, binary files and what links lead to are left out. Long lines are shown around the match.
+        """
+        _check_pattern(pattern)
+        program = find_ripgrep(str(workspace.root)) if ripgrep else None
+        work = Search(
+            workspace,
+            Query(pattern, literal, ignore_case, limit + 1),
+            Engines(program),
+            Watch(ctx, seconds),
+            context=context,
+            limit=limit,
+        )
+        return work.run(path, glob, ignored=ignored)
+
+    return search
+
+
+def _check_pattern(pattern: str) -> None:
+    if not pattern:
+        raise ToolError("The pattern is empty. Give a regular expression, or use glob to find files by name.")
+    if len(pattern) > MAX_PATTERN:
+        raise ToolError(f"The pattern is too long ({len(pattern):,} characters; at most {MAX_PATTERN:,}).")
+    if "\0" in pattern or well_formed(pattern) != pattern:
+        raise ToolError("The pattern has a character that no text file has (NUL, or half of one).")
+
+
+def _at_once() -> int:
+    """How many files to have open together: few enough for other searches, and for the child, to have theirs."""
+    try:
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        free = most - len(os.listdir("/dev/fd")) if most != resource.RLIM_INFINITY else _BATCH * 4
+    except (ImportError, OSError):
+        return 1
+    return max(1, min(_BATCH, free // 4))
+
+
+@dataclass(slots=True)
+class Search:
+    """One search: files come in batches, are looked at while they are open, and what was found is kept as lines."""
+
+    workspace: Workspace
+    query: Query
+    engines: Engines
+    watch: Watch
+    context: int
+    limit: int
+    lines: list[str] = field(default_factory=list[str])
+    batch: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    notes: list[str] = field(default_factory=list[str])
+    size: int = 0
+    matches: int = 0
+    matched_files: int = 0
+    together: int = field(default_factory=_at_once)
+    tried: bool = False
+    large: list[str] = field(default_factory=list[str])
+    more: bool = False
+
+    def run(self, path: str, glob: str | None, *, ignored: bool) -> ToolOutput:
+        """Search a file, or the files beneath a folder."""
+        start = start_of(self.workspace, path)
+        late = False
+        try:
+            if stat.S_ISDIR(self.workspace.stat(path).st_mode):
+                self._folder(start, glob, ignored=ignored)
+            else:
+                self._file(start, path)
+        except TooSlow as error:
+            late = True
+            self._tell_late(error)
+        finally:
+            self._close()
+        return self._output(path, late=late)
+
+    def _folder(self, start: str, glob: str | None, *, ignored: bool) -> None:
+        walk = Walk(self.workspace, start, self.watch, ignored=ignored)
+        for found in _chosen(walk, start, glob):
+            self._take(*found)
+            if self.more:
+                break
+        self._look()
+        if not self.more:
+            self.notes += left_out(walk)
+        if not self.matches and walk.hidden:
+            self.notes.append(
+                f"Hidden by .gitignore and not searched: {walk.hidden:,}. Use ignored=true to search there too."
+            )
+
+    def _file(self, start: str, path: str) -> None:
+        descriptor = self.workspace.open(path)
+        self.batch.append((start, descriptor))
+        if os.fstat(descriptor).st_size > MAX_FILE:
+            raise ToolError(f"{path!r} is too large to search: more than {MAX_FILE:,} bytes.")
+        if b"\0" in os.pread(descriptor, _HEAD, 0):
+            raise ToolError(f"{path!r} is not a text file; only text is searched.")
+        self._look()
+
+    def _take(self, folder: Folder, name: str) -> None:
+        """Open a file for the next batch, unless it is one that is not searched."""
+        try:
+            descriptor = os.open(name, _OPEN, dir_fd=folder.descriptor)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self.batch:
+                self._look()
+                self._take(folder, name)
+            return  # gone since it was listed, or nobody may read it
+        path = folder.join(name)
+        self.batch.append((path, descriptor))
+        if not self._is_text(path, descriptor, folder):
+            os.close(self.batch.pop()[1])
+        elif len(self.batch) >= self.together:
+            self._look()
+
+    def _is_text(self, path: str, descriptor: int, folder: Folder) -> bool:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
+            return False
+        if found.st_size > MAX_FILE:
+            self.large.append(path)
+            return False
+        if found.st_dev != os.fstat(folder.descriptor).st_dev and made_by_the_kernel(descriptor):
+            return False
+        return b"\0" not in os.pread(descriptor, _HEAD, 0)
+
+    def _look(self) -> None:
+        """Search the batch and keep what is to be shown of it; where there is no file, the pattern is still tried."""
+        if not self.batch and self.tried:
+            return
+        hits = self.engines.find(self.query, [descriptor for _, descriptor in self.batch], self.watch)
+        self.tried = True
+        for index, (path, descriptor) in enumerate(self.batch):
+            of_file = [hit for hit in hits if hit.file == index]
+            if of_file and not self.more:
+                self._keep(path, descriptor, of_file)
+        self._close()
+
+    def _keep(self, path: str, descriptor: int, hits: list[Hit]) -> None:
+        room = self.limit - self.matches
+        self.more = len(hits) > room
+        if room <= 0:
+            return
+        kept = hits[:room]
+        lines = [shown(path), *excerpt(descriptor, kept, self.context)]
+        size = sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+        while self.size + size > MAX_BYTES and len(kept) > 1:
+            self.more = True
+            kept = kept[: len(kept) // 2]
+            lines = [shown(path), *excerpt(descriptor, kept, self.context)]
+            size = sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+        if self.size + size > MAX_BYTES and self.lines:
+            self.more = True
+            return
+        self.lines += lines
+        self.size += size
+        self.matches += len(kept)
+        self.matched_files += 1
+
+    def _close(self) -> None:
+        for _, descriptor in self.batch:
+            os.close(descriptor)
+        self.batch.clear()
+
+    def _tell_late(self, error: TooSlow) -> None:
+        where = (
+            f" in {shown(self.batch[error.file][0])}" if error.file is not None and error.file < len(self.batch) else ""
+        )
+        self.notes.append(
+            f"Stopped after {self.watch.seconds:g} seconds{where}, not everything was searched. "
+            "Use a simpler pattern, or narrow it down with 'path' or 'glob'."
+        )
+
+    def _output(self, path: str, *, late: bool) -> ToolOutput:
+        lines = self.lines
+        if self.matches:
+            files = "1 file" if self.matched_files == 1 else f"{self.matched_files:,} files"
+            count = "1 match" if self.matches == 1 else f"{self.matches:,} matches"
+            more = ". There are more: narrow the search with 'path' or 'glob'" if self.more else ""
+            lines.append(f"[{count} in {files}{more}.]")
+        elif not late:
+            lines.append(_nothing(self.query, path))
+        if self.large:
+            self.notes.append(
+                f"Not searched, because larger than {MAX_FILE:,} bytes: {', '.join(map(shown, self.large[:5]))}."
+            )
+        lines += [f"[{note}]" for note in self.notes]
+        details = {"matches": self.matches, "files": self.matched_files, "complete": not (late or self.more)}
+        return ToolOutput("\n".join(lines), details=details, is_error=late)
+
+
+def _nothing(query: Query, path: str) -> str:
+    text = f"No line in {path!r} fits {query.pattern!r:.200}."
+    if "\\n" in query.pattern or "\n" in query.pattern:
+        text += " Lines are searched one by one, so a pattern with a line break fits none."
+    return text
+
+
+def _chosen(walk: Walk, start: str, glob: str | None) -> Iterator[tuple[Folder, str]]:
+    """The files of a walk that a filter lets through."""
+    wanted = glob is None or not glob.startswith("!")
+    pattern = None if glob is None else Glob(glob if wanted else glob[1:])
+    for folder in walk:
+        for name in folder.files:
+            path = folder.join(name)
+            if pattern is None or pattern.fits(path[len(start) + 1 :] if start else path, name) is wanted:
+                yield folder, name

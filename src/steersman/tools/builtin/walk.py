@@ -1,0 +1,185 @@
+"""The files beneath a folder, in a fixed order. It is entered by descriptors only, no link is followed, and it ends.
+
+A folder's own files come before those of its folders, by name. `.git` is passed by, and so is what the kernel makes up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from steersman.tools.builtin.gitignore import NOTHING, Ignores, outer, read_rules
+from steersman.tools.confine.kernel import made_by_the_kernel
+from steersman.tools.confine.workspace import Workspace, WorkspaceError
+from steersman.tools.context import ToolContext
+from steersman.types.errors import ToolError
+
+MAX_ENTRIES = 300_000
+MAX_IN_FOLDER = 100_000
+SECONDS = 30.0
+_OFTEN = 1_000
+
+
+class TooSlow(Exception):
+    """The time is up; `file` is the number of the one that was being searched, where that is known."""
+
+    def __init__(self, file: int | None = None) -> None:
+        super().__init__(file)
+        self.file = file
+
+
+class Watch:
+    """Until when a call may work; `check` is asked often."""
+
+    def __init__(self, ctx: ToolContext, seconds: float = SECONDS) -> None:
+        self.ctx = ctx
+        self.seconds = seconds
+        self.until = time.monotonic() + seconds
+
+    def check(self) -> None:
+        """Raise `TooSlow` when the time is up, and `ToolError` when nobody waits any more."""
+        if self.ctx.cancelled:
+            raise ToolError("The call was cancelled.")
+        if time.monotonic() > self.until:
+            raise TooSlow
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that is open as long as the walk is at it: its path as shown (`""` for the workspace) and its names."""
+
+    path: str
+    descriptor: int
+    files: list[str]
+    links: list[str]
+    folders: list[str]
+
+    def join(self, name: str) -> str:
+        """The path of an entry."""
+        return f"{self.path}/{name}" if self.path else name
+
+
+@dataclass(slots=True)
+class Walk:
+    """One way through the folders from a start, as long as `watch` lets it.
+
+    Afterwards: `hidden` counts what `.gitignore` hid, `unreadable` has the folders nobody may read, and `cut` says that
+    there was more than a walk looks at.
+    """
+
+    workspace: Workspace
+    start: str
+    watch: Watch
+    ignored: bool = False
+    entries: int = 0
+    hidden: int = 0
+    cut: bool = False
+    unreadable: list[str] = field(default_factory=list[str])
+
+    def __iter__(self) -> Iterator[Folder]:
+        rules = NOTHING if self.ignored else _rules_above(self.workspace, self.start)
+        waiting = [(self.start, rules)]
+        while waiting:
+            path, above = waiting.pop()
+            self.watch.check()
+            try:
+                descriptor = self.workspace.open_folder(path or ".")
+            except WorkspaceError:
+                if path == self.start:
+                    raise
+                # Gone since it was listed, or closed to us.
+                self.unreadable.append(path)
+                continue
+            try:
+                folder, rules = self._look(path, descriptor, above)
+                yield folder
+                waiting += [(folder.join(name), rules) for name in reversed(folder.folders)]
+            finally:
+                os.close(descriptor)
+
+    def _look(self, path: str, descriptor: int, above: Ignores) -> tuple[Folder, Ignores]:
+        folder = Folder(path, descriptor, [], [], [])
+        if made_by_the_kernel(descriptor):
+            return folder, above
+        text = None if self.ignored else read_rules(descriptor)
+        rules = above if text is None else above.within(path, text)
+        for entry in self._names(folder):
+            self.entries += 1
+            if self.entries % _OFTEN == 0:
+                self.watch.check()
+            self._sort_in(folder, entry, rules)
+        for names in (folder.files, folder.links, folder.folders):
+            names.sort()
+        return folder, rules
+
+    def _names(self, folder: Folder) -> Iterator[os.DirEntry[str]]:
+        most = min(MAX_IN_FOLDER, MAX_ENTRIES - self.entries)
+        try:
+            with os.scandir(folder.descriptor) as entries:
+                yield from islice(entries, most)
+                self.cut = self.cut or next(entries, None) is not None
+        except OSError:
+            self.unreadable.append(folder.path)
+
+    def _sort_in(self, folder: Folder, entry: os.DirEntry[str], rules: Ignores) -> None:
+        name = entry.name
+        if name == ".git":
+            return
+        is_link = entry.is_symlink()
+        is_folder = not is_link and entry.is_dir(follow_symlinks=False)
+        if not self.ignored and rules.hides(folder.join(name), folder=is_folder):
+            self.hidden += 1
+        elif is_link:
+            folder.links.append(name)
+        elif is_folder:
+            folder.folders.append(name)
+        elif entry.is_file(follow_symlinks=False):
+            folder.files.append(name)
+
+
+def _rules_above(workspace: Workspace, start: str) -> Ignores:
+    """The rules that hold in the start folder already, without its own."""
+    if start.startswith("/"):
+        return NOTHING
+    rules = outer(workspace.root)
+    if not start:
+        return rules
+    names = start.split("/")
+    for depth in range(len(names)):
+        path = "/".join(names[:depth])
+        descriptor = workspace.open_folder(path or ".")
+        try:
+            text = read_rules(descriptor)
+        finally:
+            os.close(descriptor)
+        rules = rules if text is None else rules.within(path, text)
+    return rules
+
+
+def start_of(workspace: Workspace, path: str) -> str:
+    """A path as the walk wants it: where it really leads, `""` for the workspace itself."""
+    if not path:
+        raise ToolError("The path is empty. Use '.' for the whole workspace, or leave it out.")
+    found = workspace.relative(path)
+    return "" if found == "." else found
+
+
+def shown(path: str) -> str:
+    """A path on one line: as a JSON string where it has characters that nobody sees, or sees as something else."""
+    return path if path.isprintable() else json.dumps(path)
+
+
+def left_out(walk: Walk) -> list[str]:
+    """What a walk did not see, as sentences."""
+    notes: list[str] = []
+    if walk.cut:
+        notes.append(f"Only the first {walk.entries:,} entries were looked at; give a path to look further down.")
+    if walk.unreadable:
+        more = f" and {len(walk.unreadable) - 3:,} more" if len(walk.unreadable) > 3 else ""
+        names = ", ".join(shown(path or ".") for path in walk.unreadable[:3])
+        notes.append(f"Not readable: {names}{more}.")
+    return notes

@@ -1,0 +1,1 @@
+"""Tools from an OpenAPI description. Requests go only to the address the user gave."""

@@ -1,0 +1,174 @@
+"""Tools from an OpenAPI description: one for each operation, at the address the user gave and at no other.
+
+What the description says of servers is not believed, and the user's headers are seen by that server alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from steersman.tools.confine.urls import Place, UnfitUrl, parse_url
+from steersman.tools.openapi.document import Spec, load
+from steersman.tools.openapi.keys import Given, Held, Keys
+from steersman.tools.openapi.operations import Choice, Form, Operation, chosen, form_of, operations_of
+from steersman.tools.openapi.request import Prepared, prepare
+from steersman.tools.tool import Access, Tool
+from steersman.tools.web import REDIRECTS, open_session, read_body, trouble
+from steersman.types.errors import ToolError
+from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from aiohttp import ClientResponse
+
+__all__ = ["Operation", "openapi_tools"]
+
+_MOST_REDIRECTS = 5
+_SAFE = frozenset(("GET", "HEAD"))
+_ACCEPT = "application/json, */*;q=0.5"
+_LONGEST_DESCRIPTION = 1_000
+
+
+def openapi_tools(
+    spec: Spec,
+    base_url: str,
+    operations: Choice | None = None,
+    *,
+    headers: Given = None,
+    query: Given = None,
+    reads: Choice = (),
+    prefix: str = "",
+    timeout: float = 60.0,
+    connect_timeout: float = 10.0,
+    max_bytes: int = 1024 * 1024,
+    ssl_context: SSLContext | None = None,
+) -> list[Tool]:
+    """A tool for each operation of an OpenAPI 3 description, or for those in `operations`.
+
+    `spec` is a mapping, JSON or YAML text, or a path. `operations` and `reads` are lists of ids, or functions of an
+    `Operation`. `headers` and `query` hold the user's keys, as mappings or as functions, async or not, that give one
+    for each call; the model never sees them. A tool has the access "full", and those in `reads` have "read".
+    """
+    for name, value in (("timeout", timeout), ("connect_timeout", connect_timeout), ("max_bytes", max_bytes)):
+        if math.isnan(value) or value <= 0:
+            raise ValueError(f"{name!r} is more than 0, got {value!r}.")
+    document, keys = load(spec), Keys(headers, query)
+    api = _Api(_base(base_url), keys, timeout, connect_timeout, max_bytes, ssl_context)
+    known = operations_of(document, prefix)
+    readers = set(chosen(list(known), reads, "reads"))
+    made: list[Tool] = []
+    for operation in chosen(list(known), operations, "operations"):
+        form = form_of(document, operation, *known[operation], keys.withheld)
+        made.append(_tool(api, operation, form, "read" if operation in readers else "full"))
+    return made
+
+
+def _tool(api: _Api, operation: Operation, form: Form, access: Access) -> Tool:
+    async def execute(arguments: dict[str, Any]) -> ToolOutput:
+        return await api.call(operation, form, arguments)
+
+    words = "\n\n".join(dict.fromkeys(filter(None, (operation.summary, operation.description))))
+    description = f"{words[:_LONGEST_DESCRIPTION]}\n\n{operation.method} {operation.path}".lstrip()
+    safe = operation.method in _SAFE
+    return Tool(operation.tool, description, form.schema, execute, idempotent=safe, access=access)
+
+
+def _base(base_url: str) -> Place:
+    try:
+        base = parse_url(base_url)
+    except UnfitUrl as error:
+        raise ValueError(f"'base_url' is where the API lives, such as 'https://api.example.org/v1': {error}") from None
+    if "?" in base.url or "#" in base_url:
+        raise ValueError(
+            f"'base_url' has no query and no fragment, got {base_url!r}. Keys go into 'headers' or 'query'."
+        )
+    return base
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    """Where requests go, and how long and how large their answers may be."""
+
+    base: Place
+    keys: Keys
+    timeout: float
+    connect_timeout: float
+    max_bytes: int
+    ssl_context: SSLContext | None
+
+    async def call(self, operation: Operation, form: Form, arguments: Mapping[str, Any]) -> ToolOutput:
+        """Send the request that the arguments mean; what comes back is the answer."""
+        name = f"{operation.method} {operation.path}"
+        try:
+            async with asyncio.timeout(self.timeout):
+                held = await self.keys.fetched()
+                try:
+                    return await self._sent(prepare(operation, form, arguments, held.query_parts), held, name)
+                except ToolError as error:
+                    raise ToolError(held.hidden(str(error))) from None
+        except TimeoutError:
+            raise ToolError(f"{name} was not answered in full within {self.timeout:g}s.") from None
+
+    async def _sent(self, prepared: Prepared, held: Held, name: str) -> ToolOutput:
+        import aiohttp
+
+        place = replace(self.base, url=self.base.url.rstrip("/") + prepared.target)
+        headers = held.headers_with(prepared, _ACCEPT)
+        try:
+            for _ in range(_MOST_REDIRECTS + 1):
+                outcome = await self._asked(prepared, place, headers, held)
+                if isinstance(outcome, ToolOutput):
+                    return outcome
+                if prepared.method not in _SAFE or not _same_server(place, outcome):
+                    raise ToolError(f"{name} was redirected to {outcome.url!r}, which is not followed.")
+                place = outcome
+        except aiohttp.ConnectionTimeoutError:
+            raise ToolError(f"{name}: no connection within {self.connect_timeout:g}s.") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise trouble(self.base.url, error) from None
+        raise ToolError(f"{name} was redirected more than {_MOST_REDIRECTS} times.")
+
+    async def _asked(self, prepared: Prepared, place: Place, headers: dict[str, str], held: Held) -> ToolOutput | Place:
+        from io import BytesIO
+
+        from yarl import URL
+
+        data = None if prepared.data is None else BytesIO(prepared.data)
+        async with (
+            open_session(connect_timeout=self.connect_timeout, ssl_context=self.ssl_context) as session,
+            session.request(
+                prepared.method,
+                URL(place.url, encoded=True),
+                headers=headers,
+                data=data,
+                allow_redirects=False,
+                skip_auto_headers=("Content-Type",),
+            ) as response,
+        ):
+            if (location := response.headers.get("Location")) and response.status in REDIRECTS:
+                return place.joined(location)
+            return await self._output(response, held)
+
+    async def _output(self, response: ClientResponse, held: Held) -> ToolOutput:
+        body = await read_body(response, self.max_bytes)
+        status = f"HTTP {response.status} {response.reason or ''}".rstrip()
+        if body.kind in ("other", "image") and body.data:
+            size = f"{len(body.data):,} bytes" if body.whole else f"more than {len(body.data):,} bytes"
+            text = f"{status}. The answer is {body.media_type or 'binary data'}, {size}, and is not shown."
+        elif not body.data:
+            text = f"{status}. The answer is empty."
+        else:
+            text = body.text if response.status < 300 else f"{status}\n\n{body.text}"
+        if not body.whole:
+            text = f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
+        details = {"http_status": response.status, "media_type": body.media_type}
+        return ToolOutput(held.hidden(text), details, is_error=response.status >= 300)
+
+
+def _same_server(one: Place, other: Place) -> bool:
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)

@@ -1,0 +1,255 @@
+"""The operations of an OpenAPI description: one for each method of each path, each with a name of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, TypeAlias, cast
+
+from steersman.tools.openapi.document import Document
+from steersman.tools.openapi.parameters import LOCATIONS, STYLES, Location, Parameter
+from steersman.tools.openapi.schema import Schemas
+
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
+Choice: TypeAlias = "Iterable[str] | Callable[[Operation], bool]"
+
+_LONGEST_NAME = 64
+_LONGEST_WORDS = 1_000
+# A name for the model that our own function needs for itself.
+_TAKEN = "arguments"
+# Set by whoever sends the request, or by the user; a description cannot hand them to the model.
+_OWN_HEADERS = re.compile(
+    "accept|accept-encoding|authorization|connection|content-.*|cookie|expect|host|keep-alive|proxy-.*|te|trailer"
+    "|transfer-encoding|upgrade"
+)
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_TEMPLATE = re.compile(r"\{([^{}/]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What the description says of one operation; `id` is its `operationId`, or method and path where it has none."""
+
+    id: str
+    method: str
+    path: str
+    summary: str
+    description: str
+    tags: tuple[str, ...]
+    deprecated: bool
+    tool: str
+    """The name of its tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The body of a request: what kind it is sent as, and the argument that holds it."""
+
+    media_type: str
+    argument: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an operation takes: its parameters and its body, and one schema for all of them."""
+
+    parameters: tuple[Parameter, ...]
+    payload: Payload | None
+    schema: Mapping[str, Any]
+
+
+def operations_of(document: Document, prefix: str = "") -> dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Every operation, with its own object and that of its path."""
+    found: dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    names: set[str] = set()
+    for method, path, item, details in _entries(document):
+        given = details.get("operationId")
+        id = given if isinstance(given, str) and given else f"{method.upper()} {path}"
+        wanted = id if id is given else f"{method}_{path.strip('/')}"
+        name = _unique(prefix + _plain(wanted), names)
+        tags = details.get("tags")
+        operation = Operation(
+            id,
+            method.upper(),
+            path,
+            _words(details.get("summary")),
+            _words(details.get("description")),
+            tuple(map(str, cast(Sequence[Any], tags))) if isinstance(tags, list | tuple) else (),
+            details.get("deprecated") is True,
+            name,
+        )
+        found[operation] = (details, item)
+    return found
+
+
+def chosen(operations: Sequence[Operation], choice: Choice | None, setting: str) -> list[Operation]:
+    """The operations that were asked for, by id, tool name or `GET /path`, or by a function."""
+    if choice is None:
+        return list(operations)
+    if callable(choice):
+        return [operation for operation in operations if choice(operation)]
+    if isinstance(choice, str):
+        raise TypeError(f"{setting!r} is a list, such as {setting}=[{choice!r}], or a function; got a string.")
+    wanted: set[Operation] = set()
+    for name in choice:
+        matching = [operation for operation in operations if name in _names(operation)]
+        if not matching:
+            known = [operation.id for operation in operations]
+            near = get_close_matches(name, known, 3, 0.7)
+            told = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {', '.join(known[:20])}."
+            raise ValueError(f"{setting!r} names an operation {name!r}, which the description does not have. {told}")
+        wanted.update(matching)
+    return [operation for operation in operations if operation in wanted]
+
+
+def form_of(
+    document: Document,
+    operation: Operation,
+    details: Mapping[str, Any],
+    item: Mapping[str, Any],
+    withheld: frozenset[tuple[str, str]],
+) -> Form:
+    """What an operation takes. `withheld` are parameters, as location and lower-case name, that the user fills."""
+    schemas, names = Schemas(document), {_TAKEN}
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    parameters: list[Parameter] = []
+    for given, location, name in _parameters(document, operation, details, item, withheld):
+        argument = _argument(name, location, names)
+        parameter, schema = _parameter(given, name, location, argument)
+        properties[argument] = _described(schemas.converted(schema), given.get("description"))
+        parameters.append(parameter)
+        if parameter.required:
+            required.append(argument)
+    payload = None
+    if "requestBody" in details:
+        body = document.followed(details["requestBody"], "A request body")
+        if (media := _media_type(body)) is not None:
+            payload = Payload(media[0], _argument("body", "request", names), body.get("required") is True)
+            properties[payload.argument] = _described(schemas.converted(media[1]), body.get("description"))
+            if payload.required:
+                required.append(payload.argument)
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    definitions = schemas.finished()
+    return Form(tuple(parameters), payload, schema | {"$defs": definitions} if definitions else schema)
+
+
+def _entries(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    for path, given in document.followed(document.root.get("paths") or {}, "'paths'").items():
+        if path.startswith("x-"):
+            continue
+        if not path.startswith("/") or {".", ".."} & set(path.split("/")):
+            raise ValueError(f"A path begins with '/' and has no '.' or '..' as a step, got {path!r}.")
+        item = document.followed(given, f"The path {path!r}")
+        for method in METHODS:
+            if method in item:
+                yield method, path, item, document.followed(item[method], f"{method.upper()} {path}")
+
+
+def _names(operation: Operation) -> tuple[str, str, str]:
+    return operation.id, operation.tool, f"{operation.method} {operation.path}"
+
+
+def _parameters(
+    document: Document,
+    operation: Operation,
+    details: Mapping[str, Any],
+    item: Mapping[str, Any],
+    withheld: frozenset[tuple[str, str]],
+) -> list[tuple[Mapping[str, Any], Location, str]]:
+    """The parameters in the order of their places; the operation's own stand in for those of its path."""
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for given in [*(item.get("parameters") or ()), *(details.get("parameters") or ())]:
+        parameter = document.followed(given, f"A parameter of {operation.id!r}")
+        location, name = parameter.get("in"), parameter.get("name")
+        if location not in LOCATIONS or not isinstance(name, str) or not name:
+            raise ValueError(f"A parameter of {operation.id!r} has 'in': {location!r} and 'name': {name!r}.")
+        found[location, name] = parameter
+    in_template = _TEMPLATE.findall(operation.path)
+    for name in in_template:
+        # Some descriptions leave out what the path says already.
+        found.setdefault(("path", name), {"required": True, "schema": {"type": "string"}})
+    ordered = sorted(found.items(), key=lambda entry: LOCATIONS.index(cast(Location, entry[0][0])))
+    return [
+        (parameter, cast(Location, location), name)
+        for (location, name), parameter in ordered
+        if (location, name.lower()) not in withheld
+        and not (location == "header" and (_OWN_HEADERS.fullmatch(name.lower()) or not _TOKEN.fullmatch(name)))
+        and not (location == "path" and name not in in_template)
+    ]
+
+
+def _parameter(given: Mapping[str, Any], name: str, location: Location, argument: str) -> tuple[Parameter, Any]:
+    content = _content(given)
+    schema: Any = next(iter(content.values())) if content else given.get("schema", {})
+    styles = STYLES[location]
+    style = given.get("style", styles[0])
+    if style not in styles:
+        raise ValueError(f"The {location} parameter {name!r} has the style {style!r}; there are {', '.join(styles)}.")
+    explode = given.get("explode", style == "form")
+    required = given.get("required") is True or location == "path"
+    return Parameter(name, argument, location, style, explode is True, required, bool(content)), schema
+
+
+def _media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """The kind a body is sent as, of those that the operation takes, and its schema."""
+    content = _content(body)
+    if not content:
+        return None
+    best = min(content, key=_preference)
+    media_type = best.partition(";")[0].strip().lower()
+    return ("application/json" if "*" in media_type else media_type), content[best]
+
+
+def _content(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas of what is sent, by media type."""
+    content: Any = given.get("content")
+    if not isinstance(content, Mapping):
+        return {}
+    kinds = cast(Mapping[str, Any], content)
+    return {
+        kind: cast(Mapping[str, Any], details).get("schema", {}) if isinstance(details, Mapping) else {}
+        for kind, details in kinds.items()
+    }
+
+
+def _preference(kind: str) -> int:
+    kind = kind.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return 0
+    if kind.endswith("+json") or "*" in kind:
+        return 1
+    return {"application/x-www-form-urlencoded": 2, "multipart/form-data": 3}.get(kind, 4)
+
+
+def _described(schema: Any, description: Any) -> Any:
+    """The schema with the words of whoever uses it, which say more than its own."""
+    words = _words(description)
+    return {**cast(dict[str, Any], schema), "description": words} if words and isinstance(schema, dict) else schema
+
+
+def _words(text: Any) -> str:
+    return " ".join(text.split())[:_LONGEST_WORDS] if isinstance(text, str) else ""
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_") or "operation"
+
+
+def _argument(name: str, location: str, taken: set[str]) -> str:
+    wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_LONGEST_NAME] or "value"
+    if wanted in taken:
+        wanted = f"{wanted[: _LONGEST_NAME - 8]}_{location}"
+    return _unique(wanted, taken)
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    name, number = wanted[:_LONGEST_NAME], 2
+    while name in taken:
+        ending = f"_{number}"
+        name, number = wanted[: _LONGEST_NAME - len(ending)] + ending, number + 1
+    taken.add(name)
+    return name

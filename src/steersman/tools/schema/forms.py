@@ -1,0 +1,302 @@
+"""Python types as JSON: for each type its schema, and the function that makes the object from a checked JSON value."""
+
+from __future__ import annotations
+
+import enum
+import os
+import types
+from collections import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NewType, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from steersman.tools.schema.annotations import constrained, description_of
+from steersman.tools.schema.records import Record, record_of
+from steersman.tools.schema.references import mentions, renamed
+from steersman.tools.schema.validation import InvalidArguments, compile_schema
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_PLAIN: Mapping[Any, dict[str, Any]] = {
+    Any: {},
+    object: {},
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    None: {"type": "null"},
+    type(None): {"type": "null"},
+}
+_LISTS = (list, abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection)
+_SETS = (set, frozenset, abc.Set, abc.MutableSet)
+_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+_SCALARS = (str, int, float, bool, type(None))
+_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How a type looks in JSON. `convert` is `None` where the JSON value is already the object."""
+
+    schema: dict[str, Any]
+    convert: Convert | None = None
+
+    def described(self, description: str | None) -> Form:
+        """The same, with a description if there is none yet."""
+        if not description or self.schema.get("description"):
+            return self
+        return Form({**self.schema, "description": description}, self.convert)
+
+
+class Forms:
+    """The forms of some types that share one set of definitions; only what refers to itself is defined apart."""
+
+    __slots__ = ("_open", "_used", "definitions")
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Any] = {}
+        self._open: dict[Any, tuple[str, list[Convert]]] = {}
+        self._used: set[str] = set()
+
+    def of(self, kind: Any) -> Form:
+        """The form of a type; `TypeError` for one that JSON cannot carry."""
+        if kind in _PLAIN:
+            return Form(_PLAIN[kind])
+        if kind is float:
+            # JSON does not tell 3 from 3.0; the function was promised a float.
+            return Form({"type": "number"}, float)
+        if hasattr(kind, "__metadata__"):
+            return self._annotated(kind)
+        if isinstance(kind, TypeVar):
+            return self.of(kind.__bound__ or Any)
+        if isinstance(kind, NewType):
+            return self.of(cast(Any, kind).__supertype__)
+        if hasattr(kind, "__value__"):
+            return self.of(kind.__value__)
+        origin = get_origin(kind)
+        if origin is Literal:
+            return _literal(get_args(kind))
+        if origin is Union or origin is types.UnionType:
+            return self._union([self.of(branch) for branch in get_args(kind)])
+        return self._of_class(kind, origin or kind, get_args(kind))
+
+    def rooted(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A schema that stands alone: its definitions inside, and no bare reference at the top."""
+        if not self.definitions:
+            return schema
+        if "$ref" in schema and "properties" not in schema:
+            name = str(schema["$ref"]).rpartition("/")[2]
+            schema = {**self.definitions[name], **{key: schema[key] for key in schema if key != "$ref"}}
+        return {**schema, "$defs": self.definitions}
+
+    def _of_class(self, kind: Any, cls: Any, arguments: tuple[Any, ...]) -> Form:
+        if not isinstance(cls, type):
+            raise TypeError(_cannot(kind))
+        cls = cast(type[Any], cls)
+        if cls in _LISTS:
+            return self._list(arguments, None)
+        if cls in _SETS:
+            return self._list(arguments, frozenset if cls is frozenset else set)
+        if cls is tuple:
+            return self._tuple(arguments)
+        if cls in _MAPPINGS:
+            return self._mapping(arguments)
+        if issubclass(cls, enum.Enum):
+            return _enum(cls)
+        if hasattr(cls, "__fspath__"):
+            return Form({"type": "string"}, str if cls is os.PathLike else cls)
+        if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
+            return self._pydantic(cls)
+        if (record := record_of(cls)) is not None:
+            return self._record(cls, record)
+        return self._foreign(kind)
+
+    def _annotated(self, kind: Any) -> Form:
+        form = self.of(kind.__origin__)
+        form = Form(constrained(form.schema, kind.__metadata__), form.convert)
+        description = description_of(kind.__metadata__)
+        return Form({**form.schema, "description": description}, form.convert) if description else form
+
+    def _union(self, forms: Sequence[Form]) -> Form:
+        schema = {"anyOf": [form.schema for form in forms]}
+        if all(form.convert is None for form in forms):
+            return Form(schema)
+        others = [form for form in forms if form.schema != _PLAIN[None]]
+        if len(others) == 1 and (inner := others[0].convert) is not None:
+            return Form(schema, lambda value: None if value is None else inner(value))
+        return Form(schema, self._choice(forms))
+
+    def nullable(self, form: Form) -> Form:
+        """The same form, or null; what is said about it is said about both."""
+        return self._union([form, Form(_PLAIN[None])]).described(form.schema.get("description"))
+
+    def _choice(self, forms: Sequence[Form]) -> Convert:
+        """Converts with the first branch that takes the value as it is."""
+        checks: list[tuple[Convert, Convert | None]] = []
+
+        def convert(value: Any) -> Any:
+            if not checks:
+                # Now, not earlier: the definitions a branch refers to are complete only when all is described.
+                for form in forms:
+                    branch = {**form.schema, "$defs": self.definitions}
+                    checks.append((compile_schema(branch, coerce=False), form.convert))
+            for check, branch in checks:
+                try:
+                    plain = check(value)
+                except InvalidArguments:
+                    continue
+                return plain if branch is None else branch(plain)
+            raise ValueError("fits none of the alternatives")
+
+        return convert
+
+    def _list(self, arguments: tuple[Any, ...], build: Convert | None) -> Form:
+        item = self.of(arguments[0]) if arguments else Form({})
+        schema: dict[str, Any] = {"type": "array", "items": item.schema} if item.schema else {"type": "array"}
+        if build is not None:
+            schema["uniqueItems"] = True
+        inner = item.convert
+        if inner is None:
+            return Form(schema, build)
+        if build is None:
+            return Form(schema, lambda value: [inner(element) for element in value])
+        return Form(schema, lambda value: build(inner(element) for element in value))
+
+    def _tuple(self, arguments: tuple[Any, ...]) -> Form:
+        if not arguments or (len(arguments) == 2 and arguments[1] is Ellipsis):
+            form = self._list(arguments[:1], None)
+            inner = form.convert
+            return Form(form.schema, tuple if inner is None else lambda value: tuple(inner(value)))
+        items = [] if arguments == ((),) else [self.of(kind) for kind in arguments]
+        schema = {
+            "type": "array",
+            "prefixItems": [item.schema for item in items],
+            "minItems": len(items),
+            "maxItems": len(items),
+        }
+        converts = [item.convert or _same for item in items]
+        return Form(schema, lambda value: tuple([convert(v) for convert, v in zip(converts, value, strict=True)]))
+
+    def _mapping(self, arguments: tuple[Any, ...]) -> Form:
+        if not arguments:
+            return Form({"type": "object"})
+        key, item = self._key(arguments[0]), self.of(arguments[1])
+        schema: dict[str, Any] = {"type": "object"}
+        if item.schema:
+            schema["additionalProperties"] = item.schema
+        if key is None and item.convert is None:
+            return Form(schema)
+        name, inner = key or _same, item.convert or _same
+        return Form(schema, lambda value: {name(k): inner(v) for k, v in value.items()})
+
+    def _key(self, kind: Any) -> Convert | None:
+        """JSON has only strings as keys; numbers and enums are read from them."""
+        form = self.of(kind)
+        if form.schema.get("type") == "integer" and form.convert is None:
+            return int
+        if form.schema.get("type") == "number":
+            return float
+        return form.convert
+
+    def _record(self, cls: type[Any], record: Record) -> Form:
+        if cls in self._open:
+            name, cell = self._open[cls]
+            self._used.add(name)
+            return Form({"$ref": f"#/$defs/{name}"}, lambda value: cell[0](value))
+        name, cell = self._free_name(cls.__name__), cast(list[Convert], [])
+        self._open[cls] = (name, cell)
+        fields = [(field, self.of(field.kind).described(field.description)) for field in record.fields]
+        del self._open[cls]
+        schema = record.schema([(field, form.schema) for field, form in fields])
+        steps = [(field.key, field.name, form.convert) for field, form in fields]
+        build = record.build
+
+        def convert(value: Any) -> Any:
+            given = {
+                name: value[key] if inner is None else inner(value[key]) for key, name, inner in steps if key in value
+            }
+            return build(**given)
+
+        cell.append(convert)
+        if name not in self._used:
+            return Form(schema, convert)
+        self.definitions[name] = schema
+        return Form({"$ref": f"#/$defs/{name}"}, convert)
+
+    def _pydantic(self, cls: Any) -> Form:
+        def convert(value: Any) -> Any:
+            try:
+                return cls.model_validate(value)
+            except ValueError as error:
+                errors = getattr(error, "errors", None)
+                if errors is None:
+                    raise
+                # Its own text spans several lines and ends in an address.
+                raise ValueError(
+                    "; ".join(": ".join([*[str(step) for step in item["loc"]], item["msg"]]) for item in errors())
+                ) from error
+
+        return Form(self._adopt(cls.model_json_schema()), convert)
+
+    def _foreign(self, kind: Any) -> Form:
+        """What msgspec knows and we do not: dates, UUIDs, decimals, bytes, attrs classes."""
+        try:
+            schema = self._adopt(msgspec.json.schema(kind))
+        except (TypeError, RecursionError) as error:
+            raise TypeError(_cannot(kind)) from error
+        return Form(schema, lambda value: msgspec.convert(value, kind))
+
+    def _adopt(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A schema made elsewhere, its definitions moved to ours under names that are free here."""
+        own = schema.pop("$defs", {})
+        names: dict[str, str] = {}
+        for name in own:
+            names[name] = self._free_name(name)
+            self.definitions[names[name]] = {}
+        for name, definition in own.items():
+            self.definitions[names[name]] = renamed(definition, names)
+        adopted = renamed(schema, names)
+        target = adopted["$ref"].rpartition("/")[2] if set(adopted) == {"$ref"} else ""
+        if target in names.values() and not mentions(self.definitions, adopted["$ref"]):
+            return self.definitions.pop(target)
+        return adopted
+
+    def _free_name(self, name: str) -> str:
+        taken = {*self.definitions, *(used for used, _ in self._open.values())}
+        base = "".join(letter if letter.isalnum() else "_" for letter in name)
+        free, number = base, 2
+        while free in taken:
+            free, number = f"{base}_{number}", number + 1
+        return free
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _literal(values: tuple[Any, ...]) -> Form:
+    members = {value.value: value for value in values if isinstance(value, enum.Enum)}
+    plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
+    form = Form(_choices(plain, f"Literal{list(values)!r}"))
+    return Form(form.schema, lambda value: members.get(value, value)) if members else form
+
+
+def _enum(cls: type[enum.Enum]) -> Form:
+    values = [member.value for member in cls]
+    if all(type(value) in _SCALARS for value in values):
+        return Form(_choices(values, cls.__name__), cls)
+    return Form(_choices([member.name for member in cls], cls.__name__), lambda name: cls[name])
+
+
+def _choices(values: list[Any], owner: str) -> dict[str, Any]:
+    if not values or any(type(value) not in _SCALARS for value in values):
+        raise TypeError(f"{owner} needs values that JSON has: text, numbers, booleans or None.")
+    kinds: set[type[Any]] = {type(value) for value in values}
+    return {"type": _TYPE_NAMES[kinds.pop()], "enum": values} if len(kinds) == 1 else {"enum": values}
+
+
+def _cannot(kind: Any) -> str:
+    name = getattr(kind, "__name__", None) or str(kind)
+    return (
+        f"{name!r} has no JSON form. Use str, int, float, bool, list, dict, Literal, an Enum, a dataclass, "
+        "a TypedDict, a msgspec Struct or a pydantic model, or write a Tool with a JSON Schema of its own."
+    )

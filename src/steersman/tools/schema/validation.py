@@ -1,0 +1,295 @@
+"""JSON Schema compiled once into a function that checks a value and mends what can be mended without loss.
+
+Mended: `"42"` where a number is wanted, `"true"` where a boolean is, `3.0` where an integer is, JSON text where an
+object or a list is, `null` for something optional that cannot be null. A string where a string is wanted stays as it
+is, whatever it looks like. Formats and unknown keywords are not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from steersman.tools.schema import checks
+from steersman.tools.schema.checks import Node, Place, Problems, anything, membership, never
+from steersman.tools.schema.containers import array, object_
+from steersman.tools.text import show
+from steersman.types.errors import ToolError
+
+_LABELS = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+_OBJECT_WORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties"))
+_ARRAY_WORDS = frozenset(("items", "prefixItems"))
+_MOST_PROBLEMS = 10
+_MOST_TRIED = 100_000
+
+
+class InvalidArguments(ToolError, ValueError):
+    """What the model gave does not fit the schema; the text says where, what was expected and what came."""
+
+
+def compile_schema(
+    schema: Mapping[str, Any] | bool, *, name: str = "arguments", coerce: bool = True
+) -> Callable[[Any], Any]:
+    """A function that gives back the checked value, fresh and mended, or raises `InvalidArguments`.
+
+    Raises `ValueError` when the schema itself is wrong. `name` is what error texts call the value.
+    """
+    compiler = Compiler(schema)
+    try:
+        node = compiler.node(schema, coerce=coerce)
+    except RecursionError:
+        raise ValueError("The JSON Schema is nested too deeply, or holds itself without a reference.") from None
+
+    def check(value: Any) -> Any:
+        problems: Problems = []
+        compiler.tried = 0
+        try:
+            result = node(value, None, problems)
+        except TooManyWays:
+            raise InvalidArguments(f"{name}: there are too many ways to read it; send a smaller value") from None
+        except RecursionError:
+            raise InvalidArguments(f"{name}: nested too deeply; send a flatter value") from None
+        if problems:
+            raise InvalidArguments(_report(name, problems))
+        return result
+
+    return check
+
+
+class TooManyWays(Exception):
+    """A value was held against so many alternatives of its schema that nobody can wait for the end."""
+
+
+class Compiler:
+    """Turns the parts of one schema into functions, each part once; one that refers to itself, too.
+
+    `tried` counts the alternatives that a value was held against: inside each other, they multiply.
+    """
+
+    __slots__ = ("_known", "_labels", "_references", "_root", "tried")
+
+    def __init__(self, root: Mapping[str, Any] | bool) -> None:
+        self._root = root
+        self._references: dict[tuple[str, bool], list[Node]] = {}
+        # By identity, with the part itself beside it: what is gone must not lend its identity to another.
+        self._known: dict[tuple[int, bool], tuple[Any, Node]] = {}
+        self._labels: dict[int, tuple[Any, str]] = {}
+        self.tried = 0
+
+    def node(self, schema: Any, *, coerce: bool) -> Node:
+        """The function for one schema."""
+        key = (id(schema), coerce)
+        if key not in self._known:
+            self._known[key] = (schema, self._compiled(schema, coerce))
+        return self._known[key][1]
+
+    def _compiled(self, schema: Any, coerce: bool) -> Node:
+        if schema is True or schema == {}:
+            return anything
+        if schema is False:
+            return never
+        if not isinstance(schema, Mapping):
+            raise ValueError(f"A JSON Schema is an object or a boolean, got {show(schema)}.")
+        parts = self._parts(cast(Mapping[str, Any], schema), coerce)
+        if not parts:
+            return anything
+        return parts[0] if len(parts) == 1 else _chain(parts)
+
+    def expects(self, schema: Any) -> str:
+        """What a schema asks for, in words."""
+        if id(schema) not in self._labels:
+            self._labels[id(schema)] = (schema, self._expected(schema))
+        return self._labels[id(schema)][1]
+
+    def _expected(self, schema: Any) -> str:
+        if not isinstance(schema, Mapping):
+            return "a value"
+        schema = cast(Mapping[str, Any], schema)
+        if "enum" in schema:
+            return "one of " + ", ".join(show(value) for value in schema["enum"])
+        if "const" in schema:
+            return show(schema["const"])
+        if types := _types_of(schema):
+            return " or ".join(_LABELS[name] for name in types)
+        if "$ref" in schema:
+            # One step only: alternatives may lead back here.
+            target = _resolve(self._root, schema["$ref"])
+            return self.expects(target) if isinstance(target, Mapping) and "type" in target else "a value"
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                return " or ".join(dict.fromkeys(self.expects(branch) for branch in schema[word]))
+        return "a value"
+
+    def union(self, nodes: Sequence[tuple[Node, Node]], label: str, *, coerce: bool, exclusive: bool = False) -> Node:
+        """The first branch that takes the value as it is, else the first that can mend it."""
+        passes = ([strict for strict, _ in nodes], [lenient for _, lenient in nodes] if coerce else ())
+
+        def check(value: Any, at: Place, problems: Problems) -> Any:
+            failures: list[Problems] = []
+            for branches in passes:
+                self.tried += 1
+                if self.tried > _MOST_TRIED:
+                    raise TooManyWays
+                failures.clear()
+                taken: list[Any] = []
+                for branch in branches:
+                    found: Problems = []
+                    result = branch(value, at, found)
+                    if found:
+                        failures.append(found)
+                    elif not exclusive:
+                        return result
+                    else:
+                        taken.append(result)
+                if len(taken) == 1:
+                    return taken[0]
+                if taken:
+                    problems.append((at, f"fits more than one of the alternatives ({label}), got {show(value)}"))
+                    return value
+                if not coerce:
+                    break
+            problems.extend(_nearest(failures, at) or [(at, f"expected {label}, got {show(value)}")])
+            return value
+
+        return check
+
+    def _parts(self, schema: Mapping[str, Any], coerce: bool) -> list[Node]:
+        parts: list[Node] = []
+        if "$ref" in schema:
+            parts.append(self._reference(schema["$ref"], coerce))
+        if types := _types_of(schema):
+            parts.append(self._typed(types, schema, coerce))
+        if "enum" in schema or "const" in schema:
+            allowed = schema["enum"] if "enum" in schema else [schema["const"]]
+            if not isinstance(allowed, Sequence) or isinstance(allowed, str):
+                raise ValueError(f"'enum' is a list of values, got {show(allowed)}.")
+            parts.append(membership(cast(Sequence[Any], allowed)))
+        parts += [self.node(branch, coerce=coerce) for branch in _branches(schema, "allOf")]
+        for word in ("anyOf", "oneOf"):
+            if branches := _branches(schema, word):
+                nodes = [(self.node(branch, coerce=False), self.node(branch, coerce=coerce)) for branch in branches]
+                label = self.expects({word: branches})
+                parts.append(self.union(nodes, label, coerce=coerce, exclusive=word == "oneOf"))
+        if "not" in schema:
+            parts = [*(parts or [anything]), _negation(self.node(schema["not"], coerce=False))]
+        return parts
+
+    def _typed(self, types: Sequence[str], schema: Mapping[str, Any], coerce: bool) -> Node:
+        if len(types) == 1:
+            return self._of_type(types[0], schema, coerce)
+        nodes = [(self._of_type(name, schema, False), self._of_type(name, schema, coerce)) for name in types]
+        return self.union(nodes, " or ".join(_LABELS[name] for name in types), coerce=coerce)
+
+    def _of_type(self, name: str, schema: Mapping[str, Any], coerce: bool) -> Node:
+        match name:
+            case "object":
+                return object_(self, schema, coerce=coerce)
+            case "array":
+                return array(self, schema, coerce=coerce)
+            case "string":
+                return checks.string(schema)
+            case "integer":
+                return checks.integer(schema, coerce=coerce)
+            case "number":
+                return checks.number(schema, coerce=coerce)
+            case "boolean":
+                return checks.boolean(coerce=coerce)
+            case _:
+                return checks.null(coerce=coerce)
+
+    def _reference(self, pointer: Any, coerce: bool) -> Node:
+        key = (pointer, coerce)
+        if key not in self._references:
+            # The cell is registered before its schema is compiled: a schema that contains itself finds it here.
+            cell = self._references[key] = []
+            cell.append(self.node(_resolve(self._root, pointer), coerce=coerce))
+        cell = self._references[key]
+        return cell[0] if cell else lambda value, at, problems: cell[0](value, at, problems)
+
+
+def _types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    declared = schema.get("type")
+    if declared is None:
+        # Authors who write `properties` without `type` mean an object, and likewise a list.
+        if not _OBJECT_WORDS.isdisjoint(schema):
+            return ("object",)
+        return () if _ARRAY_WORDS.isdisjoint(schema) else ("array",)
+    types = (declared,) if isinstance(declared, str) else tuple(cast(Sequence[Any], declared))
+    for name in types:
+        if name not in _LABELS:
+            raise ValueError(f"Unknown type {name!r} in a JSON Schema; the types are {', '.join(_LABELS)}.")
+    return types
+
+
+def _branches(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
+    branches = schema.get(word, ())
+    if not isinstance(branches, Sequence) or isinstance(branches, str):
+        raise ValueError(f"{word!r} is a list of schemas, got {show(branches)}.")
+    return cast(Sequence[Any], branches)
+
+
+def _chain(parts: Sequence[Node]) -> Node:
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        before = len(problems)
+        for part in parts:
+            value = part(value, at, problems)
+            if len(problems) > before:
+                break
+        return value
+
+    return check
+
+
+def _negation(node: Node) -> Node:
+    def check(value: Any, at: Place, problems: Problems) -> Any:
+        found: Problems = []
+        node(value, at, found)
+        if not found:
+            problems.append((at, f"this value is not allowed here, got {show(value)}"))
+        return value
+
+    return check
+
+
+def _nearest(failures: Sequence[Problems], at: Place) -> Problems | None:
+    """The problems of the branch the value was meant for: the one whose outside fits and whose inside does not."""
+    inner = [found for found in failures if all(place is not at for place, _ in found)]
+    return min(inner, key=len) if inner else None
+
+
+def _resolve(root: Any, pointer: Any) -> Any:
+    if not isinstance(pointer, str) or not pointer.startswith("#"):
+        raise ValueError(f"Only references inside the schema are followed ('#/$defs/...'), got {show(pointer)}.")
+    found = root
+    for step in pointer[1:].split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and step in found:
+            found = cast(Any, found[step])
+        elif isinstance(found, Sequence) and step.isdigit() and int(step) < len(cast(Sequence[Any], found)):
+            found = cast(Any, found[int(step)])
+        else:
+            raise ValueError(f"The schema refers to {pointer!r}, which it does not define.")
+    return found
+
+
+def _report(name: str, problems: Problems) -> str:
+    lines = [f"{name}{_path(at)}: {text}" for at, text in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - _MOST_PROBLEMS} more")
+    return "\n".join(lines)
+
+
+def _path(at: Place) -> str:
+    steps: list[str] = []
+    while at is not None:
+        at, key = at
+        steps.append(f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{show(key)}]")
+    return "".join(reversed(steps))

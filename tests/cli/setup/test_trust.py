@@ -1,0 +1,148 @@
+"""What a project brings along counts only after its user has seen that very content (failures.md L12)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Place, environment, run_command
+
+from steersman.cli.setup.settings import Settings
+from steersman.cli.setup.trust import named_servers, project_servers, project_settings
+from steersman.cli.troubles import UserError
+from steersman.testing.servers import OpenAIChatServer
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture(autouse=True)
+def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(place).items():
+        monkeypatch.setenv(name, value)
+
+
+class Person:
+    """Somebody at a terminal who is asked and gives the same answer every time."""
+
+    def __init__(self, *, agrees: bool) -> None:
+        self.agrees = agrees
+        self.asked: list[tuple[str, str]] = []
+
+    async def __call__(self, question: str, content: str) -> bool:
+        self.asked.append((question, content))
+        return self.agrees
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+async def test_settings_of_a_project_count_after_a_yes_and_only_with_that_content(place: Place) -> None:
+    file = _written(place.project / ".steersman/config.toml", "max_turns = 3  # \u202efdp.exe\n")
+    told: list[str] = []
+    refusing, agreeing = Person(agrees=False), Person(agrees=True)
+
+    assert await project_settings(place.project, ask=None, tell=told.append) == Settings()
+    assert await project_settings(place.project, ask=refusing, tell=told.append) == Settings()
+    notice = (
+        f"{file} is not trusted, so it does not count. To look at it and trust it, run `steersman` without -p in this "
+        "folder, on a terminal."
+    )
+    assert told == [notice, notice]
+
+    assert await project_settings(place.project, ask=agreeing, tell=told.append) == Settings(max_turns=3)
+    assert told == [notice, notice]
+    assert agreeing.asked == [(f"Trust {file}?", "max_turns = 3  # \\u{202e}fdp.exe\n")]
+    assert await project_settings(place.project, ask=None, tell=told.append) == Settings(max_turns=3)
+    assert told == [notice, notice]
+
+    file.write_text("max_turns = 4")
+    assert await project_settings(place.project, ask=None, tell=told.append) == Settings()
+    assert len(told) == 3
+
+
+async def test_settings_that_are_wrong_are_not_trusted_even_after_a_yes(place: Place) -> None:
+    _written(place.project / ".steersman/config.toml", "[approval]\nmode = 'bypass'")
+    agreeing = Person(agrees=True)
+    for _ in range(2):
+        with pytest.raises(UserError, match="only your own settings may say that"):
+            await project_settings(place.project, ask=agreeing, tell=print)
+    assert len(agreeing.asked) == 2
+
+
+async def test_the_settings_of_a_repository_hold_in_its_folders(place: Place) -> None:
+    _written(place.project / ".steersman/config.toml", "max_turns = 3")
+    inner = place.project / "a/b"
+    inner.mkdir(parents=True)
+    assert await project_settings(inner, ask=Person(agrees=True), tell=print) == Settings()
+    (place.project / ".git").mkdir()
+    assert await project_settings(inner, ask=Person(agrees=True), tell=print) == Settings(max_turns=3)
+
+
+async def test_a_list_of_trust_that_is_damaged_vouches_for_nothing(place: Place) -> None:
+    file = _written(place.project / ".steersman/config.toml", "max_turns = 3")
+    (place.home / "config/steersman").mkdir(parents=True)
+    (place.home / "config/steersman/trust.json").write_text("{")
+    told: list[str] = []
+    assert await project_settings(place.project, ask=Person(agrees=True), tell=told.append) == Settings()
+    assert [line.startswith(f"{file} does not count: The list of trusted files") for line in told] == [True]
+
+
+def _mcp(place: Place) -> Path:
+    """A project whose MCP file starts a program that leaves a trace."""
+    trace = place.home / "started"
+    command = {"command": sys.executable, "args": ["-c", f"open({str(trace)!r}, 'w')"]}
+    _written(place.project / ".mcp.json", json.dumps({"mcpServers": {"evil": command}}))
+    return trace
+
+
+async def test_servers_of_a_project_are_made_after_a_yes(place: Place) -> None:
+    _mcp(place)
+    told: list[str] = []
+    pins = place.home / "pins.json"
+    agreeing = Person(agrees=True)
+    assert await project_servers(place.project, variables=(), pins=pins, ask=None, tell=told.append) is None
+    assert ["none of its MCP servers is started" in line for line in told] == [True]
+    assert await project_servers(place.project, variables=(), pins=pins, ask=agreeing, tell=told.append) is not None
+    assert [content.startswith(f"evil: {sys.executable} -c ") for _, content in agreeing.asked] == [True]
+    assert await project_servers(place.project, variables=(), pins=pins, ask=None, tell=told.append) is not None
+    assert len(told) == 1
+
+
+async def test_a_broken_file_of_servers_is_a_notice_where_it_was_found_and_an_error_where_it_was_named(
+    place: Place,
+) -> None:
+    file = _written(place.project / ".mcp.json", "{")
+    told: list[str] = []
+    pins = place.home / "pins.json"
+    assert await project_servers(place.project, variables=(), pins=pins, ask=None, tell=told.append) is None
+    assert [line.startswith(f"{file} does not count: The MCP settings") for line in told] == [True]
+    with pytest.raises(UserError, match="are not JSON") as caught:
+        named_servers(file, variables=(), pins=pins, tell=told.append)
+    assert caught.value.code == 2
+
+
+def test_a_fresh_clone_starts_nothing_and_changes_nothing_when_the_command_is_run_in_it(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    trace = _mcp(place)
+    _written(place.project / ".steersman/config.toml", "[approval]\nmode = 'bypass'\n")
+    server.say("Hello.")
+    done = run_command(["-p", "Hi."], place=place, server=server)
+    assert (done.code, done.text.strip()) == (0, "Hello.")
+    assert not trace.exists()
+    assert done.errors.count("is not trusted") == 2
+    assert not os.path.lexists(place.home / "config/steersman/trust.json")
+
+
+async def test_where_trust_cannot_be_kept_it_counts_this_time(place: Place) -> None:
+    file = _written(place.project / ".steersman/config.toml", "max_turns = 3\n")
+    (place.home / "config/steersman/.trust.json.lock").mkdir(parents=True)
+    told: list[str] = []
+    assert await project_settings(place.project, ask=Person(agrees=True), tell=told.append) == Settings(max_turns=3)
+    assert [line.startswith(f"{file} counts this time only: The list of trusted files") for line in told] == [True]

@@ -1,0 +1,117 @@
+"""The smallest protocol there is, for tests of what all protocols share: `{"t": text}` events, then `[DONE]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from steersman.provider.http.client import http_stream
+from steersman.provider.scripted.script import Turn
+from steersman.provider.wires.protocol import HttpRequest
+from steersman.provider.wires.status import kind_of_status
+from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
+from steersman.types.content import TextContent
+from steersman.types.errors import (
+    ERRORS,
+    ErrorInfo,
+    IncompleteStreamError,
+    OverloadedError,
+    ProtocolError,
+    ProviderError,
+)
+from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.stream import StreamEvent, TextDelta, TextEnd, TextStart
+
+
+class PlainDecoder:
+    """Reads `{"t": text}`, `{"error": words}`, `ping` and `[DONE]`."""
+
+    def __init__(self, model: Model) -> None:
+        self.done = False
+        self._model = model
+        self._parts: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Only with its terminal event."""
+        return self.done
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        if event == "ping":
+            return ()
+        if data == "[DONE]":
+            self.done = True
+            return [TextEnd()] if self._parts else ()
+        try:
+            fields: dict[str, str] = msgspec.json.decode(data, type=dict[str, str])
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"Not a plain event: {data[:80]!r}") from error
+        if "error" in fields:
+            raise OverloadedError(fields["error"])
+        self._parts.append(fields["t"])
+        delta = TextDelta(fields["t"])
+        return [delta] if len(self._parts) > 1 else [TextStart(), delta]
+
+    def finish(self) -> AssistantMessage:
+        if not self.done:
+            raise IncompleteStreamError("The stream ended before [DONE].")
+        model = self._model
+        return AssistantMessage([TextContent("".join(self._parts))], model=model.id, provider=model.provider)
+
+
+class PlainWire:
+    """A `Wire`."""
+
+    name = "plain"
+
+    def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        body = msgspec.json.encode({"text": [message.text for message in request.messages]})
+        return HttpRequest(f"{model.base_url}/ask", headers, body)
+
+    def decoder(self, model: Model, request: Request) -> PlainDecoder:
+        return PlainDecoder(model)
+
+    def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+        text = body.decode("utf-8", "replace")
+        if status < 400 and b"error" not in body:
+            return ProtocolError(f"Not a stream: {text[:40]}", body=text)
+        return ERRORS[kind_of_status(status if status >= 400 else 503)](f"{status}: {text}", status=status, body=text)
+
+
+class PlainServer(StrictServer):
+    """A server of the protocol."""
+
+    provider = "plain"
+    routes = ("/v1/ask",)
+    prefix = "/v1"
+
+    def validate(self, received: Received) -> Reply | None:
+        if self.key is not None and received.headers.get("authorization") != f"Bearer {self.key}":
+            return self.refusal(401, f"wrong key {received.headers.get('authorization')}")
+        return None
+
+    def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
+        for block in turn.blocks:
+            assert isinstance(block, TextContent)
+            for piece in pieces(block.text, turn.deltas):
+                yield Shown(sse({"t": piece}))
+
+    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+        yield sse("[DONE]")
+
+    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+        return {"error": message}
+
+    def stream_error(self, info: ErrorInfo) -> bytes:
+        return sse({"error": info.message})
+
+    def head(self, received: Received) -> Mapping[str, str]:
+        return {"x-request-id": "req-7"}
+
+
+stream = http_stream(PlainWire())
+ASKED = Request("", [user_message("Hello?")])

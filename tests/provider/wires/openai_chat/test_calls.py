@@ -1,0 +1,276 @@
+"""Tool calls are put together from whatever pieces servers send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.provider.wires.openai_chat.chat import (
+    DONE,
+    answer_of,
+    calls,
+    calls_of,
+    chunk,
+    piece,
+    read,
+    said,
+    told,
+    tools,
+)
+
+from steersman.provider.wires.openai_chat.encode import tool_set
+from steersman.types.content import TextContent, ToolCall
+from steersman.types.stream import StreamStart, ToolCallDelta, ToolCallEnd, ToolCallStart
+
+A, B = {"q": "a"}, {"q": "b"}
+HALF_A, HALF_B = ('{"q"', ':"a"}'), ('{"q"', ':"b"}')
+
+
+def test_a_call_is_shown_as_it_comes() -> None:
+    stream = calls(piece(0, "c1", "search", "")) + calls(piece(0, args='{"q"')) + calls(piece(0, args=':"a"}'))
+    events, _ = read(stream + chunk(None, "tool_calls") + DONE, "search")
+    assert events == [
+        StreamStart(),
+        ToolCallStart(0, "c1", "search"),
+        ToolCallDelta('{"q"', 0),
+        ToolCallDelta(':"a"}', 0),
+        ToolCallEnd(0, ToolCall("c1", "search", A)),
+    ]
+
+
+def test_interleaved_pieces_belong_to_their_index() -> None:
+    """failures.md C1."""
+    stream = [
+        calls(piece(0, "c1", "search", "")),
+        calls(piece(1, "c2", "search", "")),
+        calls(piece(0, args=HALF_A[0])),
+        calls(piece(1, args=HALF_B[0])),
+        calls(piece(0, args=HALF_A[1])),
+        calls(piece(1, args=HALF_B[1])),
+    ]
+    assert calls_of(*stream) == [("c1", "search", A), ("c2", "search", B)]
+
+
+def test_without_an_index_the_id_tells_them_apart() -> None:
+    """failures.md C2."""
+    stream = [
+        calls(piece(id="c1", name="search", args=HALF_A[0])),
+        calls(piece(id="c2", name="read", args=HALF_B[0])),
+        calls(piece(id="c1", args=HALF_A[1])),
+        calls(piece(id="c2", args=HALF_B[1])),
+    ]
+    assert calls_of(*stream) == [("c1", "search", A), ("c2", "read", B)]
+
+
+def test_without_index_and_id_the_place_in_the_list_tells_them_apart() -> None:
+    """failures.md C2."""
+    stream = [
+        calls(piece(name="search", args=HALF_A[0]), piece(name="read", args=HALF_B[0])),
+        calls(piece(args=HALF_A[1]), piece(args=HALF_B[1])),
+    ]
+    assert calls_of(*stream) == [("", "search", A), ("", "read", B)]
+
+
+def test_without_any_mark_a_piece_goes_on_with_the_last_call() -> None:
+    """failures.md C2."""
+    stream = [calls(piece(id="c1", name="search", args=HALF_A[0])), calls(piece(args=HALF_A[1]))]
+    assert calls_of(*stream) == [("c1", "search", A)]
+
+
+def test_without_any_mark_a_new_name_after_whole_arguments_is_a_new_call() -> None:
+    """failures.md C2."""
+    stream = [calls(piece(name="search", args='{"q":"a"}')), calls(piece(name="search", args='{"q":"b"}'))]
+    assert calls_of(*stream) == [("", "search", A), ("", "search", B)]
+
+
+def test_two_entries_of_one_index_in_a_chunk_are_one_call() -> None:
+    """failures.md C4."""
+    assert calls_of(calls(piece(0, "c1", "search"), piece(0, args='{"q":"a"}'))) == [("c1", "search", A)]
+
+
+def test_calls_that_all_have_the_number_0_are_told_apart_by_their_ids() -> None:
+    """failures.md C2: servers that number every call 0."""
+    stream = [calls(piece(0, "c1", "search", '{"q":"a"}')), calls(piece(0, "c2", "search", '{"q":"b"}'))]
+    assert calls_of(*stream) == [("c1", "search", A), ("c2", "search", B)]
+
+
+def test_an_id_that_changes_inside_the_arguments_is_still_the_same_call() -> None:
+    stream = [calls(piece(0, "c1", "search", HALF_A[0])), calls(piece(0, "c9", "search", HALF_A[1]))]
+    assert calls_of(*stream) == [("c1", "search", A)]
+
+
+@pytest.mark.parametrize("index", [0, 3, None])
+def test_an_id_or_a_name_may_come_late(index: int | None) -> None:
+    stream = [
+        calls(piece(index, args="")),
+        calls(piece(index, "c1")),
+        calls(piece(index, name="search")),
+        calls(piece(index, args='{"q":"a"}')),
+    ]
+    assert calls_of(*stream) == [("c1", "search", A)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("search", "search", "search"),
+        ("sea", "rch", None),
+        ("sea", "search", None),
+        ("search", "", ""),
+        ("s", "earch", "search"),
+    ],
+    ids=repr,
+)
+def test_a_name_may_be_repeated_or_come_in_pieces(names: tuple[str | None, ...]) -> None:
+    """failures.md C5."""
+    parts = ("", HALF_A[0], HALF_A[1]) if names[1] else (HALF_A[0], HALF_A[1], "")
+    if names[1] and names[1] != "search":
+        parts = ("", "", '{"q":"a"}')
+    stream = [calls(piece(0, "c1" if not at else None, name, parts[at])) for at, name in enumerate(names)]
+    assert calls_of(*stream) == [("c1", "search", A)]
+
+
+def test_a_name_that_begins_with_another_tools_name_is_put_together() -> None:
+    """failures.md C5."""
+    stream = [calls(piece(0, "c1", "read")), calls(piece(0, name="_file")), calls(piece(0, args="{}"))]
+    assert calls_of(*stream, known=("read", "read_file")) == [("c1", "read_file", {})]
+
+
+def test_a_name_nobody_knows_in_pieces_is_put_together() -> None:
+    """failures.md C13."""
+    stream = [calls(piece(0, "c1", "no")), calls(piece(0, name="pe")), calls(piece(0, args="{}"))]
+    assert calls_of(*stream) == [("c1", "nope", {})]
+
+
+@pytest.mark.parametrize(
+    "trailing",
+    [
+        {"index": 1, "id": "", "function": {"arguments": ""}},
+        {"id": "", "function": {"arguments": ""}},
+        {"index": 2, "function": {"name": "", "arguments": ""}},
+        {"index": 0},
+        {"function": None},
+    ],
+    ids=repr,
+)
+def test_an_empty_entry_at_the_end_is_no_call(trailing: dict[str, Any]) -> None:
+    """failures.md C5."""
+    assert calls_of(calls(piece(0, "c1", "search", '{"q":"a"}')), calls(trailing)) == [("c1", "search", A)]
+
+
+@pytest.mark.parametrize("arguments", ["", "  \n", None, "null", "{}", ...], ids=repr)
+def test_no_arguments_come_in_many_forms(arguments: Any) -> None:
+    """failures.md C6."""
+    function = {"name": "time"} if arguments is ... else {"name": "time", "arguments": arguments}
+    assert calls_of(calls({"index": 0, "id": "c1", "function": function})) == [("c1", "time", {})]
+
+
+@pytest.mark.parametrize("arguments", ["[]", '"x"', "1", "[1, 2]", '"{\\"q\\": 1}"'])
+def test_arguments_that_are_no_object_are_kept_as_written_and_are_not_cut(arguments: str) -> None:
+    """failures.md C7."""
+    message = answer_of(calls(piece(0, "c1", "search", arguments), finish="tool_calls") + DONE, "search")
+    assert [(call.arguments, call.raw_arguments) for call in message.tool_calls] == [({}, arguments)]
+    assert message.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"q": ', "{'q': 1}", '{"q": NaN}', "{" * 5000, '{"q": "\\ud83d"}', f'{{"q": {"9" * 5000}}}', "<q>1</q>"],
+    ids=lambda text: text[:12],
+)
+@pytest.mark.parametrize("finish", ["tool_calls", "stop", "length"])
+def test_arguments_that_cannot_be_read_are_kept_as_written_and_treated_as_cut(arguments: str, finish: str) -> None:
+    """failures.md C9, C12; loop.md D8."""
+    message = answer_of(calls(piece(0, "c1", "search", arguments), finish=finish) + DONE, "search")
+    assert [(call.arguments, call.raw_arguments) for call in message.tool_calls] == [({}, arguments)]
+    assert (message.stop_reason, message.raw_stop_reason) == ("length", finish)
+
+
+def test_a_call_cut_before_its_arguments_is_not_one_without_arguments() -> None:
+    """failures.md C9."""
+    stream = calls(piece(0, "c1", "time", "{}")) + calls(piece(1, "c2", "time", "")) + chunk(None, "length") + DONE
+    message = answer_of(stream, "time")
+    assert [(call.id, told(call)) for call in message.tool_calls] == [("c1", {}), ("c2", "")]
+    assert message.stop_reason == "length"
+
+
+def test_an_earlier_call_without_arguments_is_not_cut_by_the_limit() -> None:
+    stream = calls(piece(0, "c1", "time", "")) + calls(piece(1, "c2", "search", '{"q":')) + chunk(None, "length") + DONE
+    assert [told(call) for call in answer_of(stream, "time", "search").tool_calls] == [{}, '{"q":']
+
+
+def test_arguments_may_come_as_an_object() -> None:
+    """failures.md C17."""
+    assert calls_of(calls(piece(0, "c1", "search", {"q": "a"}))) == [("c1", "search", A)]
+
+
+def test_a_stop_with_calls_is_a_tool_turn() -> None:
+    """failures.md C11."""
+    message = answer_of(calls(piece(0, "c1", "search", '{"q":"a"}')) + chunk(None, "stop") + DONE, "search")
+    assert (message.stop_reason, message.raw_stop_reason) == ("tool_use", "stop")
+
+
+def test_tool_calls_without_a_call_is_a_stop() -> None:
+    """failures.md C11."""
+    message = answer_of(said("Hi.") + chunk(None, "tool_calls") + DONE)
+    assert (message.stop_reason, message.raw_stop_reason) == ("stop", "tool_calls")
+
+
+def test_every_call_may_come_whole_with_a_finish_reason_of_its_own() -> None:
+    stream = calls(piece(0, "c1", "search", '{"q":"a"}'), finish="tool_calls") + calls(
+        piece(1, "c2", "read", '{"q":"b"}'), finish="tool_calls"
+    )
+    message = answer_of(stream + DONE, "search", "read")
+    assert [(call.id, call.arguments) for call in message.tool_calls] == [("c1", A), ("c2", B)]
+
+
+def test_the_old_function_call_is_a_call() -> None:
+    stream = chunk({"function_call": {"name": "search", "arguments": ""}}) + chunk(
+        {"function_call": {"arguments": '{"q":"a"}'}}
+    )
+    message = answer_of(stream + chunk(None, "function_call") + DONE, "search")
+    assert [(call.id, call.name, call.arguments) for call in message.tool_calls] == [("", "search", A)]
+    assert (message.stop_reason, message.raw_stop_reason) == ("tool_use", "function_call")
+
+
+def test_text_before_between_and_after_calls_keeps_its_place() -> None:
+    stream = (
+        said("One ", "two.") + calls(piece(0, "c1", "time", "{}")) + said("three") + chunk(None, "tool_calls") + DONE
+    )
+    message = answer_of(stream, "time")
+    assert message.content == [TextContent("One two."), ToolCall("c1", "time"), TextContent("three")]
+
+
+def test_a_tool_whose_name_the_server_does_not_take_is_called_by_its_own() -> None:
+    """failures.md C14."""
+    own = ["calendar.list", "calendar_list", "x" * 200, "9 lives", "süß"]
+    names = tool_set(tools(*own))
+    written = [names.names.to_wire(name) for name in own]
+    assert len(set(written)) == len(own)
+    assert all(len(name) <= 64 and name.replace("_", "a").replace("-", "a").isascii() for name in written)
+    entries = [piece(at, f"c{at}", name, "{}") for at, name in enumerate(written)]
+    assert [name for _, name, _ in calls_of(calls(*entries), known=own)] == own
+
+
+def test_many_pieces_cost_their_number_and_not_its_square() -> None:
+    """What is done per piece does not grow with what came before."""
+    text = "x" * 200_000
+    pieces = [calls(piece(0, args=letter)) for letter in f'{{"q":"{text}"}}']
+    assert calls_of(calls(piece(0, "c1", "search", "")), *pieces) == [("c1", "search", {"q": text})]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        calls(piece(0, "a", "list", "")) + calls(piece(1, "b", "list_all", '{"q": 1}')),
+        calls(piece(0, "a", "list")) + calls(piece(1, "b", "list_all", '{"q": ')) + calls(piece(1, args="1}")),
+        calls(piece(0, "a", "list"), piece(1, "b", "list_all")) + calls(piece(1, args='{"q": 1}')),
+        calls(piece(0, "a", "list", "")) + chunk({"content": "And"}) + calls(piece(1, "b", "list_all", '{"q": 1}')),
+    ],
+)
+def test_a_call_whose_name_is_the_beginning_of_anothers_keeps_its_place(stream: bytes) -> None:
+    """loop.md D2: calls are answered in the order the model asked for them."""
+    events, message = read(stream + chunk(None, "tool_calls") + DONE, "list", "list_all")
+    assert message.tool_calls == [ToolCall("a", "list"), ToolCall("b", "list_all", {"q": 1})]
+    assert type(message.content[0]) is ToolCall
+    assert [event.id for event in events if isinstance(event, ToolCallStart)] == ["a", "b"]

@@ -1,0 +1,109 @@
+"""Words found in what stands around them are the words that parsing would give, and nothing else is taken for words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.provider.wires.openai_chat.chat import DONE, chunk, read, said
+
+from steersman.provider.wires.openai_chat.frame import frame_of
+from steersman.testing.servers.exchange import sse
+from steersman.types.errors import ProtocolError, ProviderError
+from steersman.types.stream import TextDelta
+
+STOP = chunk(None, "stop")
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+def written(content: str, *, tight: bool = True, delta: dict[str, Any] | None = None, **more: Any) -> str:
+    choice = {"index": 0, "delta": {"content": content, **(delta or {})}, "finish_reason": None}
+    separators = (",", ":") if tight else None
+    return json.dumps({"id": "1", "choices": [choice], **more}, separators=separators, ensure_ascii=False)
+
+
+def deltas(*data: str) -> list[str]:
+    events, _ = read(b"".join(sse(one) for one in data) + STOP + DONE)
+    return [event.delta for event in events if isinstance(event, TextDelta)]
+
+
+@given(st.lists(WORDS, min_size=2, max_size=6), st.booleans())
+def test_the_words_are_those_that_parsing_gives(parts: list[str], tight: bool) -> None:
+    assert deltas(*[written(part, tight=tight) for part in parts]) == parts
+
+
+@given(st.lists(st.tuples(WORDS, st.sampled_from([{}, {"usage": None}, {"padding": "x"}])), min_size=2, max_size=6))
+def test_chunks_that_differ_in_more_than_their_words_are_parsed(parts: list[tuple[str, dict[str, Any]]]) -> None:
+    assert deltas(*[written(words, **more) for words, more in parts]) == [words for words, _ in parts]
+
+
+@pytest.mark.parametrize(
+    "content", ['a","refusal":"b', 'a"},"finish_reason":"length","x":{"y":"', "line\nbreak", "\\u0041", '"', "\\", ""]
+)
+def test_words_that_are_written_otherwise_are_parsed(content: str) -> None:
+    assert deltas(written("one "), written("two "), written(content), written("three")) == [
+        *("one ", "two "),
+        *([content] if content else []),
+        "three",
+    ]
+
+
+def test_what_is_no_json_is_none_inside_a_frame_either() -> None:
+    broken = written("two ").replace("two ", "two\t")
+    with pytest.raises(ProtocolError):
+        deltas(written("one "), written("two "), written("two "), broken)
+
+
+def test_what_looks_like_more_words_may_be_a_field_beside_them() -> None:
+    inner = '{"choices":[{"delta":{"role":"%s","content": "%s"},"index":0}]}'
+    assert deltas(*[inner % ("x", "x"), inner % ("x", "x"), inner % ("y", "x"), inner % ("z", "y")]) == [
+        "x",
+        "x",
+        "x",
+        "y",
+    ]
+
+
+def test_an_event_that_says_error_is_one() -> None:
+    with pytest.raises(ProviderError):
+        read(said("a", "b", "c") + b"event: error\n" + said("d") + STOP + DONE)
+
+
+def test_the_end_of_the_words_is_seen() -> None:
+    ended = written("two ").replace('"finish_reason":null', '"finish_reason":"stop"')
+    events, message = read(b"".join(map(sse, (written("one "), written("one "), ended))) + DONE)
+    assert (message.text, message.stop_reason) == ("one one two ", "stop")
+    assert events[-1].type == "text_end"
+
+
+@pytest.mark.parametrize("words", [",", ":", "{", "}", "[", "id", "1", "choices", "content"])
+def test_words_that_stand_in_every_chunk_are_words_all_the_same(words: str) -> None:
+    """The second delta is the one in which the words are looked for; of many answers it is a comma."""
+    for tight in (True, False):
+        data = [written(word, tight=tight) for word in ("Yes", words, words, " sir")]
+        assert deltas(*data) == ["Yes", words, words, " sir"]
+        frame = frame_of(data[1], words)
+        assert frame is not None
+        assert frame.words([("", one) for one in data], 0) == ["Yes", words, words, " sir"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"choices":[{"delta":{"role":"a","content": "a"}}]}',
+        '{"choices":[{"delta":{"content":"a","content":"a"}}]}',
+        '{"a":1,"choices":[{"delta":{"content":"a"}}]}',
+    ],
+)
+def test_the_words_are_looked_for_where_others_would_be_the_content(data: str) -> None:
+    frame = frame_of(data, "a")
+    assert frame is not None
+    head, _, tail = data.rpartition('"a"')
+    assert frame.words([("", f'{head}"b"{tail}'), ("", data.replace('"a"', '"b"'))], 0) == ["b"]
+
+
+def test_there_is_no_frame_around_words_that_are_written_otherwise() -> None:
+    assert frame_of('{"choices":[{"delta":{"content":"\\u0061"}}]}', "a") is None

@@ -1,0 +1,67 @@
+"""What the decoder of a protocol makes of bytes, however they came; no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from steersman.provider.http.client import Reader
+from steersman.provider.http.sse import SseDecoder
+from steersman.provider.wires.protocol import Wire, feed_all
+from steersman.testing import check_stream
+from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.model import Model, Request, StreamOptions, ToolSpec
+from steersman.types.stream import Done, StreamEvent
+
+REQUEST = Request("", [user_message("Hi")])
+
+
+def chunks(stream: bytes, size: int) -> list[bytes]:
+    return [stream[at : at + size] for at in range(0, len(stream), size)]
+
+
+class Reading:
+    """A protocol, and the model that is asked where a test names no other."""
+
+    def __init__(self, wire: Wire, model: Model, reader: Callable[[], Reader] = SseDecoder) -> None:
+        self._wire = wire
+        self._model = model
+        self._reader = reader
+
+    def read(
+        self, pieces: bytes | Iterable[bytes], *, model: Model | None = None, request: Request = REQUEST
+    ) -> tuple[list[StreamEvent], AssistantMessage]:
+        """The events and the message of a stream that came in these pieces; raises as the decoder does."""
+        reader, decoder = self._reader(), self._wire.decoder(model or self._model, request)
+        events: list[StreamEvent] = []
+        for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
+            feed_all(decoder, reader.feed(piece), events)
+            if decoder.done:
+                return events, decoder.finish()
+        for name, data in reader.finish():
+            events += decoder.feed(name, data)
+        return events, decoder.finish()
+
+    def message_of(self, stream: bytes, **more: Any) -> AssistantMessage:
+        """The message of a well-formed stream, which is what its deltas said."""
+        events, message = self.read(stream, **more)
+        if not message.failed:
+            assert check_stream([*events, Done(message)]) is message
+        return message
+
+    def body_of(
+        self,
+        *messages: Any,
+        model: Model | None = None,
+        system: str = "",
+        tools: Sequence[ToolSpec] = (),
+        options: StreamOptions | None = None,
+    ) -> Any:
+        """The request body for these messages, parsed."""
+        said = [user_message(message) if isinstance(message, str) else message for message in messages]
+        request = Request(system, said, tools)
+        return msgspec.json.decode(
+            self._wire.request(model or self._model, request, options or StreamOptions(), "k").body
+        )

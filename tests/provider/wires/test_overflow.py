@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
+from steersman.provider.wires.google.wire import WIRE as GOOGLE
+from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
+from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
+from steersman.provider.wires.overflow import classify_overflow, is_too_heavy, room_left
+from steersman.provider.wires.protocol import Wire
+from steersman.types.model import Model
+
+WIRES: dict[str, Wire] = {"anthropic": ANTHROPIC, "google": GOOGLE, "openai-chat": CHAT, "openai": RESPONSES}
+
+TOO_LONG = [
+    "prompt is too long: 213462 tokens > 200000 maximum",
+    "input length and `max_tokens` exceed context limit: 196758 + 8192 > 200000, decrease input length or `max_tokens`",
+    "ValidationException: Input is too long for requested model.",
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+    "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+    "The input token count exceeds the maximum number of tokens allowed 1048576.",
+    "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+    "Please reduce the length of the messages or completion.",
+    "This endpoint's maximum context length is 163,840 tokens. However, you requested about 170,000 tokens",
+    "you requested 0 output tokens and your prompt contains at least 40961 input tokens",
+    "You passed 40961 input tokens and requested 0 output tokens. However, the model's context length is only 40960.",
+    "the request exceeds the available context size, try increasing it",
+    "exceed_context_size_error",
+    "The number of tokens to keep from the initial prompt is greater than the context length.",
+    "prompt token count of 136789 exceeds the limit of 128000",
+    "exceeds the limit of 128000",
+    "invalid params, context window exceeds limit (2013)",
+    "Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)",
+    "Prompt contains 200000 tokens, too large for model with 131072 maximum context length",
+    "The prompt is too long: 300000, model maximum context length: 131072",
+    "Prompt has 9000 tokens, but the configured context size is 8192 tokens",
+    "Error code: 400 - {'code': 'context_length_exceeded'}",
+    "stopped: model_context_window_exceeded",
+]
+
+TOO_FAST = [
+    "ThrottlingException: Too many tokens, please wait before trying again.",
+    "Too many tokens, please wait before trying again.",
+    "Request too large on tokens per min (TPM): Limit 30000. Please reduce the length of the messages",
+    "Rate limit reached: prompt is too long for your tier",
+]
+
+NEITHER = [
+    "max_tokens: must be at least 1",
+    "image exceeds the limit of 5 MB",
+    "The number of tools exceeds the limit of 128",
+    "file name exceeds the limit of 255 characters",
+    "invalid x-api-key",
+    "Overloaded",
+    "",
+]
+
+
+@pytest.mark.parametrize("message", TOO_LONG)
+def test_every_wording_of_too_long_is_known(message: str) -> None:
+    """loop.md C5"""
+    assert classify_overflow(message)
+    assert classify_overflow(message.upper(), status=400)
+
+
+@pytest.mark.parametrize("message", TOO_FAST)
+def test_throttling_is_not_overflow(message: str) -> None:
+    """loop.md C5"""
+    assert not classify_overflow(message)
+    assert not classify_overflow(message, status=413, code="context_length_exceeded")
+
+
+@pytest.mark.parametrize("message", TOO_LONG)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_status_of_throttling_outweighs_any_wording(message: str, status: int) -> None:
+    """loop.md C5"""
+    assert not classify_overflow(message, status=status, code="context_length_exceeded")
+
+
+@pytest.mark.parametrize("message", NEITHER)
+def test_other_limits_and_errors_are_not_overflow(message: str) -> None:
+    assert not classify_overflow(message)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "request_too_large"],
+)
+def test_a_code_needs_no_words(code: str) -> None:
+    assert classify_overflow("Bad request", status=400, code=code)
+
+
+@pytest.mark.parametrize(("code", "expected"), [("ThrottlingException", False), ("rate_limit_exceeded", False)])
+def test_a_code_of_throttling_outweighs_the_words(code: str, expected: bool) -> None:
+    assert classify_overflow("prompt is too long", code=code) is expected
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "expected"),
+    [("", 400, True), ("  ", 413, True), ("<html>Request Entity Too Large</html>", 413, True), ("", 401, False)],
+)
+def test_a_body_too_large_or_an_error_without_any_words_is_overflow(message: str, status: int, expected: bool) -> None:
+    assert classify_overflow(message, status=status) is expected
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "heavy"),
+    [
+        ("Request exceeds the maximum size", None, True),
+        ("Request payload size exceeds the limit: 20971520 bytes.", 400, True),
+        ("Maximum content size limit (26214400) exceeded (26226026 bytes read)", 413, True),
+        ("<html>Request Entity Too Large</html>", 413, True),
+        ("", 413, True),
+        ("prompt is too long: 213462 tokens > 200000 maximum", 413, False),
+        ("prompt is too long: 213462 tokens > 200000 maximum", 400, False),
+    ],
+)
+def test_too_many_bytes_are_told_from_too_many_tokens(message: str, status: int | None, heavy: bool) -> None:
+    """failures.md E9"""
+    assert classify_overflow(message, status=status)
+    assert is_too_heavy(message, status=status) is heavy
+
+
+@pytest.mark.parametrize(
+    ("message", "room"),
+    [
+        ("input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease", 10_000),
+        ("input length and `max_tokens` exceed context limit: 196758 + 8192 > 200000, decrease", None),
+        ("input length and `max_tokens` exceed context limit: 210000 + 8192 > 200000", None),
+        ("maximum context length is 8192 tokens. However, you requested 9000 tokens (904 in the messages, 8096", 7_288),
+        ("maximum context length is 8192 tokens, however you requested 9000 tokens (904 in your prompt; 8096", 7_288),
+        (
+            "maximum context length is 128000 tokens. However, you requested 129000 tokens (118000 in the messages, "
+            "3000 in the functions, and 8000 in the completion).",
+            7_000,
+        ),
+        (
+            "maximum context length is 200,000 tokens. However, you requested about 203,000 tokens (190,000 of text "
+            "input, 5,000 of tool input, 8,000 in the output).",
+            5_000,
+        ),
+        ("maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.", None),
+        ("prompt is too long: 213462 tokens > 200000 maximum", None),
+        ("exceed context limit: ., + ., > .,", None),
+    ],
+)
+def test_the_room_that_a_server_names_is_worth_asking_for(message: str, room: int | None) -> None:
+    """failures.md E10"""
+    assert room_left(message) == room
+
+
+def kind(name: str, status: int, message: str, **more: str) -> str:
+    """What the error of a server means in this protocol."""
+    body = msgspec.json.encode({"error": {"message": message, **more}})
+    return WIRES[name].error(Model(name, "m"), status, {}, body).info.kind
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("message", TOO_LONG)
+@pytest.mark.parametrize("status", [400, 500])
+def test_every_wording_is_overflow_in_every_protocol(name: str, message: str, status: int) -> None:
+    """failures.md E6"""
+    assert kind(name, status, message) == "context_overflow"
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("message", TOO_FAST[:3])
+@pytest.mark.parametrize("status", [400, 413, 429, 503])
+def test_throttling_is_a_rate_limit_in_every_protocol(name: str, message: str, status: int) -> None:
+    """failures.md E6: retried, and not compacted, whatever status a gateway gives it."""
+    assert kind(name, status, message) == "rate_limit"
+
+
+@pytest.mark.parametrize("name", [name for name in WIRES if name != "google"])  # whose codes are numbers
+def test_a_code_of_overflow_needs_no_words_in_any_protocol(name: str) -> None:
+    assert kind(name, 400, "Bad request", code="context_length_exceeded") == "context_overflow"

@@ -1,0 +1,467 @@
+"""Sessions in PostgreSQL: what every store does, and what is special where a server and a network are between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from tests.session.database import Database, Way
+
+from steersman.session.records import Record
+from steersman.session.stores.postgres.connection import Address
+from steersman.session.stores.postgres.store import PostgresStore
+from steersman.session.stores.store import Problem, SessionBusy, SessionNotFound, Store, StoreFailed, read
+from steersman.testing.stores import StoreCheck, sample, store_checks
+
+_CANARY = "c4n4ry-of-a-password"
+_WRITER = """
+import sys
+from steersman.session.stores.postgres.store import PostgresStore
+from steersman.session.stores.store import SessionBusy, SessionExists
+from steersman.testing.stores import sample
+
+_, dsn, name = sys.argv
+store = PostgresStore(dsn)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+_IN_TURNS = """
+own = store.create(name)
+for seq in range(1, 26):
+    own.append([sample(seq, by=name)])
+own.close()
+try:
+    store.create("shared").close()
+except SessionExists:
+    pass
+for _ in range(2):
+    while True:
+        try:
+            shared = store.open("shared")
+        except SessionBusy:
+            continue
+        break
+    shared.append([sample(shared.last_seq + 1, by=name)])
+    shared.close()
+print("done", flush=True)
+"""
+_FOR_EVER = """
+handle = store.create(name)
+while True:
+    handle.append([sample(handle.last_seq + 1)])
+    print(handle.last_seq, flush=True)
+"""
+
+
+class Writer:
+    """Another process that writes, once it is told to."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        command = [sys.executable, "-c", _WRITER + program, *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def hear(self) -> str:
+        return _of(self.process.stdout).readline().strip()
+
+    def go(self) -> None:
+        stdin = _of(self.process.stdin)
+        stdin.write("\n")
+        stdin.flush()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def _of(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+def _records(store: Store, session_id: str) -> list[Record]:
+    handle = store.open(session_id, write=False)
+    try:
+        return list(read(handle))
+    finally:
+        handle.close()
+
+
+def _samples(first: int, last: int) -> list[Record]:
+    return [sample(seq) for seq in range(first, last + 1)]
+
+
+def _freed(store: Store, session_id: str) -> None:
+    """Wait until a session can be written to; the timeout of the test is the limit."""
+    while True:
+        try:
+            store.open(session_id).close()
+        except SessionBusy:
+            continue
+        return
+
+
+@pytest.fixture
+def way(postgres: Database) -> Iterator[Way]:
+    """A way to the server that can be cut."""
+    with tempfile.TemporaryDirectory(prefix="way-") as folder:
+        way = Way(Path(folder), Path(str(conninfo_to_dict(postgres.server)["host"])))
+        yield way
+        way.close()
+
+
+def _by(way: Way, postgres: Database, **options: float) -> PostgresStore:
+    return PostgresStore(f"{postgres.dsn} host={way.folder}", **options)
+
+
+@pytest.mark.parametrize("check", store_checks(), ids=lambda check: check.__name__)
+def test_the_store_conforms(check: StoreCheck, postgres_server: str) -> None:
+    """failures.md H4, H5, H12, H15, L27: the public checks."""
+    made: dict[str, Database] = {}
+    check(lambda name: made.setdefault(name, Database.made(postgres_server)).store())
+
+
+@pytest.mark.real_time
+def test_eight_processes_that_begin_at_once_lose_nothing(postgres: Database) -> None:
+    """failures.md H5: on an empty database, each with a session of its own and all with one in turns."""
+    names = [f"own-{number}" for number in range(8)]
+    writers = [Writer(_IN_TURNS, postgres.dsn, name) for name in names]
+    try:
+        assert [writer.hear() for writer in writers] == ["ready"] * 8
+        for writer in writers:
+            writer.go()
+        assert [writer.hear() for writer in writers] == ["done"] * 8
+    finally:
+        for writer in writers:
+            writer.end()
+
+    store = postgres.store()
+    for name in names:
+        assert _records(store, name) == [sample(seq, by=name) for seq in range(1, 26)]
+    shared = _records(store, "shared")
+    assert [record.seq for record in shared] == [*range(1, 17)]
+    assert sorted(record.payload["by"] for record in shared) == sorted(names * 2)
+
+
+@pytest.mark.real_time
+def test_a_writer_that_is_killed_leaves_its_lock_and_all_it_was_told_is_kept(postgres: Database) -> None:
+    """failures.md H6."""
+    store = postgres.store()
+    with Writer(_FOR_EVER, postgres.dsn, "s") as writer:
+        assert writer.hear() == "ready"
+        writer.go()
+        told = [int(writer.hear()) for _ in range(20)]
+        with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+            store.open("s")
+        with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+            store.delete("s")
+        writer.process.kill()
+        told += [int(line) for line in _of(writer.process.stdout)]
+    _freed(store, "s")
+    kept = _records(store, "s")
+    assert told == [*range(1, len(told) + 1)]
+    assert kept == _samples(1, len(kept))
+    assert len(told) <= len(kept) <= len(told) + 1
+
+
+def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
+    """For whoever writes with the lock, and for whoever reads between two records."""
+    writer = postgres.store().create("s")
+    writer.append(_samples(1, 1500))
+    reader = postgres.store().open("s", write=False)
+    lines = read(reader)
+    first = next(lines)
+    postgres.cut()
+    writer.append(_samples(1501, 1502))
+    assert [first, *lines] == _samples(1, 1502)
+    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+        postgres.store().open("s")
+    postgres.cut()
+    assert list(read(writer, 1500)) == _samples(1501, 1502)
+    assert reader.last_seq == 1502
+    writer.entitle("Cut")
+    writer.close()
+    reader.close()
+    assert [(found.title, found.records) for found in postgres.store().list()] == [("Cut", 1502)]
+
+
+def test_a_writer_that_lost_its_place_overwrites_nothing(postgres: Database) -> None:
+    """While another has the lock it is refused, and for good once the other has written."""
+    first = postgres.store().create("s")
+    first.append(_samples(1, 2))
+    postgres.cut()
+    second = postgres.store().open("s")
+    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+        first.append(_samples(3, 3))
+    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+        first.entitle("Mine")
+    second.close()
+    first.append(_samples(3, 3))
+
+    postgres.cut()
+    second = postgres.store().open("s")
+    second.append([sample(4, by="second")])
+    second.close()
+    with pytest.raises(SessionBusy, match="The records from 4 on are theirs, and were left as they are"):
+        first.append([sample(4, by="first"), sample(5, by="first")])
+    first.close()
+    assert _records(postgres.store(), "s") == [*_samples(1, 3), sample(4, by="second")]
+
+
+def test_a_session_that_was_removed_meanwhile_is_not_written_to(postgres: Database) -> None:
+    """Nor another of the same id that was made since."""
+    writer = postgres.store().create("s")
+    writer.append(_samples(1, 1500))
+    reader = postgres.store().open("s", write=False)
+    lines = read(reader)
+    assert next(lines) == sample(1)
+    postgres.cut()
+    postgres.store().delete("s")
+    postgres.store().create("s").close()
+    for act in (lambda: writer.append(_samples(1501, 1501)), lambda: writer.entitle("x"), lambda: list(lines)):
+        with pytest.raises(SessionNotFound, match="'s' was removed"):
+            act()
+    with pytest.raises(SessionNotFound, match="'s' was removed"):
+        print(reader.last_seq)
+    writer.close()
+    reader.close()
+    assert _records(postgres.store(), "s") == []
+
+
+@pytest.mark.real_time
+def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: Way) -> None:
+    """The server commits and its answer is lost; it still believes in the old connection, and in its lock."""
+    writer = _by(way, postgres, timeout=0.2).create("s")
+    writer.append(_samples(1, 1))
+    way.silence()
+    with pytest.raises(StoreFailed, match=r"^The session 's' could not be written: .* no answer in time\.$"):
+        writer.append(_samples(2, 3))
+    assert _records(postgres.store(), "s") == _samples(1, 3)
+    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+        postgres.store().open("s")
+    writer.append(_samples(2, 5))
+    assert (writer.last_seq, list(read(writer))) == (5, _samples(1, 5))
+    writer.close()
+
+
+@pytest.mark.real_time
+def test_a_server_that_is_silent_is_given_up(postgres: Database, way: Way) -> None:
+    """Whoever reads, lists and closes waits no longer than it was told to."""
+    store = _by(way, postgres, timeout=0.2)
+    writer = store.create("s")
+    reader = store.open("s", write=False)
+    way.silence()
+    with pytest.raises(StoreFailed, match=r"^The session 's' could not be read: the server gave no answer in time\.$"):
+        list(reader.lines())
+    assert list(reader.lines()) == []
+    way.silence()
+    writer.close()
+    reader.close()
+
+
+@pytest.mark.real_time
+def test_a_statement_that_is_held_up_is_given_up(postgres: Database) -> None:
+    """The connection stays, and the next try goes through."""
+    writer = postgres.store(timeout=0.2).create("s")
+    with psycopg.connect(postgres.dsn) as other:
+        other.execute("LOCK TABLE steersman_records")
+        with pytest.raises(StoreFailed, match="could not be written: canceling statement due to statement timeout"):
+            writer.append(_samples(1, 1))
+    connections = postgres.backends()
+    writer.append(_samples(1, 1))
+    assert (list(read(writer)), len(connections), postgres.backends()) == (_samples(1, 1), 1, connections)
+    writer.close()
+    with pytest.raises(ValueError, match="timeout is a number of seconds above 0, got 0"):
+        postgres.store(timeout=0)
+
+
+def test_whatever_is_in_a_text_is_kept(postgres: Database) -> None:
+    """NUL is, which no text of the database could hold; half a surrogate pair is replaced, as everywhere."""
+    store = postgres.store()
+    writer = store.create("s")
+    message = {"role": "user", "content": [{"type": "text", "text": "a\0b \ud83d"}]}
+    writer.append([sample(1, type="message", message=message)])
+    told = {"role": "user", "content": [{"type": "text", "text": "a\0b \ufffd"}]}
+    assert list(read(writer)) == [sample(1, type="message", message=told)]
+    titles = [store.list()[0].title]
+    writer.entitle("\0 \udc00")
+    titles.append(store.list()[0].title)
+    writer.close()
+    assert titles == ["a\0b \ufffd", "\0 \ufffd"]
+
+
+def test_a_commit_is_waited_for_whatever_the_server_is_set_to(postgres: Database) -> None:
+    """And no setting ends a connection because it is idle."""
+    options = "-csynchronous_commit={} -cidle_session_timeout=1000"
+    found: list[tuple[str, ...]] = []
+    for level in ("off", "local", "remote_apply"):
+        address = Address(f"{postgres.server} options='{options.format(level)}'", 5.0)
+        with address.connect(write=True) as connection:
+            settings = ("SHOW synchronous_commit", "SHOW idle_session_timeout", "SHOW statement_timeout")
+            found.append(tuple(row[0] for setting in settings for row in connection.execute(setting)))
+    assert found == [("on", "0", "5s"), ("on", "0", "5s"), ("remote_apply", "0", "5s")]
+
+
+def test_a_long_session_is_read_without_holding_it_all(postgres: Database) -> None:
+    """What is added at once and is too long for one statement is one transaction all the same."""
+    text = "x" * 20_000
+    records = [sample(seq, text=text) for seq in range(1, 1001)]
+    writer = postgres.store().create("s")
+    writer.append([records[0]])
+    postgres.ask("ALTER TABLE steersman_records ADD CONSTRAINT stop CHECK (seq <> 900)")
+    with pytest.raises(StoreFailed, match=r'written: new row .* violates check constraint "stop"\.$'):
+        writer.append(records[1:])
+    assert (writer.last_seq, list(read(writer))) == (1, records[:1])
+    postgres.ask("ALTER TABLE steersman_records DROP CONSTRAINT stop")
+    writer.append(records[1:])
+    del records
+    tracemalloc.start()
+    try:
+        seqs = [record.seq for record in read(writer)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    writer.close()
+    assert seqs == [*range(1, 1001)]
+    assert peak < 6_000_000
+
+
+def test_damage_is_told_and_what_follows_is_kept(postgres: Database) -> None:
+    """failures.md H3: records that were changed, and records that are missing, in the middle and at the end."""
+    writer = postgres.store().create("s")
+    writer.append(_samples(1, 10))
+    writer.close()
+    postgres.ask("UPDATE steersman_records SET data = set_byte(data, 9, 0) WHERE seq = 2")
+    postgres.ask("UPDATE steersman_records SET seq = 100 - seq WHERE seq IN (4, 96)")
+    postgres.ask("DELETE FROM steersman_records WHERE seq IN (5, 10, 96)")
+    writer = postgres.store().open("s")
+    missing = [Problem("records 4 to 5", "Damaged, and left out."), Problem("record 10", "Damaged, and left out.")]
+    assert (writer.last_seq, writer.problems) == (10, missing)
+    writer.append(_samples(11, 11))
+    kept = [sample(seq) for seq in (1, 3, 6, 7, 8, 9, 11)]
+    assert (list(read(writer)), list(read(writer, 4))) == (kept, kept[2:])
+    found = [*missing, Problem("record 2", "Damaged, and left out.")]
+    assert writer.problems == found
+    postgres.ask("DELETE FROM steersman_records WHERE seq IN (7, 11)")
+    assert list(read(writer)) == [sample(seq) for seq in (1, 3, 6, 8, 9)]
+    found += [Problem("record 7", "Damaged, and left out."), Problem("records 10 to 11", "Damaged, and left out.")]
+    assert writer.problems == found
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgresql://user:a@{_CANARY}@localhost/db",
+        f"postgresql://user:{_CANARY}/b@localhost/db",
+        f"postgresql://user:a?{_CANARY}@b@localhost/db",
+        f"postgresql://user:{_CANARY}%zz@localhost/db",
+        f"postgresql://user:a#{_CANARY}/@localhost",
+        f"host=localhost {_CANARY}",
+        f"host=localhost port={_CANARY}",
+    ],
+)
+def test_a_connection_string_that_cannot_be_read_is_not_quoted(dsn: str) -> None:
+    """failures.md L13: a password that is not encoded must not be told as the name of a host or a port."""
+    with pytest.raises(ValueError, match="The connection string cannot be read") as caught:
+        PostgresStore(dsn)
+    assert _CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_no_error_has_the_password_in_it(postgres: Database) -> None:
+    """failures.md L13: neither when it is wrong, nor when nobody is there to take it."""
+    postgres.ask("DROP ROLE IF EXISTS locked")
+    postgres.ask("CREATE ROLE locked LOGIN PASSWORD 'another'")
+    dsn = f"{postgres.dsn} user=locked password={_CANARY}"
+    nowhere = f"postgresql://{_CANARY}:{_CANARY}@localhost:1/{_CANARY}"
+    for store, reason in (
+        (PostgresStore(dsn), 'password authentication failed for user "locked"'),
+        (PostgresStore(nowhere), "Connection refused"),
+    ):
+        for act in (lambda store=store: store.create("s"), lambda store=store: store.open("s"), store.list):
+            with pytest.raises(StoreFailed, match=reason) as caught:
+                act()
+            assert _CANARY not in "".join(traceback.format_exception(caught.value))
+            assert "\n" not in str(caught.value)
+    assert _CANARY not in repr(PostgresStore(dsn))
+
+
+@pytest.mark.real_time
+def test_a_forked_child_neither_writes_nor_keeps_the_lock(postgres: Database) -> None:
+    """It reads by a connection of its own, and the parent's is not disturbed."""
+    program = """
+import os
+handle = store.create(name)
+handle.append([sample(1)])
+print("made", flush=True)
+sys.stdin.readline()
+if os.fork():
+    print(os.wait()[1], flush=True)
+    handle.append([sample(2)])
+    if os.fork():
+        sys.stdin.readline()
+    else:
+        print(os.getpid(), flush=True)
+        os.read(0, 1)  # it lives on when its parent is dead
+        os._exit(0)
+else:
+    assert [seq for seq, _ in handle.lines()] == [1]
+    try:
+        handle.append([sample(2)])
+    except SessionBusy as error:
+        print(error, flush=True)
+    handle.close()
+    os._exit(0)
+"""
+    with Writer(program, postgres.dsn, "s") as writer:
+        assert writer.hear() == "ready"
+        writer.go()
+        assert writer.hear() == "made"
+        made = postgres.backends()
+        writer.go()
+        assert writer.hear() == "The session 's' is written to by the process this one was forked from."
+        assert writer.hear() == "0"
+        child = int(writer.hear())
+        try:
+            assert len(made) == 1
+            assert made <= postgres.backends()
+            writer.process.kill()
+            writer.process.wait()
+            _freed(postgres.store(), "s")
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert _records(postgres.store(), "s") == _samples(1, 2)
+
+
+def test_without_the_driver_the_error_names_the_extra() -> None:
+    """Importing costs nothing until a store is made."""
+    program = """
+import sys
+sys.modules["psycopg"] = None
+from steersman.session.stores.postgres.store import PostgresStore
+from steersman.types.errors import MissingExtra
+try:
+    PostgresStore("host=localhost")
+except MissingExtra as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "PostgresStore needs psycopg 3: pip install 'steersman[postgres]'.\n"
