@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec.structs import replace
+import msgspec
 
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import AssistantMessage
@@ -44,7 +44,7 @@ class Overflow:
             words += STILL_HEAVY
         elif self.empty:
             words += STILL_FULL
-        return replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
+        return msgspec.structs.replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
 
 
 def overflow_of(message: AssistantMessage, error: ErrorInfo | None, window: int | None) -> Overflow | None:

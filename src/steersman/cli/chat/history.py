@@ -8,7 +8,7 @@ from pathlib import Path
 
 from steersman.cli.setup.folders import made
 
-MOST = 2000
+MAX_HISTORY = 2000
 _TAIL = 1 << 20
 # Not blocking: a FIFO in its place must not hold up the chat.
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC
@@ -23,7 +23,7 @@ def load(file: Path) -> list[str]:
     except OSError:
         return []
     texts = [text for line in lines if (text := _text(line))]
-    return texts[-MOST:]
+    return texts[-MAX_HISTORY:]
 
 
 def add(file: Path, text: str) -> None:

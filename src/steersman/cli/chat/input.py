@@ -14,7 +14,7 @@ from steersman.provider.models.catalogue import known_models
 from steersman.provider.models.presets import PRESETS
 from steersman.types.model import Model
 
-MOST = 200
+MAX_COMPLETIONS = 200
 """The most names that are offered at once."""
 
 _LOOKED_AT = 5000
@@ -102,7 +102,7 @@ def _names(place: Path, begun: str) -> list[tuple[str, bool]]:
                     found.append((entry.name, entry.is_dir()))
     except (OSError, ValueError):  # not a folder, not ours to read, or no name at all
         return []
-    return sorted(found)[:MOST]
+    return sorted(found)[:MAX_COMPLETIONS]
 
 
 def _is_plain(name: str) -> bool:
