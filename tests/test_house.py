@@ -60,7 +60,7 @@ def test_a_long_module_is_explained_in_the_architecture() -> None:
 # The wall clock may be set while a program runs, so it tells when something was, and never how long to wait.
 WALL_CLOCK = {
     "times of messages, events and records": [
-        "cli/run/stream_json.py",
+        "cli/run/output.py",
         "loop/pending.py",
         "loop/resume.py",
         "loop/run.py",
@@ -82,7 +82,7 @@ WALL_CLOCK = {
         "provider/wires/openai_responses/errors.py",
     ],
     "today's date and prices, and how long ago something was": [
-        "cli/sessions/listing.py",
+        "cli/sessions/printing.py",
         "cli/setup/startup.py",
         "provider/models/catalogue.py",
         "provider/local/weights/shelf.py",

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.command import Place, run_command, spawn
 
 from steersman.cli.arguments import Options, parse
-from steersman.cli.run.piped_input import MAX_INPUT
+from steersman.cli.run.stdin_orders import MAX_INPUT
 
 _SHOW = (
     "import sys; from steersman.cli.arguments import parse; o = parse(sys.argv[1:]); "

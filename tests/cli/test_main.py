@@ -11,9 +11,9 @@ import sys
 import pytest
 from tests.cli.command import Done, Place, assert_calm, environment, run_command, shell, spawn
 
+from steersman.cli.exits import UserError, line_of
 from steersman.cli.main import main
-from steersman.cli.terminal.logs import tamed_logs
-from steersman.cli.troubles import UserError, line_of
+from steersman.cli.terminal.stderr import tamed_logs
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.errors import NetworkError
 

@@ -10,7 +10,7 @@ from tests.context.transcripts import CHAOS, MODEL, PROVIDER, answer, call, resu
 from steersman.context.log import Log
 from steersman.context.repair import Repairer, repair
 from steersman.context.view import MessageView
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AgentMessage, Message
 
 

@@ -262,7 +262,7 @@ class Agent:
         self._refuse_if_busy()
         if self._memory is not None:
             self._memory.follow()
-        from steersman.context.compaction.shorten import shorten  # used by hand, and seldom
+        from steersman.context.compaction.compact import shorten  # used by hand, and seldom
 
         return shorten(self.context.log, config) is not None
 
@@ -271,7 +271,7 @@ class Agent:
         self._refuse_if_busy()
         if self._memory is not None:
             self._memory.follow()
-        from steersman.context.compaction.shorten import show_again
+        from steersman.context.compaction.compact import show_again
 
         show_again(self.context.log, entry_id)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-from steersman.cli.run.piped_input import piped
+from steersman.cli.run.stdin_orders import piped
 
 Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
@@ -235,7 +235,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that quotes what was typed without letting it steer a terminal."""
 
     def error(self, message: str) -> NoReturn:
-        from steersman.cli.troubles import UserError, line_of
+        from steersman.cli.exits import UserError, line_of
 
         super().error(line_of(UserError(message)))
 

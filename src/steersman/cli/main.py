@@ -59,7 +59,7 @@ def _dispatched(words: Sequence[str]) -> int:
         note_signals()
     import asyncio
 
-    from steersman.cli.terminal.logs import tamed_logs
+    from steersman.cli.terminal.stderr import tamed_logs
 
     with tamed_logs(verbose=options.verbose):
         return asyncio.run(_run(options))
@@ -67,7 +67,7 @@ def _dispatched(words: Sequence[str]) -> int:
 
 async def _run(options: Options) -> int:
     if not has_stdout():
-        from steersman.cli.troubles import UserError
+        from steersman.cli.exits import UserError
 
         raise UserError("Standard output is closed, so there is nowhere to write an answer to.", code=_ERROR)
     match options.command:
@@ -98,8 +98,8 @@ async def _run(options: Options) -> int:
 
 def _told(error: Exception, *, verbose: bool) -> int:
     """Say what happened, and give the exit code for it."""
+    from steersman.cli.exits import UserError, line_of, without_keys
     from steersman.cli.terminal.sanitize import safe
-    from steersman.cli.troubles import UserError, line_of, without_keys
 
     lines = [f"steersman: {line_of(error)}"]
     if verbose:
@@ -118,7 +118,7 @@ def _told(error: Exception, *, verbose: bool) -> int:
 
 def _expected(error: Exception) -> bool:
     """Whether its own words say what to do; anything else is a mistake of ours."""
-    from steersman.cli.troubles import UserError
+    from steersman.cli.exits import UserError
     from steersman.types.errors import SteersmanError
 
     return isinstance(error, UserError | SteersmanError | OSError | NotImplementedError)

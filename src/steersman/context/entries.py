@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from steersman.types.content import ToolCall
 from steersman.types.frozen import FrozenList
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, user_message
 
@@ -82,3 +83,45 @@ def part_id(entry_id: str, number: int) -> str:
 def memo_message(memo: str) -> UserMessage:
     """What stands where pruned work stood."""
     return user_message(f"[Memo: {memo}]", synthetic=True)
+
+
+NOBODY = -1
+
+
+def owners(messages: Sequence[AgentMessage]) -> list[int]:
+    """The index of the assistant message each message belongs to: itself, the last with its call, or `NOBODY`."""
+    asked: dict[str, int] = {}
+    found: list[int] = []
+    for index, message in enumerate(messages):
+        if type(message) is AssistantMessage:
+            asked.update((block.id, index) for block in message.content if type(block) is ToolCall)
+            found.append(index)
+        elif type(message) is ToolResultMessage:
+            found.append(asked.get(message.tool_call_id, NOBODY))
+        else:
+            found.append(NOBODY)
+    return found
+
+
+def whole_groups(messages: Sequence[AgentMessage], chosen: Iterable[int]) -> set[int]:
+    """The chosen indexes, each with its assistant message and all results of that."""
+    owner = owners(messages)
+    taken = set(chosen)
+    heads = {owner[index] for index in taken} - {NOBODY}
+    taken.update(index for index, head in enumerate(owner) if head in heads)
+    return taken
+
+
+def unit_starts(messages: Sequence[AgentMessage]) -> list[int]:
+    """Where the list may be cut: the starts of runs that keep every result together with its call."""
+    last = list(range(len(messages)))
+    for index, owner in enumerate(owners(messages)):
+        if owner != NOBODY:
+            last[owner] = index
+    starts: list[int] = []
+    end = -1
+    for index, reach in enumerate(last):
+        if index > end:
+            starts.append(index)
+        end = max(end, reach)
+    return starts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from steersman.context.compaction.groups import owners, whole_groups
 from steersman.context.entries import (
     CompactionEntry,
     Entry,
@@ -13,7 +12,9 @@ from steersman.context.entries import (
     Pruned,
     PrunEntry,
     UndoEntry,
+    owners,
     part_id,
+    whole_groups,
 )
 from steersman.context.replay import Seen, group_end, last_question, pruned, replay, undone, where
 from steersman.context.tokens import Estimator, estimate_tokens, total_tokens

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from steersman.context.view import MessageView
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from steersman.context.compaction.groups import whole_groups
 from steersman.context.entries import (
     CompactionEntry,
     Entry,
@@ -14,6 +13,7 @@ from steersman.context.entries import (
     UndoEntry,
     memo_message,
     part_id,
+    whole_groups,
 )
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 

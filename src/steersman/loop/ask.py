@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.loop.compact import is_hopeless, make_room
+from steersman.loop.compact import Overflow, is_hopeless, make_room, overflow_of
 from steersman.loop.keeping import save
-from steersman.loop.overflow import Overflow, overflow_of
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.streaming.batches import Batch, Batches

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from steersman.context.compaction.compact import (
     CompactionConfig,
@@ -15,18 +18,125 @@ from steersman.context.compaction.compact import (
     fitted,
     tighter,
 )
-from steersman.context.compaction.images import ImageCompaction, image_bytes
+from steersman.context.compaction.levels import ImageCompaction, image_bytes
 from steersman.context.tokens import BYTES_PER_TOKEN, total_tokens
 from steersman.loop.config import resolve, takes
-from steersman.loop.overflow import Overflow
+from steersman.loop.request import make_options
 from steersman.loop.run import Run
-from steersman.loop.summary import summarise
 from steersman.policy.hooks import HookError, call, decide
 from steersman.policy.verdicts import Skip, Stop
+from steersman.provider.streaming.normalize import events_of, info_of
+from steersman.types.content import TextContent, ToolCall
 from steersman.types.continuation import Compaction
-from steersman.types.errors import ContextOverflowError, ProviderError, described
+from steersman.types.errors import ContextOverflowError, ErrorInfo, ProviderError, described, exception_of
 from steersman.types.events import CompactionEnded, CompactionStarted
-from steersman.types.messages import AgentMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, Message, user_message
+from steersman.types.model import Request
+from steersman.types.stream import Done, Failed, FallbackNotice, RetryNotice
+
+_SHORTEN = "shorten the conversation."
+_FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation."
+
+STUCK = " Compaction could free nothing more: " + _SHORTEN
+STUCK_HEAVY = " Compaction could free nothing more: " + _FEWER_IMAGES
+STILL_HEAVY = " It is still too large after compaction: " + _FEWER_IMAGES
+STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORTEN
+"""What is added to the words of a provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Why an answer is asked for again: `heavy` where it is bytes that were too many, `empty` where it says nothing.
+
+    `sent` is what the bill says was sent, and `window` that of the model that answered, where these are known.
+    """
+
+    heavy: bool = False
+    empty: bool = False
+    sent: int = 0
+    window: int | None = None
+
+    def leaves(self, message: AssistantMessage) -> bool:
+        """Whether there is an answer, if perhaps to less than all of the request."""
+        return not (message.failed or self.empty)
+
+    def hopeless(self, message: AssistantMessage, *, freed: bool) -> AssistantMessage:
+        """The answer as the failure it is, with what can be done about it."""
+        words = message.error_message or "The request is longer than the model's context window."
+        if not freed:
+            words += STUCK_HEAVY if self.heavy else STUCK
+        elif self.heavy:
+            words += STILL_HEAVY
+        elif self.empty:
+            words += STILL_FULL
+        return msgspec.structs.replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
+
+
+def overflow_of(message: AssistantMessage, error: ErrorInfo | None, window: int | None) -> Overflow | None:
+    """Whether the provider said that the request was too long, or silently cut it, or had no room left to answer."""
+    if message.error_kind == "context_overflow":
+        from steersman.provider.wires.overflow import is_too_heavy  # only a failure pays for it
+
+        status = None if error is None else error.status
+        return Overflow(heavy=is_too_heavy(message.error_message or "", status=status), window=window)
+    if window is None or message.failed:
+        return None
+    usage = message.usage
+    sent = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    # Some gateways fill the window with what fits of the request, and call the answer cut.
+    full = message.stop_reason == "length" and sent * 100 >= window * 99
+    if not full and sent <= window:
+        return None
+    empty = not message.tool_calls and not message.text.strip()
+    return Overflow(empty=empty, sent=sent, window=window) if empty or sent > window else None
+
+
+_PROMPT = (
+    "You write summaries of conversations between a user, an assistant and its tools. Keep what the assistant needs to "
+    "go on: what was asked, what was found out and decided, names, numbers and paths, and what is still to be done. "
+    "Answer with the summary alone."
+)
+
+
+async def summarise(run: Run, messages: Sequence[Message]) -> str:
+    """What matters of these messages, in the model's words; raises when it gave none.
+
+    A model that failed is the `ProviderError` that it was, so that a strategy can tell a wrong key from a full window.
+    """
+    request = Request(_PROMPT, [user_message("\n\n".join(map(_told, messages)))])
+    final = await _asked(run, request)
+    message = final.message
+    run.add_usage(message.usage)
+    if isinstance(final, Failed):
+        info = info_of(final)
+        info = msgspec.structs.replace(info, provider=info.provider or run.config.model.provider)
+        raise exception_of(run.redacted_info(info))
+    if message.failed or message.stop_reason != "stop":
+        raise ValueError(message.error_message or f"the summary ended with {message.stop_reason!r}")
+    return message.text
+
+
+async def _asked(run: Run, request: Request) -> Done | Failed:
+    options = make_options(run, "none", output_schema=None)
+    async with aclosing(events_of(run.stream_fn, run.config.model, request, options)) as events:
+        async for event in events:
+            if isinstance(event, Done | Failed):
+                return event
+            if isinstance(event, RetryNotice | FallbackNotice) and event.usage is not None:
+                run.add_usage(event.usage)
+    raise ValueError("the model gave no summary")  # cannot be: the normal form has a terminal event
+
+
+def _told(message: Message) -> str:
+    """A message as a line of a report: what is quoted cannot be mistaken for a conversation to go on with."""
+    parts: list[str] = []
+    for block in message.content:
+        if type(block) is TextContent:
+            parts.append(block.text)
+        elif type(block) is ToolCall:
+            parts.append(f"(calls {block.name} with {msgspec.json.encode(block.arguments).decode()})")
+    return f"[{message.role}] {' '.join(parts)}"
+
 
 _STANDARD = DefaultCompaction()
 _IMAGES = ImageCompaction()

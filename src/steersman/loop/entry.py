@@ -12,9 +12,8 @@ from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.ask import answer, error_answer
-from steersman.loop.checks import check_callable
 from steersman.loop.conduct import Reach, conduct, ensure_ended, open_inbox
-from steersman.loop.config import AgentLoopConfig
+from steersman.loop.config import AgentLoopConfig, check_callable
 from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.pending import answered
 from steersman.loop.request import layered

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
-from steersman.loop.checks import check_one_of
-from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, resolve
+from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, check_one_of, resolve
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, to_message
 

@@ -9,7 +9,7 @@ from steersman.lazy import export_lazily
 if TYPE_CHECKING:
     from steersman.provider.http.client import http_stream
     from steersman.provider.local.weights.find import WeightsError, weights
-    from steersman.provider.local.weights.manifest import DEFAULT, MODELS
+    from steersman.provider.local.weights.shelf import DEFAULT, MODELS
     from steersman.provider.models.catalogue import describe
     from steersman.provider.models.presets import Preset, add_preset
     from steersman.provider.models.registry import get_model, provider_names, register_provider, stream_simple

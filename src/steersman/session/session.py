@@ -13,18 +13,16 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
-from steersman.context.compaction.compact import ContextConfig
-from steersman.context.compaction.shorten import shorten, show_again
+from steersman.context.compaction.compact import ContextConfig, shorten, show_again
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
 from steersman.provider.models.keys import known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal
-from steersman.session.reading import Waiting, read_entries, read_message, read_waiting
+from steersman.session.reading import Waiting, read_entries, read_message, read_waiting, recovered
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
-from steersman.session.recovery import recovered
 from steersman.session.stores.store import (
     Handle,
     NewerFormat,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from steersman.provider.scripted.model import ScriptedModel
 from steersman.provider.scripted.script import Turn, answer, call, cut, error, raises, stall, text, thinking
 from steersman.testing.clock import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
-from steersman.testing.collector import EventCollector
 from steersman.testing.conformance import Scenario, Subject, check_stream, conformance_checks
-from steersman.testing.grammar import GrammarChecker, GrammarError, check_events
+from steersman.testing.grammar import GrammarChecker, GrammarError, check_events, check_request, check_transcript
 from steersman.testing.replay.cassette import Cassette, CassetteMismatch, cassette
 from steersman.testing.replay.replay import Replayed, ReplayedRun, ReplayMismatch, normal_form, replay
-from steersman.testing.transcript import check_request, check_transcript
-from steersman.testing.witness import Witness, watch
+from steersman.testing.witness import EventCollector, Witness, watch
 
 __all__ = [
     "Cassette",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import re
+import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from steersman.tools.bodies import Body, Unpacker, content_type
 from steersman.types.errors import ToolError, described
 
 if TYPE_CHECKING:
@@ -13,6 +16,152 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientResponse, ClientSession
     from aiohttp.abc import AbstractResolver
+
+
+Kind: TypeAlias = Literal["html", "text", "image", "other"]
+
+_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
+_META = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+_META_WITHIN = 4_096
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_WIDE_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# By the names of Python's codecs. What pages call latin-1 or ascii is windows-1252, and likewise for the others.
+# A list, because Python's codecs hold things that are no charsets, some of them slow.
+_CODECS = {
+    **{f"cp{page}": f"cp{page}" for page in (866, 874, 932, 949, *range(1250, 1259))},
+    **{f"iso8859-{part}": f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
+    **{name: name for name in ("utf-8", "utf-16-le", "utf-16-be", "gb18030", "big5hkscs", "euc_jp", "iso2022_jp")},
+    **{name: name for name in ("koi8-r", "koi8-u", "mac-roman")},
+    "ascii": "cp1252",
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "shift_jis": "cp932",
+    "tis-620": "cp874",
+    "utf-16": "utf-16-le",
+}
+_TEXTUAL = re.compile(
+    r"text/.*|.*\+(?:json|xml|yaml)"
+    r"|application/(?:(?:x-)?(?:ecmascript|javascript|json|ndjson|sh|sql|tex|toml|yaml)|jsonl|graphql|rtf|xml"
+    r"|x-www-form-urlencoded)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What came, and what it was said to be; `whole` is false where it was longer than it may be, or was cut off."""
+
+    data: bytes
+    media_type: str = ""
+    charset: str | None = None
+    whole: bool = True
+
+    @property
+    def kind(self) -> Kind:
+        """What can be made of it, by what it is said to be and, where that says nothing, by what it is."""
+        said = kind_of(self.media_type) if self.media_type else self._looks()
+        return "other" if said in ("html", "text") and self._binary() else said
+
+    @property
+    def text(self) -> str:
+        """The body as text, however broken it is."""
+        for mark, codec in _BOMS:
+            if self.data.startswith(mark):
+                return self.data[len(mark) :].decode(codec, "replace")
+        if (codec := _codec(self.charset) or self._declared()) is not None:
+            return self.data.decode(codec, "replace")
+        try:
+            return codecs.getincrementaldecoder("utf-8")().decode(self.data, final=self.whole)
+        except UnicodeDecodeError:
+            return self.data.decode("cp1252", "replace")
+
+    def _looks(self) -> Kind:
+        start = self.data[:_META_WITHIN].lstrip().lower()
+        return "html" if start.startswith((b"<!doctype html", b"<html")) else "text"
+
+    def _binary(self) -> bool:
+        wide = (_codec(self.charset) or "").startswith("utf-16") or self.data.startswith(_WIDE_BOMS)
+        return b"\x00" in self.data[:_META_WITHIN] and not wide
+
+    def _declared(self) -> str | None:
+        if "html" not in self.media_type and "xml" not in self.media_type and self.media_type:
+            return None
+        found = _META.search(self.data[:_META_WITHIN])
+        codec = _codec(found[1].decode("ascii", "replace")) if found else None
+        # It was read as ASCII just now, so it cannot be true.
+        return "utf-8" if codec is not None and codec.startswith("utf-16") else codec
+
+
+def content_type(header: str) -> tuple[str, str | None]:
+    """The media type and the charset of a `Content-Type`."""
+    media_type, _, rest = header.partition(";")
+    found = _CHARSET.search(rest)
+    return media_type.strip().lower(), found[1] if found else None
+
+
+def kind_of(media_type: str) -> Kind:
+    """What can be made of a media type."""
+    if media_type in ("text/html", "application/xhtml+xml"):
+        return "html"
+    if _TEXTUAL.fullmatch(media_type):
+        return "text"
+    return "image" if media_type.startswith("image/") else "other"
+
+
+class Unpacker:
+    """Undoes a `Content-Encoding` piece by piece and never makes more than it is asked for."""
+
+    __slots__ = ("_coding", "_stream")
+
+    def __init__(self, coding: str) -> None:
+        coding = coding.strip().lower()
+        if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise ToolError(f"The server sent its answer packed as {coding!r:.80}, which cannot be unpacked here.")
+        self._coding = coding
+        self._stream: Any = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the packed data came to its end."""
+        return self._stream is None or self._stream.eof
+
+    def unpack(self, data: bytes, room: int) -> bytes:
+        """What a piece holds, at most `room` bytes of it; once there is no room the rest is lost."""
+        if self._coding in ("", "identity"):
+            return data[:room]
+        parts: list[bytes] = []
+        while data and room > 0:
+            if self._stream is None or self._stream.eof:
+                # Packed files may be joined: each begins anew.
+                self._stream = zlib.decompressobj(self._window(data))
+            try:
+                part = self._stream.decompress(data, room)
+            except zlib.error as error:
+                raise ToolError(f"The server's answer could not be unpacked ({error}).") from error
+            parts.append(part)
+            room -= len(part)
+            data = self._stream.unused_data
+        return b"".join(parts)
+
+    def _window(self, data: bytes) -> int:
+        if self._coding != "deflate":
+            return 16 + zlib.MAX_WBITS
+        # By its name it has a header; some servers leave it out.
+        return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
+
+
+def _codec(charset: str | None) -> str | None:
+    if charset is None:
+        return None
+    try:
+        return _CODECS.get(codecs.lookup(charset).name)
+    except LookupError:
+        return None
+
 
 USER_AGENT = "steersman"
 REDIRECTS = frozenset((301, 302, 303, 307, 308))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from steersman.cli.chat import history
+from steersman.cli.chat import input as history
 from steersman.cli.chat.commands import is_command, spoken
 from steersman.cli.chat.input import Suggestion, model_names, paths, suggestions
 from steersman.types.model import Model

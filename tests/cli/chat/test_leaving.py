@@ -214,7 +214,7 @@ def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place
 def test_a_terminal_that_nobody_else_put_right_is_put_right_all_the_same(place: Place, way: str) -> None:
     work = f"""
 import os, sys, tty
-from steersman.cli.chat.sane import kept_sane
+from steersman.cli.chat.console import kept_sane
 with kept_sane() as restore:
     tty.setraw(0)
     sys.stdout.write("\x1b[?2004h\x1b[?25l\x1b[1mraw")

@@ -12,7 +12,7 @@ from tests.cli.render.attacks import ANY_TEXT
 from tests.cli.render.runs import plain
 
 from steersman.cli.render import markdown
-from steersman.cli.render.streamed import Streamed
+from steersman.cli.render.page import Streamed
 
 TEXT = """\
 # A title with *emphasis*

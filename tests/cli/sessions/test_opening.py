@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from steersman.cli.arguments import Options
-from steersman.cli.sessions.opening import close_session, open_session
-from steersman.cli.setup.folders import session_file
-from steersman.cli.troubles import UserError
+from steersman.cli.exits import UserError
+from steersman.cli.sessions.saved import close_session, open_session
+from steersman.cli.setup.settings import session_file
 from steersman.session.session import Session
 from steersman.types.messages import user_message
 

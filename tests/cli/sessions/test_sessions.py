@@ -13,7 +13,7 @@ from tests.cli.command import Done, Place, assert_calm, command_line, environmen
 from tests.cli.pty_terminal import Terminal
 
 from steersman import Agent, Session, ToolError, tool
-from steersman.cli.sessions.listing import money, when
+from steersman.cli.sessions.printing import money, when
 from steersman.cli.sessions.saved import Tally
 from steersman.testing import ScriptedModel, answer, call
 from steersman.testing.servers import OpenAIChatServer

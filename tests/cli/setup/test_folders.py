@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.cli.setup.folders import config_file, history_file, made, session_file, state_folder
+from steersman.cli.setup.settings import config_file, history_file, made, session_file, state_folder
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +69,8 @@ def test_without_a_home_it_is_said_what_to_set() -> None:
     """As for a user of a container whom its system does not know."""
     code = """
 import os, pwd
-from steersman.cli.setup.folders import state_folder
-from steersman.cli.troubles import UserError
+from steersman.cli.setup.settings import state_folder
+from steersman.cli.exits import UserError
 os.setuid(54321)
 try:
     state_folder()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.lists import listing, model_list
 
-from steersman.cli.setup.local_servers import SERVERS, Found, address_of, find_server, find_servers, models_at
+from steersman.cli.setup.model_choice import SERVERS, Found, address_of, find_server, find_servers, models_at
 
 pytestmark = pytest.mark.real_time
 

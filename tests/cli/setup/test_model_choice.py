@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tests.cli.lists import listing, model_list
 
-from steersman.cli.setup.local_servers import SERVERS
-from steersman.cli.setup.model_choice import DEFAULT_MODELS, SMALL, choose, named_model
+from steersman.cli.exits import UserError
+from steersman.cli.setup.model_choice import DEFAULT_MODELS, SERVERS, SMALL, choose, named_model
 from steersman.cli.setup.settings import ProviderSettings, Settings
-from steersman.cli.troubles import UserError
 from steersman.provider.models.presets import PRESETS
 
 pytestmark = pytest.mark.real_time

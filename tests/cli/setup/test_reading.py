@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.cli.setup.reading import bytes_of
+from steersman.cli.setup.settings import bytes_of
 
 pytestmark = pytest.mark.real_time
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import ProviderSettings, Settings, parse_settings, read_settings
-from steersman.cli.troubles import UserError
 
 PATH = Path("config.toml")
 

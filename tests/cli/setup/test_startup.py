@@ -11,8 +11,8 @@ import pytest
 from tests.cli.command import Place, environment
 
 from steersman.cli.arguments import Options
+from steersman.cli.exits import UserError
 from steersman.cli.setup.startup import MAX_TURNS, UNKNOWN_WINDOW, outfit
-from steersman.cli.troubles import UserError
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.presets import PRESETS
 from steersman.session.session import Session

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.cli.command import Place, environment, run_command
 
+from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.trust import named_servers, project_servers, project_settings
-from steersman.cli.troubles import UserError
 from steersman.testing.servers import OpenAIChatServer
 
 pytestmark = pytest.mark.real_time

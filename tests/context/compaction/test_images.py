@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from steersman import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
 from steersman.context.compaction.compact import ContextConfig
-from steersman.context.compaction.images import ImageCompaction, image_bytes
+from steersman.context.compaction.levels import ImageCompaction, image_bytes
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import UserMessage, user_message
 

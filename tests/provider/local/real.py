@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from steersman.provider.local.weights.find import Weights, WeightsError, weights
-from steersman.provider.local.weights.manifest import DEFAULT, MODELS, Sources
+from steersman.provider.local.weights.shelf import DEFAULT, MODELS, Sources
 
 
 @pytest.fixture(scope="session")

@@ -24,11 +24,10 @@ from tests.provider.local.weights.test_own_file import tiny_gguf
 from steersman import Agent, get_model
 from steersman.policy.approval import Approval
 from steersman.provider.local import prepare, stream_local
-from steersman.provider.local.prompting.schema import wanted_parameters
+from steersman.provider.local.prompting.decide import wanted_parameters
 from steersman.provider.local.serving import slots
 from steersman.provider.local.serving.child import Orders
-from steersman.provider.local.serving.process import Child, Settings
-from steersman.provider.local.serving.server import Server, serving
+from steersman.provider.local.serving.server import Child, Server, Settings, serving
 from steersman.provider.local.serving.start import served
 from steersman.provider.local.weights.find import Weights
 from steersman.tools.builtin import builtin_tools
@@ -267,7 +266,7 @@ def test_the_child_ends_with_the_event_loop(real_weights: Weights, tmp_path: Pat
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from steersman.provider.local.serving.process import Settings
+from steersman.provider.local.serving.server import Settings
 from steersman.provider.local.serving.server import serving
 
 async def main():

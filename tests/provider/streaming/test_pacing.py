@@ -14,8 +14,7 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry
 from steersman.provider.streaming.normalize import events_of
-from steersman.provider.streaming.pacing import GAP, LONGEST, spaced
-from steersman.provider.streaming.retry import RetryStrategy, with_retry
+from steersman.provider.streaming.retry import GAP, LONGEST, RetryStrategy, spaced, with_retry
 from steersman.testing import run_virtual
 from steersman.testing.servers import Received
 from steersman.types.errors import ErrorInfo, NetworkError, OverloadedError, ProviderError, RateLimitError

@@ -9,7 +9,7 @@ from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Att
 
 from steersman.provider.streaming.normalize import events_of
 from steersman.provider.streaming.retry import Retry, RetryStrategy, with_retry
-from steersman.provider.wires.status import kind_of_status
+from steersman.provider.wires.retry_after import kind_of_status
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent
 from steersman.types.errors import ErrorInfo, NetworkError, OverloadedError, ProviderError, RateLimitError

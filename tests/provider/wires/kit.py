@@ -10,7 +10,7 @@ import msgspec
 from steersman.provider.http.client import http_stream
 from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.protocol import HttpRequest
-from steersman.provider.wires.status import kind_of_status
+from steersman.provider.wires.retry_after import kind_of_status
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
 from steersman.types.content import TextContent
 from steersman.types.errors import (

@@ -6,8 +6,8 @@ from tests.provider.wires.reading import Reading
 
 from steersman.provider.scripted.script import to_turn
 from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
-from steersman.provider.wires.google.array import ArrayDecoder
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
+from steersman.provider.wires.google.wire import ArrayDecoder
 from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
 from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
 from steersman.testing import answer, call, thinking

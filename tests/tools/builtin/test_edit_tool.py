@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.diffs import LONGEST, compared, diff, replaced, split_lines, swaps_of
+from steersman.tools.builtin.changes import LONGEST, Change, Edit, compared, diff, replaced, split_lines, swaps_of
 from steersman.tools.builtin.edit_tool import edit_tool
-from steersman.tools.builtin.passages import Change, Edit
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import MissingPath, StaleFile, TooLarge, Workspace

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.builtin.looking import call, error, lines, plant, text, write
 
+from steersman.tools.builtin.gitignore import glob_regex
 from steersman.tools.builtin.glob_tool import MAX_MATCHES, Glob, glob_tool
-from steersman.tools.builtin.patterns import glob_regex
 from steersman.tools.confine.workspace import Workspace
 from steersman.types.errors import ToolError
 

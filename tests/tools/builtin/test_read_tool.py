@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.tools.builtin.pictures import LARGEST
-from steersman.tools.builtin.read_tool import MOST_BYTES, MOST_LINES, read_tool
-from steersman.tools.builtin.window import Window
+from steersman.tools.builtin.read_tool import MOST_BYTES, MOST_LINES, Window, read_tool
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.output import cap

@@ -11,8 +11,8 @@ import pytest
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
+from steersman.tools.builtin.changes import Edit
 from steersman.tools.builtin.edit_tool import edit_tool
-from steersman.tools.builtin.passages import Edit
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import StaleFile, Workspace, WrongKind

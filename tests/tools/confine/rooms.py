@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.builtin.captured import Captured
-from steersman.tools.builtin.process import Command, Ended
-from steersman.tools.confine.environment import child_environment
+from steersman.tools.builtin.process import Captured, Command, Ended
+from steersman.tools.confine.launch import child_environment
 from steersman.tools.confine.places import places
 from steersman.tools.confine.sandbox import Confinement, confinement
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.tools.confine.environment import DEFAULT_PATH, child_environment, search_path
+from steersman.tools.confine.launch import DEFAULT_PATH, child_environment, search_path
 from steersman.tools.confine.sandbox import confinement
 
 CANARY = "canary-7f3a9c-do-not-show"

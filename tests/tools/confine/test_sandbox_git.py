@@ -17,9 +17,8 @@ from tests.tools.builtin.shells import run, text, until
 from tests.tools.confine.rooms import Room, walls_of
 
 from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.confine.environment import child_environment
 from steersman.tools.confine.guards import guard, settle
-from steersman.tools.confine.launch import launch
+from steersman.tools.confine.launch import child_environment, launch
 from steersman.tools.confine.places import places
 from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 

@@ -10,8 +10,7 @@ import pytest
 
 from steersman.tools.confine import bubblewrap, landlock
 from steersman.tools.confine.places import Places, places
-from steersman.tools.confine.protection import Kept
-from steersman.tools.confine.repositories import repositories
+from steersman.tools.confine.protection import Kept, repositories
 from steersman.types.errors import ToolError
 
 

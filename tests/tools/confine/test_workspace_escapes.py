@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from steersman.tools.builtin.changes import Edit
 from steersman.tools.builtin.edit_tool import edit_tool
-from steersman.tools.builtin.passages import Edit
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import Workspace, WorkspaceError

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from steersman.tools.builtin.changes import Edit
 from steersman.tools.builtin.edit_tool import edit_tool
-from steersman.tools.builtin.passages import Edit
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
-from steersman.tools.confine.protected import PROTECTED, undisguised
-from steersman.tools.confine.workspace import ProtectedPath, Workspace
+from steersman.tools.confine.workspace import PROTECTED, ProtectedPath, Workspace, undisguised
 
 
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.tools.confine.locks import lock_of
-from steersman.tools.confine.seen import Known, Seen, digest
+from steersman.tools.confine.seen import Known, Seen, digest, lock_of
 from steersman.tools.confine.workspace import StaleFile, Workspace, WorkspaceError, Written
 
 START = """

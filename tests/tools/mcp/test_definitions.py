@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from steersman import ToolContext, ToolOutput
 from steersman.tools.mcp import McpError
 from steersman.tools.mcp.definitions import define, make_tool
-from steersman.tools.mcp.lines import Lines, LineTooLong
-from steersman.tools.mcp.words import plain
+from steersman.tools.mcp.errors import plain
+from steersman.tools.mcp.process import Lines, LineTooLong
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
 

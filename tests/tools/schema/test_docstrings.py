@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from steersman.tools.schema.docstrings import Documentation, read_docstring
+from steersman.tools.schema.records import Documentation, read_docstring
 
 GOOGLE = """Search the files.
 

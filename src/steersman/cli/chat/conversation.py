@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, Protocol, TypeAlias
 
 from steersman.agent.agent import Agent
-from steersman.cli.troubles import line_of
+from steersman.cli.exits import line_of
 from steersman.events.stream import EventStream
 from steersman.types.events import AgentEvent, MessageStart, TurnStart
 from steersman.types.messages import AgentMessage, UserMessage

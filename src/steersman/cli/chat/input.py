@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import History
+
+from steersman.cli.chat import input as history
 from steersman.cli.chat.commands import ALIASES, COMMANDS, thinking_levels
-from steersman.cli.terminal.sanitize import exact, one_line
-from steersman.provider.local.weights.manifest import MODELS as LOCAL_MODELS
+from steersman.cli.setup.settings import made
+from steersman.cli.setup.startup import Outfit
+from steersman.cli.terminal.sanitize import exact, one_line, safe
+from steersman.provider.local.weights.shelf import MODELS as LOCAL_MODELS
 from steersman.provider.models.catalogue import known_models
 from steersman.provider.models.presets import PRESETS
 from steersman.types.model import Model
+
+MAX_HISTORY = 2000
+_TAIL = 1 << 20
+# Not blocking: a FIFO in its place must not hold up the chat.
+_OPEN = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def load(file: Path) -> list[str]:
+    """What the file holds, the oldest first; lines that cannot be read are passed over."""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | _OPEN), "rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - _TAIL))
+            lines = source.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    texts = [text for line in lines if (text := _text(line))]
+    return texts[-MAX_HISTORY:]
+
+
+def add(file: Path, text: str) -> None:
+    """Keep one more; a disk that will not take it is no reason to stop a chat."""
+    try:
+        made(file.parent)
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | _OPEN, 0o600)
+        with os.fdopen(descriptor, "ab") as target:
+            target.write(json.dumps(text).encode() + b"\n")
+    except OSError:
+        return
+
+
+def _text(line: str) -> str | None:
+    try:
+        text = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return text if isinstance(text, str) else None
+
 
 MAX_COMPLETIONS = 200
 """The most names that are offered at once."""
@@ -107,3 +152,35 @@ def _names(place: Path, begun: str) -> list[tuple[str, bool]]:
 
 def _is_plain(name: str) -> bool:
     return one_line(exact(name)) == name and "\t" not in name
+
+
+class KeptHistory(History):
+    """What was typed in this chat and in earlier ones."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def load_history_strings(self) -> Iterable[str]:
+        """What is kept, the newest first."""
+        return [safe(text) for text in reversed(history.load(self._file))]
+
+    def store_string(self, string: str) -> None:
+        """Keep one more."""
+        history.add(self._file, string)
+
+
+class ChatCompleter(Completer):
+    """Commands and paths after `@` as they are typed, everything else when Tab asks for it."""
+
+    def __init__(self, outfit: Outfit) -> None:
+        self._outfit = outfit
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What could be meant."""
+        before = document.text_before_cursor
+        if not (complete_event.completion_requested or before.startswith("/") or asks_for_paths(before)):
+            return
+        model = self._outfit.agent.config.model
+        for found in suggestions(before, self._outfit.workspace, lambda: model_names(model)):
+            yield Completion(found.text, -found.length, display_meta=found.note)

@@ -10,7 +10,7 @@ from steersman.cli.chat.commands import is_command, obey, spoken
 from steersman.cli.chat.conversation import Breaking, Conversation, Kind
 from steersman.cli.chat.question import Question, forget_typed
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
-from steersman.cli.run.plain import call_line
+from steersman.cli.run.output import call_line
 from steersman.cli.setup.startup import Outfit
 from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe
 from steersman.cli.terminal.columns import wrapped

@@ -14,9 +14,9 @@ from prompt_toolkit.styles import Style
 
 from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Breaking, Conversation, Kind
-from steersman.cli.chat.editing import ChatCompleter, KeptHistory
+from steersman.cli.chat.input import ChatCompleter, KeptHistory
+from steersman.cli.chat.layout import state_line, waiting_lines
 from steersman.cli.chat.question import QUIET, Question
-from steersman.cli.chat.state import state_line, waiting_lines
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.setup.startup import Outfit
 from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe
@@ -30,7 +30,7 @@ from steersman.types.model import Model
 
 if TYPE_CHECKING:
     from steersman.cli.render import Show
-    from steersman.provider.local.weights.progress import Progress
+    from steersman.provider.local.weights.disk import Progress
 
 FRAME = 0.04
 """The least seconds between two pictures; a spinner turns every second or third."""

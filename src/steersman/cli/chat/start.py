@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from steersman.cli.arguments import Options
     from steersman.cli.chat.conversation import Conversation, Kind
     from steersman.cli.setup.startup import Outfit
+    from steersman.cli.terminal.signals import Stopping
     from steersman.cli.terminal.stderr import Telling
-    from steersman.cli.terminal.stopping import Stopping
     from steersman.policy.approval import Approved
     from steersman.types.content import ToolCall
 
@@ -43,10 +43,9 @@ class _Front(Protocol):
 
 async def chat(options: Options) -> int:
     """Talk with an agent until somebody leaves; the exit code."""
-    from steersman.cli.chat.sane import kept_sane
-    from steersman.cli.terminal.signals import heard
+    from steersman.cli.chat.console import kept_sane
+    from steersman.cli.terminal.signals import Stopping, heard
     from steersman.cli.terminal.stderr import Telling
-    from steersman.cli.terminal.stopping import Stopping
 
     stopping, telling = Stopping(), Telling(verbose=options.verbose)
     with kept_sane() as restore, heard(stopping.ask, leaving=restore) as signals:
@@ -128,7 +127,7 @@ def _front(worn: Outfit, options: Options) -> _Front:
     if can_draw():
         from steersman.cli.chat.screen import Screen
         from steersman.cli.render import Show
-        from steersman.cli.setup.folders import history_file
+        from steersman.cli.setup.settings import history_file
 
         show = Show(color=color, verbose=options.verbose, workspace=worn.workspace)
         front: _Front = Screen(worn, show, color=color, history_file=history_file())

@@ -8,10 +8,10 @@ from steersman.lazy import export_lazily
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from steersman.cli.render.diffs import changed_lines, compared, diff
-    from steersman.cli.render.numbers import cost_line
+    from steersman.cli.render.calls import changed_lines, compared, diff
+    from steersman.cli.render.lines import cost_line
+    from steersman.cli.render.page import markdown
     from steersman.cli.render.show import Show
-    from steersman.cli.render.streamed import markdown
     from steersman.cli.render.terminal import TerminalView, show_on_terminal, wants_color
 
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from steersman.cli.render.calls import entry
-from steersman.cli.render.lines import CYAN, FAINT_ITALIC, cropped, flowed, painted, text_of
-from steersman.cli.render.numbers import count
-from steersman.cli.render.page import Page, Piece
-from steersman.cli.render.streamed import Streamed
+from steersman.cli.render.lines import CYAN, FAINT_ITALIC, count, cropped, flowed, painted, text_of
+from steersman.cli.render.page import Page, Piece, Streamed
 from steersman.cli.terminal.sanitize import one_line, safe
 from steersman.types.stream import (
     Delta,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Literal, TypeAlias, cast
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
@@ -22,17 +22,94 @@ from steersman.cli.render.lines import (
     STRUCK,
     UNDERLINED,
     Span,
+    cells,
     flowed,
     folded,
     indented,
     painted,
     text_of,
 )
-from steersman.cli.render.tables import Cell, Side, table
 from steersman.cli.terminal.sanitize import one_line, safe
 
+Cell: TypeAlias = Sequence[Span]
+Side: TypeAlias = Literal["left", "right", "center"]
+
+_GAP = 2
+_NARROWEST = 6
+
+
+def table(
+    header: Sequence[Cell], rows: Sequence[Sequence[Cell]], sides: Sequence[Side], width: int, *, color: bool
+) -> list[str]:
+    """The lines of a table."""
+    head = [[(text, _bold(style)) for text, style in cell] for cell in header]
+    widths = _fitted([max(cells(row[column]) for row in (head, *rows)) for column in range(len(head))], width)
+    if widths is None:
+        return _records(head, rows, width, color=color)
+    lines = _row(head, widths, sides, color=color)
+    lines.append(painted([("  ".join("\u2500" * size for size in widths), DIM)], color=color))
+    for row in rows:
+        lines += _row(row, widths, sides, color=color)
+    return lines
+
+
+def _bold(style: str) -> str:
+    return f"{BOLD};{style}" if style else BOLD
+
+
+def _fitted(natural: list[int], width: int) -> list[int] | None:
+    """A width for each column, the widest giving way first; `None` where some would be too narrow to read."""
+    widths = [max(1, size) for size in natural]
+    room = width - _GAP * (len(widths) - 1)
+    while sum(widths) > room:
+        widest = max(widths)
+        if widest <= _NARROWEST:
+            return None
+        # As far as the next widest at once, so that long cells do not cost a step per column.
+        others = [size for size in widths if size < widest]
+        least = max(_NARROWEST, max(others, default=0))
+        count = widths.count(widest)
+        step = max(1, min(widest - least, -(-(sum(widths) - room) // count)))
+        widths = [size - step if size == widest else size for size in widths]
+    return widths
+
+
+def _row(row: Sequence[Cell], widths: Sequence[int], sides: Sequence[Side], *, color: bool) -> list[str]:
+    columns = [flowed(cell, size) for cell, size in zip(row, widths, strict=True)]
+    lines: list[str] = []
+    for index in range(max(map(len, columns))):
+        spans: list[Span] = []
+        for column, size, side in zip(columns, widths, sides, strict=True):
+            part = column[index] if index < len(column) else []
+            spans += [*_padded(part, size, side), (" " * _GAP, "")]
+        lines.append(_trimmed(spans, color=color))
+    return lines
+
+
+def _padded(part: list[Span], size: int, side: Side) -> list[Span]:
+    room = max(0, size - cells(part))
+    left = {"left": 0, "right": room, "center": room // 2}[side]
+    return [(" " * left, ""), *part, (" " * (room - left), "")]
+
+
+def _trimmed(spans: list[Span], *, color: bool) -> str:
+    while spans and not spans[-1][0].strip(" "):
+        spans.pop()
+    return painted(spans, color=color)
+
+
+def _records(header: Sequence[Cell], rows: Sequence[Sequence[Cell]], width: int, *, color: bool) -> list[str]:
+    lines: list[str] = []
+    for index, row in enumerate(rows):
+        if index:
+            lines.append("")
+        for name, cell in zip(header, row, strict=True):
+            lines += [painted(line, color=color) for line in flowed([*name, (": ", DIM), *cell], width)]
+    return lines or [painted(line, color=color) for cell in header for line in flowed(cell, width)]
+
+
 _INDENT = 2
-_NARROWEST = 10
+_NARROWEST_markdown = 10
 _HEADINGS = {1: f"{BOLD};{UNDERLINED}", 2: BOLD, 3: f"{BOLD};{ITALIC}"}
 _DIFF = {"+": GREEN, "-": RED, "@": DIM}
 
@@ -65,7 +142,7 @@ def block(node: SyntaxTreeNode, width: int, *, color: bool) -> list[str]:
 def code(text: str, info: str, width: int, *, color: bool) -> list[str]:
     """The lines of a code block."""
     marks = _DIFF if info.split(" ")[0] in ("diff", "patch") else {}
-    shift = " " * (_INDENT if width > _NARROWEST + _INDENT else 0)
+    shift = " " * (_INDENT if width > _NARROWEST_markdown + _INDENT else 0)
     return [
         painted([(shift, ""), (piece, marks.get(line[:1], CYAN if not marks else ""))], color=color)
         for line in text.split("\n")
@@ -77,7 +154,7 @@ def item(node: SyntaxTreeNode, width: int, *, color: bool) -> list[str]:
     """The lines of one item of a list, its mark before them."""
     ordered = node.parent is not None and node.parent.type == "ordered_list"
     mark = f"{one_line(node.info)}{node.markup} " if ordered else "\u2022 "
-    shift = len(mark) if width - len(mark) >= _NARROWEST else 0
+    shift = len(mark) if width - len(mark) >= _NARROWEST_markdown else 0
     loose = any(child.type == "paragraph" and not child.hidden for child in node.children)
     lines = _stacked(node.children, width - len(mark) if shift else width, gap=loose, color=color)
     if not shift:
@@ -125,7 +202,7 @@ def _list(node: SyntaxTreeNode, width: int, color: bool) -> list[str]:
 
 def _quote(node: SyntaxTreeNode, width: int, color: bool) -> list[str]:
     bar = ("\u2502 ", DIM)
-    shift = 2 if width - 2 >= _NARROWEST else 0
+    shift = 2 if width - 2 >= _NARROWEST_markdown else 0
     lines = _stacked(node.children, width - shift, gap=True, color=color)
     return indented(lines or [""], bar, bar, color=color) if shift else lines
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from steersman.cli.render.lines import DIM, RED, YELLOW
-from steersman.cli.render.numbers import count, duration
+from steersman.cli.render.lines import DIM, RED, YELLOW, count, duration
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,

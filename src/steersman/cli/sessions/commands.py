@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from steersman.cli.arguments import Options, add_common, add_model_options
-from steersman.cli.sessions.listing import head_of, listed, summed
+from steersman.cli.exits import UserError
+from steersman.cli.sessions.printing import conversation, head_of, listed, markdown_of, summed
 from steersman.cli.sessions.saved import (
     Kept,
     Tally,
@@ -26,12 +27,10 @@ from steersman.cli.sessions.saved import (
     tally_of,
     tally_up,
 )
-from steersman.cli.sessions.transcript import conversation, markdown_of
-from steersman.cli.setup.folders import current_folder
+from steersman.cli.setup.settings import current_folder
 from steersman.cli.terminal.columns import paper_of
-from steersman.cli.terminal.printing import print_json
 from steersman.cli.terminal.sanitize import one_line, safe
-from steersman.cli.troubles import UserError
+from steersman.cli.terminal.stdout import print_json
 from steersman.session.session import Session
 from steersman.session.stores.store import SessionBusy, SessionError
 from steersman.session.tree import Branch

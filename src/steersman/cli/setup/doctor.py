@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from steersman.cli.arguments import Options
-from steersman.cli.setup.folders import config_file, current_folder, session_file
-from steersman.cli.setup.local_servers import SERVERS, shown_address
-from steersman.cli.setup.model_choice import LOCAL_FILE, choose
+from steersman.cli.exits import UserError, line_of
+from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose, shown_address
 from steersman.cli.setup.models import size
-from steersman.cli.setup.settings import PROJECT_FILE, Settings
+from steersman.cli.setup.settings import PROJECT_FILE, Settings, config_file, current_folder, session_file
 from steersman.cli.setup.survey import (
     EXTRAS,
     asked_afar,
@@ -31,9 +30,8 @@ from steersman.cli.setup.survey import (
     version_of,
 )
 from steersman.cli.terminal.columns import Paper, Style, counted, padded, paper_of, wrapped
-from steersman.cli.terminal.printing import print_json
 from steersman.cli.terminal.sanitize import one_line
-from steersman.cli.troubles import UserError, line_of
+from steersman.cli.terminal.stdout import print_json
 from steersman.types.errors import SteersmanError
 from steersman.types.model import Model
 
@@ -194,8 +192,7 @@ def _project() -> Finding:
 
 def _trust() -> Finding:
     from steersman.tools.mcp.errors import McpError
-    from steersman.tools.mcp.store import JsonFile
-    from steersman.tools.mcp.trust import Trust
+    from steersman.tools.mcp.trust import JsonFile, Trust
 
     path = Trust().path
     try:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from steersman.cli.arguments import Options
-from steersman.cli.setup.local_servers import SERVERS, Found, shown_address
-from steersman.cli.setup.model_choice import DEFAULT_MODELS, choose
+from steersman.cli.exits import UserError, line_of
+from steersman.cli.setup.model_choice import DEFAULT_MODELS, SERVERS, Found, choose, shown_address
 from steersman.cli.setup.survey import (
     Embedded,
     Provider,
@@ -23,9 +23,8 @@ from steersman.cli.setup.survey import (
     version_of,
 )
 from steersman.cli.terminal.columns import Paper, cells, paper_of, table, wrapped
-from steersman.cli.terminal.printing import print_json
 from steersman.cli.terminal.sanitize import one_line
-from steersman.cli.troubles import UserError, line_of
+from steersman.cli.terminal.stdout import print_json
 from steersman.provider.models.catalogue import Facts, facts_of, known_models
 from steersman.provider.models.presets import PRESETS, base_url_of
 from steersman.types.errors import SteersmanError

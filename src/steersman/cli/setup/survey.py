@@ -14,13 +14,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from steersman.cli.setup.folders import config_file
-from steersman.cli.setup.local_servers import SERVERS, Found, address_of, find_server, shown_address
-from steersman.cli.setup.model_choice import DEFAULT_MODELS, apply_providers, key_variable
-from steersman.cli.setup.settings import Settings, read_settings
-from steersman.cli.troubles import UserError, line_of
-from steersman.provider.local.weights.manifest import DEFAULT, MODELS, LocalModel
-from steersman.provider.local.weights.shelf import cache_folder
+from steersman.cli.exits import UserError, line_of
+from steersman.cli.setup.model_choice import (
+    DEFAULT_MODELS,
+    SERVERS,
+    Found,
+    address_of,
+    apply_providers,
+    find_server,
+    key_variable,
+    shown_address,
+)
+from steersman.cli.setup.settings import Settings, config_file, read_settings
+from steersman.provider.local.weights.shelf import DEFAULT, MODELS, LocalModel, cache_folder
 from steersman.provider.models.presets import PRESETS, base_url_of
 from steersman.types.errors import SteersmanError
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import PROJECT_FILE, Settings, content_of, parse_settings
 from steersman.cli.terminal.sanitize import exact, one_line
-from steersman.cli.troubles import UserError
 from steersman.tools.mcp.errors import McpError, UntrustedFile
 from steersman.tools.mcp.trust import Trust, digest
 from steersman.tools.skills import folders_above

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from steersman.cli.exits import keyless, without_keys
 from steersman.cli.terminal.columns import wrapped
 from steersman.cli.terminal.descriptors import STDERR, columns_of, is_terminal
 from steersman.cli.terminal.sanitize import one_line, safe
 from steersman.cli.terminal.stdout import Outlet
-from steersman.cli.troubles import keyless
 
 if TYPE_CHECKING:
     from steersman.provider.local.weights.find import Progress
+
 
 _LAST_WORDS = 1.0
 _REDRAW = 0.1
@@ -97,3 +101,22 @@ def amount(done: int, total: int | None) -> str:
         return f"{done} of {total}" if total > 1 else ""
     full = min(_BAR, done * _BAR // total)
     return f"{'█' * full}{'░' * (_BAR - full)} {done * 100 // total}% of {total / 1e6:.0f} MB"
+
+
+@contextmanager
+def tamed_logs(*, verbose: bool) -> Generator[None]:
+    """Take what is logged, for as long as it is entered."""
+    taker = _Shown(logging.WARNING) if verbose else logging.NullHandler()
+    logging.getLogger().addHandler(taker)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(taker)
+
+
+class _Shown(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(f"steersman: {safe(without_keys(self.format(record)))}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):  # nobody listens any more, and what was logged is not worth an end
+            return

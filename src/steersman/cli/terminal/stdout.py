@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
+
+import msgspec
+
+from steersman.cli.terminal.sanitize import safe
 
 MAX_BYTES = 1 << 20
 _PIECE = 1 << 16
@@ -184,3 +190,9 @@ class Outlet:
         self._relieve()
         if tell and self._on_failure is not None:
             self._on_failure(error)
+
+
+def print_json(value: object) -> None:
+    """Print a value, indented. File names need not be UTF-8: what is not becomes a question mark."""
+    text = json.dumps(msgspec.to_builtins(value, enc_hook=repr), ensure_ascii=False, indent=2)
+    print(safe(text) if sys.stdout.isatty() else text.encode(errors="replace").decode())

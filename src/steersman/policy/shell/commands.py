@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steersman.policy.matching import LONGEST, Match, folded
-from steersman.policy.shell.programs import KNOWN
-from steersman.policy.shell.runners import runs_others, takes_commands
+from steersman.policy.shell.programs import KNOWN, runs_others, takes_commands
 from steersman.policy.shell.suspicion import no_prefix, suspicious
 from steersman.policy.shell.syntax import Part, Reading, Word, could_run, read_command
 

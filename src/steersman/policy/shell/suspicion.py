@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from steersman.policy.shell.programs import KNOWN, UNKNOWN, Program, short_options
-from steersman.policy.shell.runners import SCRIPTS, SUBCOMMANDS, runs_others
+from steersman.policy.shell.programs import KNOWN, SCRIPTS, SUBCOMMANDS, UNKNOWN, Program, runs_others, short_options
 from steersman.policy.shell.syntax import Word
 
 _PROCESSES = re.compile(r"(?:^|/)proc(?:/|$)")

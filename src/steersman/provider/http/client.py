@@ -2,20 +2,298 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urljoin
 
 import msgspec
 
-from steersman.provider.http.exchange import Exchange
-from steersman.provider.http.pool import aclose_http
-from steersman.provider.http.sse import Event
+from steersman.provider.http.errors import (
+    broken_stream,
+    has_password,
+    is_packed,
+    network_error,
+    packed,
+    place,
+    redirected,
+    same_origin,
+    stalled,
+    unusable_proxy,
+    with_password,
+)
+from steersman.provider.http.headers import completed
+from steersman.provider.http.pool import aclose_http, open_pool, opened_pool, proxy_for
+from steersman.provider.http.response import Response
+from steersman.provider.http.sse import Event, SseDecoder
+from steersman.provider.http.watchdog import Watch, settled
+from steersman.provider.models.keys import find_key, given_key, secret_headers
 from steersman.provider.streaming.batches import Batched, Batches
-from steersman.provider.wires.protocol import Decoder, Wire, feed_all
-from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
+from steersman.provider.wires.dialects import misdirected
+from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all
+from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.secrets import hidden
 from steersman.types.stream import Done, StreamEvent, StreamStart
+
+if TYPE_CHECKING:
+    from aiohttp import ClientTimeout
+
+
+_ERROR_BODY = 1024 * 1024
+_REDIRECTS = 2
+_REDIRECT = frozenset((301, 302, 303, 307, 308))
+# The end of a body comes right behind its last event, where it comes at all: worth this wait to keep the connection.
+_END_WAIT = 0.02
+# Usage and the like may follow the end of an answer, after a moment and not after a timeout.
+_REST_WAIT = 2.0
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_NOT_EVENTS = (b"{", b"[", b"<")
+_USUAL = (b"data: {", b"event: ")
+_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+class Exchange:
+    """One request and its response."""
+
+    __slots__ = (
+        "_bounds", "_first", "_key", "_loop", "_received", "_response", "_url", "_watch", "_wire",
+        "model", "most", "reader",
+    )  # fmt: skip
+
+    def __init__(self, wire: Wire, model: Model) -> None:
+        self.model, self._bounds = settled(model)
+        self.reader: Any = SseDecoder(max_event_bytes=self._bounds.max_event_bytes)
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._watch = Watch(self._loop, self._bounds)
+        self._key: str | None = None
+        self._url = ""
+        self._response: Response | None = None
+        self._first = b""
+        self._received = 0
+        # How many tokens the model was allowed, which is not always what the caller said.
+        self.most: int | None = None
+
+    async def ask(self, request: Request, options: StreamOptions) -> None:
+        """Send the request; raises what a response that is not a stream of events means."""
+        model = self.model
+        self._key = given_key(model, options) or await find_key(model, options)
+        call = self._wire.request(model, request, options, self._key)
+        self._url = call.url
+        self.most = call.max_tokens if isinstance(call.max_tokens, int) else None
+        response = await self._send(call.url, call)
+        if response.status in _REDIRECT:
+            response = await self._follow(response, call)
+        if 200 <= response.status < 300:
+            self._first = await self.read(fresh=True)
+            if self._first.startswith(_USUAL):
+                return
+            encoding = response.headers.get("content-encoding", "")
+            if is_packed(encoding, self._first):
+                raise packed(model, call.url, f"content-encoding {encoding!r}")
+            if _is_stream(response.headers.get("content-type", ""), self._first):
+                return
+            array = getattr(self._wire, "array", None)
+            if array is not None and self._first.lstrip(_BLANK).startswith(b"["):
+                # Gemini's answer where a proxy has dropped `alt=sse`.
+                self.reader = array(max_event_bytes=self._bounds.max_event_bytes)
+                return
+        body = await self._rest()
+        if secrets := self._secrets():
+            # Before anybody cuts it: half a key is no longer found.
+            body = hidden(body.decode("utf-8", "replace"), *secrets).encode()
+        error = self._wire.error(model, response.status, _lowered(response), body)
+        raise misdirected(error, model, self._wire.name, body)
+
+    def read(self, *, fresh: bool, decoder: Decoder | None = None) -> Awaitable[bytes]:
+        """The next bytes, b"" at the end; `fresh` says that there was content in the last ones.
+
+        Once the decoder has the whole answer, nobody waits long for more.
+        """
+        return self._read(fresh=fresh) if decoder is None or not decoder.complete else self._read_on(fresh=fresh)
+
+    async def _read_on(self, *, fresh: bool) -> bytes:
+        try:
+            async with asyncio.timeout(_REST_WAIT):
+                return await self._read(fresh=fresh)
+        except (StalledError, TimeoutError):
+            return b""
+
+    async def _read(self, *, fresh: bool) -> bytes:
+        if self._first:
+            chunk, self._first = self._first, b""
+            return chunk
+        response = self._response
+        assert response is not None
+        watch = self._watch
+        if fresh:
+            watch.heard()
+        try:
+            chunk = response.ready()
+            if not chunk and not response.over:
+                watch.begin(response, first=not self._received)
+                chunk = await response.read()
+        except Exception as error:  # noqa: BLE001  # whatever the client raises here means that the answer broke off
+            if watch.fired is None:
+                raise broken_stream(self.model, error, self._received) from None
+            chunk = b""
+        finally:
+            watch.waiting = False
+        if watch.fired is not None:
+            raise stalled(self.model, *watch.fired)
+        self._received += len(chunk)
+        if self._received > self._bounds.max_response_bytes:
+            raise ProtocolError(
+                f"The answer of {self.model.provider!r} is longer than {self._bounds.max_response_bytes:,} bytes "
+                "(max_response_bytes in the model's settings)."
+            )
+        return chunk
+
+    @property
+    def over(self) -> bool:
+        """Whether all of the response has come."""
+        return self._response is not None and self._response.over
+
+    def ended(self) -> bool:
+        """Give the connection back if the response is over; whether it is."""
+        response = self._response
+        assert response is not None
+        if not response.over:
+            return False
+        response.release()
+        self._response = None
+        return True
+
+    async def end(self) -> None:
+        """Give the connection back if the response is over in a moment."""
+        response = self._response
+        assert response is not None
+        ended = self._loop.create_future()
+        response.when_over(lambda: None if ended.done() else ended.set_result(None))
+        timer = self._loop.call_later(_END_WAIT, lambda: None if ended.done() else ended.set_result(None))
+        try:
+            await ended
+        finally:
+            timer.cancel()
+        self.ended()
+
+    def complete(self, error: ProviderError) -> None:
+        """Put into an error what the response says beside its body, and take the key out of it."""
+        headers = {} if self._response is None else _lowered(self._response)
+        tried = place(self._url) if self._url else None
+        completed(error, provider=self.model.provider, headers=headers, keys=self._secrets(), place=tried)
+
+    def _secrets(self) -> list[str]:
+        """What was sent and nobody may see again."""
+        return [*([self._key] if self._key else ()), *secret_headers(self.model)]
+
+    def close(self) -> None:
+        """Close the connection unless it was given back."""
+        self._watch.close()
+        if self._response is not None:
+            self._response.close()
+
+    async def _follow(self, response: Response, call: HttpRequest) -> Response:
+        url = call.url
+        for _ in range(_REDIRECTS):
+            location = response.headers.get("location")
+            if response.status not in _REDIRECT or not location:
+                return response
+            target = _target(url, location)
+            if target is None or response.status not in (307, 308) or not same_origin(url, target):
+                raise redirected(self.model, url, response.status, target or "")
+            response.close()
+            url = target
+            response = await self._send(url, call)
+        if response.status in _REDIRECT:
+            raise redirected(self.model, call.url, response.status, url)
+        return response
+
+    async def _send(self, url: str, call: HttpRequest) -> Response:
+        proxy = self.model.settings.get("proxy") or proxy_for(url)
+        if proxy is not None and not proxy.startswith(("http://", "https://")):
+            raise unusable_proxy(self.model, proxy)
+        if "@" in url and has_password(url):
+            raise with_password(self.model, url)
+        pool = open_pool() or await opened_pool()
+        timeout = _timeout(self._bounds.connect_timeout)
+        watch = self._watch
+        watch.head()
+        try:
+            # No variable here holds the headers: a traceback that shows the variables would show the key.
+            self._response = response = await pool.post(
+                url, _headers(call.headers, self.model.headers), call.body, proxy=proxy, timeout=timeout
+            )
+        except asyncio.CancelledError:
+            if watch.headed() and watch.fired is not None:
+                raise stalled(self.model, *watch.fired) from None
+            raise
+        except Exception as error:
+            if not _is_trouble(error):
+                raise
+            # Without its cause: the client's exceptions hold the headers, and so the key.
+            raise network_error(self.model, url, error) from None
+        watch.headed()
+        return response
+
+    async def _rest(self) -> bytes:
+        """The body of a response that is not a stream, as much of it as an error needs, even if it breaks off."""
+        parts = [self._first]
+        size = len(self._first)
+        self._first = b""
+        try:
+            while size < _ERROR_BODY and (chunk := await self.read(fresh=False)):
+                parts.append(chunk)
+                size += len(chunk)
+        except ProviderError:
+            pass
+        return b"".join(parts)[:_ERROR_BODY]
+
+
+@lru_cache(maxsize=16)
+def _timeout(connect: float | None) -> ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=None, connect=connect)
+
+
+def _headers(given: Mapping[str, str], own: Mapping[str, str]) -> Mapping[str, str]:
+    """What a wire sends, and what the model's settings put over it and over what every request has."""
+    return {name.lower(): value for part in (given, own) for name, value in part.items()}
+
+
+def _is_trouble(error: Exception) -> bool:
+    """Whether this is what the client raises when the network or the address is at fault."""
+    from aiohttp import ClientError
+
+    return isinstance(error, ClientError | OSError | ValueError)
+
+
+def _lowered(response: Response) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def _target(url: str, location: str) -> str | None:
+    """Where a redirect leads; `None` where it is no address."""
+    try:
+        target = urljoin(url, location)
+        same_origin(url, target)
+    except ValueError:
+        return None
+    return target
+
+
+def _is_stream(content_type: str, first: bytes) -> bool:
+    """Whether a body is a stream of events; servers mislabel both errors and streams."""
+    head = first.lstrip(_BLANK)[:8]
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in ("text/event-stream", ""):
+        return not head.startswith(_NOT_EVENTS)
+    return bool(head) and any(head.startswith(field) or field.startswith(head) for field in _EVENTS)
+
 
 __all__ = ["aclose_http", "http_stream"]
 

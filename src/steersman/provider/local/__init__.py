@@ -11,8 +11,8 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.provider.local.stream import prepare, stream_local
-    from steersman.provider.local.weights.manifest import DEFAULT
-    from steersman.provider.local.weights.progress import Progress
+    from steersman.provider.local.weights.disk import Progress
+    from steersman.provider.local.weights.shelf import DEFAULT
 
 __getattr__, __dir__ = export_lazily(
     __name__,

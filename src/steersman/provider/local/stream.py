@@ -14,24 +14,23 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.http.client import http_stream
-from steersman.provider.local.prompting.answer import answer_prefix, answer_question, failure
+from steersman.provider.local.prompting.answer import Turn, answer_prefix, answer_question, failure, turns_of
 from steersman.provider.local.prompting.decide import (
     MOST_STEPS,
+    RESPOND,
     Decision,
     alias,
     decided,
     decision_prefix,
     decision_prompt,
+    decision_schema,
     is_repeated,
 )
-from steersman.provider.local.prompting.schema import RESPOND, decision_schema
-from steersman.provider.local.prompting.view import Turn, turns_of
 from steersman.provider.local.serving import slots
 from steersman.provider.local.serving.server import ONCE, Server
-from steersman.provider.local.serving.settings import way_of
 from steersman.provider.local.serving.slots import Said
-from steersman.provider.local.serving.start import as_served, served
-from steersman.provider.local.weights.progress import Report, Reporter
+from steersman.provider.local.serving.start import as_served, served, way_of
+from steersman.provider.local.weights.disk import Report, Reporter
 from steersman.provider.streaming.batches import Events
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.openai_chat.quirks import output_mode

@@ -14,7 +14,7 @@ import msgspec
 
 from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, each
 from steersman.provider.streaming.partial import content_of, partial_message
-from steersman.provider.wires.status import kind_of_status
+from steersman.provider.wires.retry_after import kind_of_status
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions

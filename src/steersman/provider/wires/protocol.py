@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from steersman.types.errors import ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
+
+T = TypeVar("T")
+Result = TypeVar("Result")
+
+_MOST = 1024
+
+
+def remembered(work_out: Callable[[T], Result]) -> Callable[[T], Result]:
+    """The same function of an object that never changes; it is asked once for each."""
+    known: dict[int, tuple[T, Result]] = {}
+
+    def of(thing: T) -> Result:
+        found = known.get(id(thing))
+        # Kept beside its result, a thing stays alive, and no other can come to have its identity.
+        if found is not None:
+            return found[1]
+        result = work_out(thing)
+        if len(known) >= _MOST:
+            known.clear()
+        known[id(thing)] = (thing, result)
+        return result
+
+    return of
 
 
 @dataclass(frozen=True, slots=True)

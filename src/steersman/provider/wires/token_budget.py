@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steersman.provider.models.remembered import remembered
+from steersman.provider.wires.protocol import remembered
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, ToolSpec

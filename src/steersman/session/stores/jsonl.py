@@ -23,8 +23,7 @@ from zlib import crc32
 import msgspec
 
 from steersman.provider.models.keys import known_keys
-from steersman.session.plain import without
-from steersman.session.records import FORMAT, Record, decode
+from steersman.session.records import FORMAT, Record, decode, without
 from steersman.session.stores.store import (
     Handle,
     NewerFormat,

@@ -23,7 +23,7 @@ import msgspec
 from steersman.provider.models.keys import known_keys
 from steersman.provider.models.registry import stream_fn_for
 from steersman.provider.streaming.normalize import Ask, close_stream, error_info, open_stream
-from steersman.session.plain import plain, without
+from steersman.session.records import plain, without
 from steersman.types import wire
 from steersman.types.errors import ErrorInfo, InvalidRequestError, ProviderError
 from steersman.types.events import UnknownEvent

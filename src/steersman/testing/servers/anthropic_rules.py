@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, cast
 
-from steersman.provider.wires.anthropic.options import version_of
+from steersman.provider.wires.anthropic.encode import version_of
 from steersman.testing.servers.anthropic_messages import (
     NAME,
     Fault,

@@ -14,9 +14,8 @@ from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.overflow import classify_overflow
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written
-from steersman.testing.servers.openai_responses_faults import Fault, Json
 from steersman.testing.servers.openai_responses_input import InputReader, sealed
-from steersman.testing.servers.openai_responses_rules import check_fields, check_messages
+from steersman.testing.servers.openai_responses_rules import Fault, Json, check_fields, check_messages
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.usage import Usage

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.testing.servers.openai_responses_faults import (
+from steersman.testing.servers.openai_responses_rules import (
     Fault,
     Json,
     array,

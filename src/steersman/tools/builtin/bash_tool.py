@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 # All at once and not when first used: a command may be able to write where this code lies.
-from steersman.tools.builtin.captured import Captured
-from steersman.tools.builtin.process import Ended, run_command
-from steersman.tools.confine.environment import DEFAULT_PATH, child_environment
+from steersman.tools.builtin.process import Captured, Ended, run_command
+from steersman.tools.confine.launch import DEFAULT_PATH, child_environment
 from steersman.tools.confine.places import Places, places
-from steersman.tools.confine.protection import GIT, Git
-from steersman.tools.confine.repositories import repositories
+from steersman.tools.confine.protection import GIT, Git, repositories
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.context import ToolContext

@@ -10,10 +10,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.tools.builtin.diffs import diff, split_lines, swaps_of
-from steersman.tools.builtin.encoding import UTF8, Encoding, encoding_of, strange
-from steersman.tools.builtin.line_ends import Page
-from steersman.tools.builtin.passages import Change, Edit, changes, lines_of
+from steersman.tools.builtin.changes import Change, Edit, changes, diff, lines_of, split_lines, swaps_of
+from steersman.tools.builtin.encoding import UTF8, Encoding, Page, encoding_of, strange
 from steersman.tools.confine.refusals import MissingPath, StaleFile, TooLarge
 from steersman.tools.confine.seen import digest, reader_of
 from steersman.tools.confine.workspace import Workspace

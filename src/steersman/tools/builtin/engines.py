@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from steersman.tools.builtin import matching
 from steersman.tools.builtin.walk import TooSlow, Watch
-from steersman.tools.confine.environment import child_environment
+from steersman.tools.confine.launch import child_environment
 from steersman.types.errors import ToolError
 
 _TICK = 0.02

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steersman.tools.bodies import Body, content_type, kind_of
 from steersman.tools.builtin.html import readable
 from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
 from steersman.tools.confine.addresses import AddressRules, Resolve, matches
@@ -18,7 +17,7 @@ from steersman.tools.confine.urls import Place, parse_url
 from steersman.tools.text import show
 from steersman.tools.threads import in_thread
 from steersman.tools.tool import Tool
-from steersman.tools.web import REDIRECTS, open_session, read_body, trouble
+from steersman.tools.web import REDIRECTS, Body, content_type, kind_of, open_session, read_body, trouble
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

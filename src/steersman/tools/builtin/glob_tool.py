@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.patterns import BadGlob, braces, glob_regex
+from steersman.tools.builtin.gitignore import BadGlob, braces, glob_regex
 from steersman.tools.builtin.walk import SECONDS, TooSlow, Walk, Watch, left_out, shown, start_of
 from steersman.tools.confine.workspace import Workspace, WrongKind
 from steersman.tools.context import ToolContext

@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
 
 from steersman.tools.builtin.engines import Engines, Hit, Query, find_ripgrep
-from steersman.tools.builtin.excerpts import excerpt
 from steersman.tools.builtin.glob_tool import Glob, Ignored
 from steersman.tools.builtin.walk import SECONDS, Folder, TooSlow, Walk, Watch, left_out, shown, start_of
 from steersman.tools.confine.kernel import made_by_the_kernel
@@ -22,6 +21,68 @@ from steersman.tools.tool import Tool, tool
 from steersman.types.content import well_formed
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
+
+MAX_LINE = 300
+_BEFORE_MATCH = 80
+_WINDOW = 1 << 15
+_MORE = "…"
+
+
+def excerpt(descriptor: int, hits: Iterable[Hit], context: int) -> list[str]:
+    """The lines that fit as `12: text`, those around them as `13- text`, and `--` where lines are left out between."""
+    lines: dict[int, tuple[str, str]] = {}
+    for hit in hits:
+        if context:
+            _add_context(lines, descriptor, hit, context)
+        lines[hit.line] = (":", _own_line(descriptor, hit))
+    shown: list[str] = []
+    last = 0
+    for number in sorted(lines):
+        if context and shown and number > last + 1:
+            shown.append("--")
+        mark, text = lines[number]
+        shown.append(f"{number}{mark} {text}")
+        last = number
+    return shown
+
+
+def _own_line(descriptor: int, hit: Hit) -> str:
+    """The line of a match, from a little before the match where the line is long."""
+    skipped = max(0, hit.column - 1 - _BEFORE_MATCH) if hit.column > MAX_LINE - _BEFORE_MATCH else 0
+    data = os.pread(descriptor, MAX_LINE * 4 + 4, hit.offset + skipped)
+    return _MORE * (skipped > 0) + clipped(
+        _without_stump(data.partition(b"\n")[0]) if skipped else data.partition(b"\n")[0]
+    )
+
+
+def _without_stump(data: bytes) -> bytes:
+    """Without the bytes of a character that began before."""
+    start = 0
+    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
+
+
+def _add_context(lines: dict[int, tuple[str, str]], descriptor: int, hit: Hit, context: int) -> None:
+    start = max(0, hit.offset - _WINDOW)
+    before = os.pread(descriptor, hit.offset - start, start).split(b"\n")[:-1]
+    for back, data in enumerate(reversed(before[-context:]), 1):
+        cut = start > 0 and back == len(before)
+        lines.setdefault(hit.line - back, ("-", _MORE * cut + clipped(_without_stump(data) if cut else data)))
+    after = os.pread(descriptor, _WINDOW, hit.offset)
+    following = after.split(b"\n")[1:]
+    if following and not following[-1]:
+        # Nothing behind the last line break is no line.
+        following.pop()
+    for ahead, data in enumerate(following[:context], 1):
+        lines.setdefault(hit.line + ahead, ("-", clipped(data)))
+
+
+def clipped(data: bytes) -> str:
+    """A line as text, and no more of it than is worth showing."""
+    text = data.removesuffix(b"\r")[: MAX_LINE * 4 + 4].decode("utf-8", "replace")
+    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}{_MORE}"
+
 
 MAX_MATCHES = 1_000
 MAX_BYTES = 30_000

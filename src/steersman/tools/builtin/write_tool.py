@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from steersman.tools.builtin.diffs import compared, diff, split_lines
-from steersman.tools.builtin.encoding import encoding_of
-from steersman.tools.builtin.line_ends import unified
+from steersman.tools.builtin.changes import compared, diff, split_lines
+from steersman.tools.builtin.encoding import encoding_of, unified
 from steersman.tools.confine.refusals import MissingPath, TooLarge
 from steersman.tools.confine.seen import digest, reader_of
 from steersman.tools.confine.workspace import Workspace

@@ -12,8 +12,10 @@ import stat
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NoReturn
 
-from steersman.tools.confine.kernel import FOLDER, openat2
+from steersman.tools.confine.kernel import FOLDER, made_by_the_kernel, openat2
 from steersman.tools.confine.refusals import MissingPath, WorkspaceError, WrongKind, outside
 
 _MOST_LINKS = 40
@@ -191,3 +193,82 @@ class _Walk:
             parts = parts[length:]
             self.start()
         self.todo.extendleft(reversed(parts))
+
+
+_MOST_NAMES = 5_000
+
+
+def missing(place: Place, path: str) -> NoReturn:
+    """Raise `MissingPath` for a place where nothing is."""
+    # Only a mistake pays for this import.
+    from difflib import get_close_matches
+
+    name = place.rest[0]
+    where = "/".join(place.names)
+    text = f"{path!r} does not exist."
+    if len(place.rest) > 1:
+        text += f" There is no {name!r} in {where or '.'!r}."
+    names = _names(place.folder)
+    by_case = {known.casefold(): known for known in names}
+    near = [by_case[known] for known in get_close_matches(name.casefold(), by_case, 3)]
+    if near:
+        text += f" Similar names in {where or '.'!r}: {', '.join(map(repr, near))}."
+    raise MissingPath(text)
+
+
+def _names(folder: int) -> list[str]:
+    try:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            return [entry.name for entry in islice(entries, _MOST_NAMES)]
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+_ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+
+
+def open_file(place: Place, path: str, flags: int, mode: int, *, writing: bool) -> int:
+    """The file at a place, as a descriptor."""
+    found, name = place.found, place.rest[-1] if place.rest else ""
+    if not name:
+        raise WrongKind(f"{path!r} is a folder, not a file.")
+    if path.endswith(("/", "/.")):
+        raise WrongKind(f"{path!r} names a folder. Give the path of a file.")
+    if found is None and (len(place.rest) > 1 or not flags & os.O_CREAT):
+        missing(place, path)
+    if found is not None:
+        # Before it is opened: opening is an act for some devices.
+        _check_kind(found, path, writing=writing)
+    try:
+        # Cut off only once it is known to be a file that may be.
+        descriptor = os.open(name, flags & ~os.O_TRUNC | _ALWAYS, mode, dir_fd=place.folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO) or (error.errno == errno.ENOENT and found is not None):
+            raise Moved from error
+        raise
+    try:
+        _check_kind(os.fstat(descriptor), path, writing=writing)
+        if made_by_the_kernel(descriptor):
+            raise WrongKind(f"{path!r} is made by the kernel and is no file of the workspace.")
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+        os.set_blocking(descriptor, True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_kind(found: os.stat_result, path: str, *, writing: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        words = next((words for test, words in _KINDS if test(found.st_mode)), "a device")
+        raise WrongKind(f"{path!r} is {words}, not a regular file.")
+    if writing and found.st_nlink > 1:
+        raise WorkspaceError(f"{path!r} has {found.st_nlink} names (hard links), and not all need be in the workspace.")

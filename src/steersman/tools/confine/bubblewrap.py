@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from steersman.tools.confine.environment import DEFAULT_PATH
+from steersman.tools.confine.launch import DEFAULT_PATH
 from steersman.tools.confine.places import Places
 from steersman.tools.confine.walls import SECCOMP_FD
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steersman.tools.confine.protection import Git, Kept, keep
-from steersman.tools.confine.repositories import repositories
+from steersman.tools.confine.protection import Git, Kept, keep, repositories
 
 # Whole folders of programs and what they read.
 _SYSTEM = """

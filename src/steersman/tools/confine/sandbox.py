@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from steersman.tools.confine import bubblewrap, landlock, seccomp
-from steersman.tools.confine.environment import DEFAULT_PATH
-from steersman.tools.confine.launch import OPEN, launch, read_report
+from steersman.tools.confine.launch import DEFAULT_PATH, OPEN, launch, read_report
 from steersman.tools.confine.places import Places, places
 from steersman.tools.confine.scratch import Scratch
 from steersman.types.errors import ToolError

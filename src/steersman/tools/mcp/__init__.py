@@ -11,10 +11,9 @@ Nothing here loads the SDK before servers are entered; it comes with the extra `
 from __future__ import annotations
 
 from steersman.tools.mcp.errors import McpError, ServerLost, UntrustedFile
-from steersman.tools.mcp.pins import ChangedTool
 from steersman.tools.mcp.servers import McpServers, Problem
 from steersman.tools.mcp.spec import HttpServer, StdioServer
-from steersman.tools.mcp.trust import Trust
+from steersman.tools.mcp.trust import ChangedTool, Trust
 
 __all__ = [
     "ChangedTool",

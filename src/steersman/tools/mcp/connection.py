@@ -22,13 +22,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from steersman.tools.mcp.errors import McpError, ServerLost
-from steersman.tools.mcp.http import http_client
+from steersman.tools.mcp.errors import McpError, ServerLost, plain
 from steersman.tools.mcp.process import ServerProcess
 from steersman.tools.mcp.screen import Refused, screened
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
-from steersman.tools.mcp.stdio import UNREADABLE, stdio_transport
-from steersman.tools.mcp.words import plain
+from steersman.tools.mcp.stdio import UNREADABLE, http_client, stdio_transport
 from steersman.tools.threads import in_thread
 from steersman.types.errors import described
 from steersman.types.secrets import hidden

@@ -6,17 +6,151 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from steersman.tools.calling import Calling
 from steersman.tools.context import ToolContext
-from steersman.tools.mcp.errors import McpError
-from steersman.tools.mcp.schemas import checked, shown
-from steersman.tools.mcp.words import plain
+from steersman.tools.mcp.errors import McpError, plain
 from steersman.tools.tool import Access, Tool
 from steersman.types.tools import ToolOutput
+
+LARGEST = 64 * 1024
+DEEPEST = 48
+HEAVIEST = 10_000
+# Up to here a schema is checked on our side too. What is heavier or recursive is left to the server, which must anyway.
+_HEAVIEST_TO_CHECK = 1_000
+_LONGEST_NAME = 128
+_LONGEST_TEXT = 1_024
+
+_MAPS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+_VALUES = frozenset(("enum", "const", "default", "examples", "required"))
+_CHOICES = frozenset(("anyOf", "oneOf"))
+_DEFINITIONS = frozenset(("$defs", "definitions"))
+_TEXTS = ("title", "description", "$comment")
+_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+Schema = dict[str, Any]
+
+
+def shown(schema: Mapping[str, Any]) -> Schema:
+    """The schema as the model is told, its texts made plain; `McpError` for one that is too large or too deep."""
+    try:
+        size = len(msgspec.json.encode(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise McpError(f"its schema is not JSON ({error})") from error
+    if size > LARGEST:
+        raise McpError(f"its schema has {size:,} bytes, more than {LARGEST:,}")
+    return _rewritten(schema, _plain, 0)
+
+
+def checked(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a schema that arguments are held to here, before the server sees them.
+
+    Without patterns: a stranger's regular expression can be made to run for ever.
+    """
+    weigher = _Weigher(schema)
+    weight = weigher.weight(schema, 0)
+    if weight > HEAVIEST:
+        raise McpError(f"its schema is too complicated ({weight:,.0f} parts, more than {HEAVIEST:,})")
+    if weigher.recursive or weight > _HEAVIEST_TO_CHECK:
+        return _OBJECT
+    return _rewritten(schema, _without_patterns, 0)
+
+
+def _rewritten(schema: Mapping[str, Any], change: Callable[[Schema], Schema], depth: int) -> Schema:
+    """Every schema inside a schema, changed; names of properties and plain values are not mistaken for schemas."""
+    if depth > DEEPEST:
+        raise McpError(f"its schema is nested more than {DEEPEST} deep")
+    return change({key: _part(key, value, change, depth + 1) for key, value in schema.items()})
+
+
+def _part(key: str, value: Any, change: Callable[[Schema], Schema], depth: int) -> Any:
+    if key in _VALUES:
+        return value
+    if key in _MAPS and isinstance(value, dict):
+        return {_name(name): _inner(item, change, depth) for name, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_inner(item, change, depth) for item in cast(list[Any], value)]
+    return _inner(value, change, depth)
+
+
+def _inner(value: Any, change: Callable[[Schema], Schema], depth: int) -> Any:
+    return _rewritten(cast(Schema, value), change, depth) if isinstance(value, dict) else value
+
+
+def _name(name: str) -> str:
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise McpError(f"its schema has a property with an unreadable name, {name[:50]!r}")
+    return name
+
+
+def _plain(schema: Schema) -> Schema:
+    for key in _TEXTS:
+        if key in schema:
+            text = schema.pop(key)
+            if isinstance(text, str):
+                schema[key] = plain(text, _LONGEST_TEXT)
+    return schema
+
+
+def _without_patterns(schema: Schema) -> Schema:
+    schema.pop("pattern", None)
+    if schema.pop("patternProperties", None) is not None:
+        schema.pop("additionalProperties", None)
+    return schema
+
+
+class _Weigher:
+    """Counts the parts of a schema as whoever works through it meets them: references followed, choices twice."""
+
+    __slots__ = ("_known", "_open", "_root", "recursive")
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._known: dict[str, int] = {}
+        self._open: set[str] = set()
+        self.recursive = False
+
+    def weight(self, schema: Any, depth: int) -> int:
+        if depth > DEEPEST:
+            raise McpError(f"its schema is nested more than {DEEPEST} deep, references followed")
+        if isinstance(schema, list):
+            return sum([self.weight(item, depth) for item in cast(list[Any], schema)])
+        if not isinstance(schema, dict):
+            return 0
+        return 1 + sum([self._part(key, value, depth + 1) for key, value in cast(Schema, schema).items()])
+
+    def _part(self, key: str, value: Any, depth: int) -> int:
+        if key == "$ref":
+            return self._referred(value, depth)
+        if key in _VALUES or key in _DEFINITIONS:
+            return 0
+        if key in _MAPS and isinstance(value, dict):
+            return sum([self.weight(item, depth) for item in cast(Schema, value).values()])
+        return self.weight(value, depth) * (2 if key in _CHOICES else 1)
+
+    def _referred(self, pointer: Any, depth: int) -> int:
+        if not isinstance(pointer, str):
+            return 0
+        if pointer in self._open:
+            self.recursive = True
+            return 1
+        if pointer not in self._known:
+            self._open.add(pointer)
+            self._known[pointer] = self.weight(_resolved(self._root, pointer), depth)
+            self._open.discard(pointer)
+        return self._known[pointer]
+
+
+def _resolved(root: Mapping[str, Any], pointer: str) -> Any:
+    found: Any = root
+    for step in pointer.removeprefix("#").split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        found = cast(Schema, found).get(step) if isinstance(found, dict) else None
+    return found
+
 
 LONGEST_DESCRIPTION = 4_096
 # No wildcard may stand in it: a rule made from a tool's name must not cover other tools.

@@ -8,6 +8,7 @@ McpError            a server, its settings or its answer cannot be used
 from __future__ import annotations
 
 from pathlib import Path
+from unicodedata import category
 
 from steersman.types.errors import SteersmanError
 
@@ -36,3 +37,17 @@ class UntrustedFile(McpError):
 
 class ServerLost(McpError):
     """The connection to a server ended; what it was asked may or may not have been done."""
+
+
+# Controls, what is invisible or reorders text, halves of characters, private use.
+_UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs"))
+
+
+def plain(text: str, limit: int, *, lines: bool = True) -> str:
+    """The text without what a reader would not see, at most `limit` characters of it; in one line where asked."""
+    # Looked at only as far as it can matter: a text may have millions of characters.
+    looked_at = text[: limit * 2]
+    if not lines:
+        looked_at = " ".join(looked_at.split())
+    shown = "".join([letter for letter in looked_at if letter in "\n\t" or category(letter) not in _UNSEEN])
+    return shown if len(shown) <= limit and len(text) <= limit * 2 else f"{shown[: limit - 1]}…"

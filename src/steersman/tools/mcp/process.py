@@ -11,11 +11,47 @@ from collections.abc import Callable
 from shutil import which
 from typing import cast
 
-from steersman.tools.confine.environment import child_environment, search_path
+from steersman.tools.confine.launch import child_environment, search_path
 from steersman.tools.mcp.errors import McpError
-from steersman.tools.mcp.lines import Lines, LineTooLong
 from steersman.tools.mcp.spec import StdioServer
 from steersman.tools.threads import in_thread
+
+
+class LineTooLong(Exception):
+    """A line went on past what one may have."""
+
+
+class Lines:
+    """Collects bytes into lines; a piece without an end is kept in parts, so that a long line costs its length once."""
+
+    __slots__ = ("_held", "_limit", "_parts")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that are whole now, without their ends; `LineTooLong` once one has more bytes than the limit."""
+        pieces = data.split(b"\n")
+        rest = pieces.pop()
+        lines: list[bytes] = []
+        for piece in pieces:
+            self._hold(piece)
+            lines.append(b"".join(self._parts))
+            self._parts.clear()
+            self._held = 0
+        self._hold(rest)
+        return lines
+
+    def _hold(self, piece: bytes) -> None:
+        self._held += len(piece)
+        if self._held > self._limit:
+            self._parts.clear()
+            raise LineTooLong
+        if piece:
+            self._parts.append(piece)
+
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"

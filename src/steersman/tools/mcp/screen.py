@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 
-from steersman.tools.mcp.words import plain
+from steersman.tools.mcp.errors import plain
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from steersman.tools.context import ToolContext
+from steersman.tools.mcp.content import Progress
 from steersman.tools.mcp.definitions import Definition, define, make_tool
-from steersman.tools.mcp.errors import McpError, ServerLost
-from steersman.tools.mcp.pins import ChangedTool, Pins
-from steersman.tools.mcp.progress import Progress
+from steersman.tools.mcp.errors import McpError, ServerLost, plain
 from steersman.tools.mcp.spec import ServerSpec
-from steersman.tools.mcp.words import plain
+from steersman.tools.mcp.trust import ChangedTool, Pins
 from steersman.tools.tool import Access, Tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

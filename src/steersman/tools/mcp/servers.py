@@ -15,10 +15,9 @@ from typing import Any, Self, cast, get_args
 
 from steersman.tools.mcp.config_file import read_file
 from steersman.tools.mcp.errors import McpError
-from steersman.tools.mcp.pins import ChangedTool, Pins
 from steersman.tools.mcp.server import Server, Terms
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name
-from steersman.tools.mcp.trust import Trust
+from steersman.tools.mcp.trust import ChangedTool, Pins, Trust
 from steersman.tools.threads import in_thread
 from steersman.tools.tool import Access, Tool
 from steersman.types.errors import MissingExtra, described

@@ -6,20 +6,26 @@ An answer that cannot be read is a failed one: whoever waits for it hears so at 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import anyio
+import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.process import ServerProcess
+from steersman.tools.mcp.spec import HttpServer
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
+
 
 # A server may print a greeting, or the log of a library it uses; one that prints nothing else does not speak MCP.
 _MOST_STRAY_LINES = 1_000
@@ -106,3 +112,64 @@ async def _write(process: ServerProcess, outgoing: Outgoing) -> None:
     async with outgoing:
         async for item in outgoing:
             process.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+
+_CONNECT_SECONDS = 30.0
+_EVENTS = "text/event-stream"
+
+
+class TooLarge(httpx2.StreamError):
+    """An answer went on past what one may have."""
+
+
+def http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int, bool], None]) -> httpx2.AsyncClient:
+    """A client for one server. `on_refusal(status, in_session)` hears of every message the server would not take."""
+
+    async def look_at(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            # A few bytes could unpack to more than there is room for, and nobody asked for it.
+            raise McpError("it sent a packed answer, though it was asked not to")
+        if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
+            # The events of a stream are bounded one by one, where they are read.
+            response.stream = _Bounded(response.stream, max_bytes)
+        asked = response.request
+        if response.status_code >= 400 and asked.method == "POST":
+            on_refusal(response.status_code, "mcp-session-id" in asked.headers)
+
+    return httpx2.AsyncClient(
+        headers={**spec.headers, "accept-encoding": "identity"},
+        # Streams are silent for as long as nothing happens; calls have their own deadline.
+        timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
+        trust_env=not _is_loopback(urlsplit(spec.url).hostname or ""),
+        event_hooks={"response": [look_at]},
+    )
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The bytes of an answer, up to a limit."""
+
+    def __init__(self, stream: object, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._stream, httpx2.AsyncByteStream)
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > self._limit:
+                raise TooLarge(f"the answer has more than {self._limit:,} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        assert isinstance(self._stream, httpx2.AsyncByteStream)
+        await self._stream.aclose()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

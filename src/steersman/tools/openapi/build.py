@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.tools.confine.urls import Place, UnfitUrl, parse_url
 from steersman.tools.openapi.document import Spec, load
-from steersman.tools.openapi.keys import Given, Held, Keys
 from steersman.tools.openapi.operations import Choice, Form, Operation, chosen, form_of, operations_of
-from steersman.tools.openapi.request import Prepared, prepare
+from steersman.tools.openapi.request import Given, Held, Keys, Prepared, prepare
 from steersman.tools.tool import Access, Tool
 from steersman.tools.web import REDIRECTS, open_session, read_body, trouble
 from steersman.types.errors import ToolError

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
-from steersman.tools.openapi.document import Document
+from steersman.tools.openapi.document import Document, Schemas
 from steersman.tools.openapi.parameters import LOCATIONS, STYLES, Location, Parameter
-from steersman.tools.openapi.schema import Schemas
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 Choice: TypeAlias = "Iterable[str] | Callable[[Operation], bool]"

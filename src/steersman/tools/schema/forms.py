@@ -11,10 +11,35 @@ from typing import Any, Literal, NewType, TypeAlias, TypeVar, Union, cast, get_a
 
 import msgspec
 
-from steersman.tools.schema.annotations import constrained, description_of
-from steersman.tools.schema.records import Record, record_of
-from steersman.tools.schema.references import mentions, renamed
+from steersman.tools.schema.records import Record, constrained, description_of, record_of
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
+
+
+def renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    """The schema with its references led to the new names."""
+    if isinstance(schema, list):
+        return [renamed(item, names) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    result: dict[str, Any] = {}
+    for key, item in cast(dict[str, Any], schema).items():
+        if key == "$ref" and isinstance(item, str):
+            head, _, name = item.rpartition("/")
+            result[key] = f"{head}/{names.get(name, name)}"
+        else:
+            result[key] = renamed(item, names)
+    return result
+
+
+def mentions(schema: Any, reference: str) -> bool:
+    """Whether a reference occurs anywhere in a schema."""
+    if isinstance(schema, list):
+        return any(mentions(item, reference) for item in cast(list[Any], schema))
+    if not isinstance(schema, dict):
+        return False
+    items = cast(dict[str, Any], schema)
+    return items.get("$ref") == reference or any(mentions(item, reference) for item in items.values())
+
 
 Convert: TypeAlias = Callable[[Any], Any]
 

@@ -10,10 +10,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from steersman.tools.context import ToolContext
-from steersman.tools.schema.annotations import resolve
-from steersman.tools.schema.docstrings import read_docstring
 from steersman.tools.schema.forms import Convert, Form, Forms
-from steersman.tools.schema.records import ABSENT, json_default
+from steersman.tools.schema.records import ABSENT, json_default, read_docstring, resolve
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 
 OutputCodec: TypeAlias = tuple[dict[str, Any], Callable[[Any], Any]]

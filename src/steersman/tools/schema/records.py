@@ -3,15 +3,189 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from inspect import get_annotations
-from typing import Any, NotRequired, Required, cast, get_args, get_origin, is_typeddict
+from inspect import cleandoc, get_annotations
+from types import SimpleNamespace
+from typing import Any, NotRequired, Required, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
-from steersman.tools.schema.annotations import resolve
-from steersman.tools.schema.docstrings import read_docstring
+from steersman.tools.context import ToolContext
+
+_PARAMETERS = frozenset(("args", "arguments", "parameters", "params", "other parameters", "attributes", "keyword args"))
+_OTHERS = frozenset(
+    ("returns", "return", "yields", "yield", "raises", "raise", "warns", "warnings", "examples", "example", "notes")
+).union(("note", "references", "see also", "todo"))
+_SPHINX = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_GOOGLE = re.compile(r"(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_NUMPY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+
+
+class Documentation(msgspec.Struct, frozen=True):
+    """What a docstring says: about the whole, and about each parameter."""
+
+    summary: str = ""
+    parameters: dict[str, str] = {}  # a fresh one for each
+
+
+def read_docstring(text: str | None) -> Documentation:
+    """The description (all before the first section) and what is said about the parameters."""
+    if not text or not text.strip():
+        return Documentation()
+    lines = cleandoc(text).splitlines()
+    end = next((index for index in range(len(lines)) if _starts_section(lines, index)), len(lines))
+    parameters: dict[str, str] = {}
+    index = end
+    while index < len(lines):
+        index = _read_section(lines, index, parameters)
+    return Documentation("\n".join(lines[:end]).strip(), parameters)
+
+
+def _heading(lines: list[str], index: int) -> str | None:
+    """The section that begins at a line, in lower case."""
+    line = lines[index]
+    if not line or line[0].isspace():
+        return None
+    name = line.strip().rstrip(":").lower()
+    if name not in _PARAMETERS and name not in _OTHERS:
+        return None
+    return name if line.rstrip().endswith(":") or _underlined(lines, index) else None
+
+
+def _underlined(lines: list[str], index: int) -> bool:
+    below = lines[index + 1].strip() if index + 1 < len(lines) else ""
+    return len(below) >= 3 and not below.strip("-")
+
+
+def _starts_section(lines: list[str], index: int) -> bool:
+    return _heading(lines, index) is not None or _SPHINX.match(lines[index]) is not None
+
+
+def _read_section(lines: list[str], start: int, parameters: dict[str, str]) -> int:
+    """Notes what a section says about parameters and gives the line after it."""
+    heading = _heading(lines, start)
+    numpy = heading is not None and _underlined(lines, start)
+    first = start + (2 if numpy else 1)
+    end = next((index for index in range(first, len(lines)) if _starts_section(lines, index)), len(lines))
+    if heading is None:
+        _read_sphinx(lines[start:end], parameters)
+    elif heading in _PARAMETERS:
+        _read_entries(lines[first:end], parameters, _NUMPY if numpy else _GOOGLE)
+    return end
+
+
+def _read_sphinx(lines: list[str], parameters: dict[str, str]) -> None:
+    match = _SPHINX.match(lines[0])
+    if match is None or match.group(1) not in ("param", "parameter", "arg", "argument") or not match.group(2):
+        return
+    # `:param int count:` names the type first.
+    _note(parameters, match.group(2).split()[-1], [match.group(3), *lines[1:]])
+
+
+def _read_entries(lines: list[str], parameters: dict[str, str], pattern: re.Pattern[str]) -> None:
+    """Entries begin at the section's own indentation; deeper lines go on with the last one."""
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    names: list[str] = []
+    said: list[str] = []
+    for line in lines:
+        match = pattern.fullmatch(line.strip()) if line[:indent].isspace() or not indent else None
+        if match is not None and len(line) - len(line.lstrip()) == indent:
+            for name in names:
+                _note(parameters, name, said)
+            names = [name.strip() for name in match.group(1).split(",")]
+            said = [match.group(2)] if pattern is _GOOGLE else []
+        else:
+            said.append(line)
+    for name in names:
+        _note(parameters, name, said)
+
+
+def _note(parameters: dict[str, str], name: str, said: list[str]) -> None:
+    words = " ".join(line.strip() for line in said).strip()
+    if words:
+        parameters[name.lstrip("*")] = words
+
+
+_BOUNDS = {
+    "ge": "minimum",
+    "le": "maximum",
+    "gt": "exclusiveMinimum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "pattern": "pattern",
+}
+_LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
+def resolve(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """The annotations as types; names that are not global are looked for where the caller stands.
+
+    A tool defined inside a function may use classes defined beside it, which no namespace of the tool itself holds.
+    """
+    holder = SimpleNamespace(__annotations__=dict(annotations))
+    # Often imported for the type checker alone.
+    local: dict[str, Any] = {"ToolContext": ToolContext}
+    local = {name: value for name, value in local.items() if name not in names}
+    while True:
+        try:
+            return get_type_hints(holder, dict(names), local, include_extras=True)
+        except NameError as error:
+            name = error.name
+            if name is None or name in local or not _find_outside(name, local):
+                raise TypeError(
+                    f"{owner} is annotated with {name!r}, which is not defined where it could be found. "
+                    "Import it outside `if TYPE_CHECKING`, or define it at the top of the module."
+                ) from error
+
+
+def _find_outside(name: str, local: dict[str, Any]) -> bool:
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented; `inspect` would only wrap it
+    while frame is not None:
+        if name in frame.f_locals and not frame.f_globals.get("__name__", "").startswith("steersman.tools."):
+            local[name] = frame.f_locals[name]
+            return True
+        frame = frame.f_back
+    return False
+
+
+def description_of(metadata: Sequence[Any]) -> str | None:
+    """What `Annotated` says about a value: a plain text, or whatever carries a description."""
+    for item in metadata:
+        if isinstance(item, str):
+            return item
+        for attribute in ("description", "documentation"):
+            if isinstance(text := getattr(item, attribute, None), str):
+                return text
+    return None
+
+
+def constrained(schema: dict[str, Any], metadata: Sequence[Any]) -> dict[str, Any]:
+    """The schema with the bounds that `Annotated` gives, whichever library spells them."""
+    for item in metadata:
+        # Pydantic's Field keeps its bounds one level deeper.
+        for bounds in (item, *getattr(item, "metadata", ())):
+            schema = _bounded(schema, bounds)
+    return schema
+
+
+def _bounded(schema: dict[str, Any], bounds: Any) -> dict[str, Any]:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_bounded(branch, bounds) for branch in schema["anyOf"]]}
+    kind = schema.get("type")
+    added: dict[str, Any] = {}
+    for attribute, word in _BOUNDS.items():
+        wanted = ("string",) if attribute == "pattern" else ("integer", "number")
+        value = getattr(bounds, attribute, None)
+        if kind in wanted and isinstance(value, str if attribute == "pattern" else int | float):
+            added[word] = value
+    if kind in _LENGTHS:
+        for attribute, prefix in (("min_length", "min"), ("max_length", "max")):
+            if isinstance(value := getattr(bounds, attribute, None), int):
+                added[prefix + _LENGTHS[kind]] = value
+    return {**schema, **added} if added else schema
+
 
 ABSENT: Any = object()
 """Stands for "no default", where `None` is one."""

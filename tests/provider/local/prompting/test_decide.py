@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from steersman import tool
-from steersman.provider.local.prompting.answer import answer_prefix, answer_question, failure
+from steersman.provider.local.prompting.answer import Step, Turn, answer_prefix, answer_question, failure
 from steersman.provider.local.prompting.decide import (
     Decision,
     decided,
@@ -15,7 +15,6 @@ from steersman.provider.local.prompting.decide import (
     decision_prompt,
     is_repeated,
 )
-from steersman.provider.local.prompting.view import Step, Turn
 from steersman.tools.builtin import builtin_tools
 
 

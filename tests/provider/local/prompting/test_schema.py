@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steersman.provider.local.prompting.schema import arguments_schema, decision_schema
+from steersman.provider.local.prompting.decide import arguments_schema, decision_schema
 
 PATH = {"type": "object", "properties": {"path": {"type": "string", "description": "A file."}}, "required": ["path"]}
 NO_MORE = {"additionalProperties": False}

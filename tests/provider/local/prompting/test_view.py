@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from steersman.provider.local.prompting.view import Step, Turn, cut, shared, size, turns_of
+from steersman.provider.local.prompting.answer import Step, Turn, cut, shared, size, turns_of
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message
 

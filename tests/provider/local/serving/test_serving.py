@@ -8,11 +8,10 @@ import pytest
 
 from steersman import get_model
 from steersman.provider.local.serving.child import Orders
-from steersman.provider.local.serving.process import environment
-from steersman.provider.local.serving.settings import SMALL, declares_tools, settings_of, usual_threads, way_of
-from steersman.provider.local.serving.start import named
+from steersman.provider.local.serving.server import environment
+from steersman.provider.local.serving.start import SMALL, declares_tools, named, settings_of, usual_threads, way_of
 from steersman.provider.local.weights.find import Weights
-from steersman.provider.local.weights.manifest import DEFAULT, MODELS
+from steersman.provider.local.weights.shelf import DEFAULT, MODELS
 
 
 def sparse(path: Path, size: int) -> Path:

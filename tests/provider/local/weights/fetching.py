@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from steersman.provider.local.weights.find import Progress, WeightsError, weights
-from steersman.provider.local.weights.manifest import LocalModel, Sources, Wheel
+from steersman.provider.local.weights.shelf import LocalModel, Sources, Wheel
 
 
 def report(progress: Progress) -> None:

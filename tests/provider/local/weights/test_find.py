@@ -20,7 +20,7 @@ from tests.provider.local.weights.hubs import MEGA, Hub, model_of, serving, some
 
 from steersman.provider.local.weights.disk import disk_words
 from steersman.provider.local.weights.find import Progress, Weights, WeightsError, cache_folder, weights
-from steersman.provider.local.weights.manifest import DEFAULT, MODELS, LocalModel, Sources
+from steersman.provider.local.weights.shelf import DEFAULT, MODELS, LocalModel, Sources
 
 pytestmark = pytest.mark.real_time
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tests.provider.local.weights.hubs import MEGA, Hub, listening, model_of, serving, some_bytes
 
-from steersman.provider.local.errors import SourceError, WeightsError
-from steersman.provider.local.weights.disk import Part
+from steersman.provider.local.weights.disk import Part, SourceError, WeightsError
 from steersman.provider.local.weights.find import Progress, Weights, weights
 from steersman.provider.local.weights.hub import Patience, fetch, next_hop
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steersman.provider.local.weights.find import Weights, WeightsError, weights
-from steersman.provider.local.weights.manifest import DEFAULT, LocalModel
+from steersman.provider.local.weights.shelf import DEFAULT, LocalModel
 
 pytestmark = pytest.mark.real_time
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steersman.provider.local.weights.progress import Progress, Reporter
+from steersman.provider.local.weights.disk import Progress, Reporter
 
 
 def test_progress_is_told_now_and_then_and_at_the_end() -> None:

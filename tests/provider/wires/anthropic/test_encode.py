@@ -21,7 +21,7 @@ from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AgentMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
 from steersman.types.messages import user_message as user
 from steersman.types.model import Model, Request, StreamOptions

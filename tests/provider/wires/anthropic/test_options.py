@@ -11,14 +11,14 @@ import pytest
 from tests.provider.wires.anthropic.kit import body_of
 
 from steersman.context.view import MessageView
-from steersman.provider.wires.anthropic.options import version_of
+from steersman.provider.wires.anthropic.encode import version_of
 from steersman.provider.wires.anthropic.schema import output_format
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check
 from steersman.tools.tool import tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.usage import Usage

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from tests.provider.wires.google.streams import Json, chunk, streams, text
 
-from steersman.provider.wires.google.array import ArrayDecoder
+from steersman.provider.wires.google.wire import ArrayDecoder
 from steersman.types.errors import ProtocolError
 
 ODD = [chunk(text('a "{" \\" } \\\\'), text("\\")), chunk(text("}{][,日本🙂"), finish="STOP"), {}]

@@ -24,7 +24,7 @@ from tests.provider.wires.google.streams import (
 )
 
 from steersman.testing import check_stream
-from steersman.testing.deltas import DeltaReader
+from steersman.testing.conformance import DeltaReader
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import IncompleteStreamError, OverloadedError, ProtocolError, RateLimitError

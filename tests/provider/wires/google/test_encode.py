@@ -19,7 +19,7 @@ from steersman.provider.wires.google.wire import WIRE
 from steersman.testing.servers.google_rules import request_fault
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,

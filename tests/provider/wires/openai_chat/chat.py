@@ -10,7 +10,7 @@ from typing import Any
 from tests.provider.wires.reading import Reading
 
 from steersman.provider.wires.openai_chat.wire import WIRE
-from steersman.testing.deltas import DeltaReader
+from steersman.testing.conformance import DeltaReader
 from steersman.testing.servers.exchange import sse
 from steersman.types.content import ToolCall
 from steersman.types.messages import AssistantMessage, user_message

@@ -19,7 +19,7 @@ from steersman.provider.wires.openai_chat.encode import nine_characters, plain_i
 from steersman.provider.wires.openai_chat.quirks import PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 

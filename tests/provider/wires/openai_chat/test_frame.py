@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import DONE, chunk, read, said
 
-from steersman.provider.wires.openai_chat.frame import frame_of
+from steersman.provider.wires.openai_chat.chunks import frame_of
 from steersman.testing.servers.exchange import sse
 from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.stream import TextDelta

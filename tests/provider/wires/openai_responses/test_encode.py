@@ -28,7 +28,7 @@ from steersman.provider.wires.openai_responses.encode import call_id
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 

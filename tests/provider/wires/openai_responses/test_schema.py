@@ -9,8 +9,7 @@ import pytest
 from tests.provider.wires.openai_responses.kit import body_of
 
 from steersman.provider.wires.openai_responses.schema import is_strict, parameters_of
-from steersman.testing.servers.openai_responses_faults import Fault
-from steersman.testing.servers.openai_responses_rules import check_fields
+from steersman.testing.servers.openai_responses_rules import Fault, check_fields
 from steersman.tools.tool import Tool
 from steersman.types.model import StreamOptions
 

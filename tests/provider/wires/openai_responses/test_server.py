@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from steersman.testing.servers.openai_responses import OpenAIResponsesServer
-from steersman.testing.servers.openai_responses_faults import Fault
 from steersman.testing.servers.openai_responses_input import InputReader, sealed, unsealed
-from steersman.testing.servers.openai_responses_rules import check_fields, check_messages
+from steersman.testing.servers.openai_responses_rules import Fault, check_fields, check_messages
 
 USER = {"role": "user", "content": "Hi"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}

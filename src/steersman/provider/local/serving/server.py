@@ -5,14 +5,184 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from steersman.provider.http.pool import session
-from steersman.provider.local.serving.process import Child, Settings
-from steersman.types.errors import NetworkError, ProviderError
+from steersman.provider.local.serving.child import Orders, Ready
+from steersman.types.errors import IncompleteStreamError, NetworkError, ProviderError
+from steersman.types.secrets import hidden
+
+_WORDS = 8 * 1024
+_SHOWN = 400
+_CAUSE = re.compile(r"error loading model: (.+)")
+# What a program needs to run at all. Keys of providers are not among it.
+_PASSED = (
+    "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR",
+    "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which file is served and how; children with equal settings are one child."""
+
+    path: Path
+    context: int
+    threads: int
+    parallel: int = 2
+    batch: int = 256
+    gpu_layers: int | None = None
+    slots: Path = field(default_factory=Path)
+
+
+class Child:
+    """One life of the process. `ready` gives its address, `ended` how it ended; both from a thread of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.key = secrets.token_urlsafe(32)
+        self.ready: Future[str] = Future()
+        self.ended: Future[str] = Future()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._words: deque[bytes] = deque()
+        # The kernel ends the child with the thread that started it, so that thread stays as long as the child.
+        threading.Thread(target=self._keep, name="steersman-local", daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, once there is one."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still answer."""
+        return not self.ended.done() and not self._closed
+
+    def close(self) -> None:
+        """End it now; there is nothing it would have to finish."""
+        self._closed = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def broken(self) -> IncompleteStreamError:
+        """What an answer that its end cut off comes to."""
+        how = self.ended.result() if self.ended.done() else "it does not answer"
+        return IncompleteStreamError(
+            f"The process of the local model ended in the middle of an answer: {how}.", provider="local"
+        )
+
+    def _keep(self) -> None:
+        try:
+            self._live()
+        except Exception as error:  # noqa: BLE001  # a thread has nobody to raise to; whoever waits is told
+            self._over(f"{type(error).__name__}: {error}")
+
+    def _live(self) -> None:
+        process = self._process = subprocess.Popen(
+            # Not from the current folder: a project could have modules with the names of ours.
+            [sys.executable, "-P", "-m", "steersman.provider.local.serving.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.settings.slots,
+            env=environment(os.environ),
+            # Ctrl-C in a terminal is for whoever is in front, and that is not the child.
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        listening = threading.Thread(target=self._listen, args=(process,), daemon=True)
+        listening.start()
+        try:
+            process.stdin.write(msgspec.json.encode(self._orders()) + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            if line and not self._closed:
+                self.ready.set_result(msgspec.json.decode(line, type=Ready).url)
+        except (OSError, msgspec.DecodeError):
+            process.kill()
+        if self._closed:
+            process.kill()
+        code = process.wait()
+        listening.join(1)
+        # Only now: its end is what ends the child.
+        process.stdin.close()
+        process.stdout.close()
+        self._over(self._how(code), code)
+
+    def _orders(self) -> Orders:
+        given = self.settings
+        return Orders(
+            path=str(given.path),
+            key=self.key,
+            slots=str(given.slots),
+            context=given.context,
+            parallel=given.parallel,
+            threads=given.threads,
+            batch=given.batch,
+            parent=os.getpid(),
+            gpu_layers=given.gpu_layers,
+        )
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Keep the end of what it says of itself, and nothing more."""
+        assert process.stderr is not None
+        kept = 0
+        with process.stderr as voice:
+            while said := os.read(voice.fileno(), 4096):
+                self._words.append(said)
+                kept += len(said)
+                while kept - len(self._words[0]) >= _WORDS:
+                    kept -= len(self._words.popleft())
+
+    def _how(self, code: int) -> str:
+        words = b"".join(self._words).decode("utf-8", "replace")
+        cause = _CAUSE.search(words)
+        last = " ".join(hidden(cause[1] if cause else words, self.key).split())[-_SHOWN:]
+        ending = f"killed by {_signal_name(-code)}" if code < 0 else f"it left with code {code}"
+        return f"{ending}, saying {last!r}" if last else f"{ending}, without a word"
+
+    def _over(self, how: str, code: int = 1) -> None:
+        if not self.ready.done():
+            text = f"The process of the local model ended before it was ready: {how}."
+            # What it said no to by itself it will say no to again; a signal may have been bad luck.
+            error = NetworkError if code < 0 else ProviderError
+            self.ready.set_exception(error(text, provider="local"))
+        self.ended.set_result(how)
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the child: what it needs to start, by name, and where our own package is."""
+    passed = {name: given[name] for name in _PASSED if name in given}
+    places = [place for place in given.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
+    home = Path(__file__).parents[3]
+    if home.name not in ("site-packages", "dist-packages") and str(home) not in places:
+        places.append(str(home))
+    if places:
+        passed["PYTHONPATH"] = os.pathsep.join(places)
+    return passed
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
 
 ONCE: Mapping[str, str] = {"connection": "close"}
 """After a stream the server closes its connection, though it says otherwise: none is used twice."""

@@ -15,8 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.local.serving.process import Settings
-from steersman.provider.local.serving.server import Server
+from steersman.provider.local.serving.server import Server, Settings
 from steersman.types.errors import ProviderError
 
 KEPT = 8

@@ -5,12 +5,75 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from steersman.provider.local.errors import WeightsError
+from steersman.types.errors import ProviderError
+
+
+class WeightsError(ProviderError):
+    """A model's file cannot be had; the message says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, provider="local")
+
+
+class SourceError(Exception):
+    """One source did not give the file; the next one may."""
+
+
+_APART = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is being done, and how much of it; `total` is `None` where nobody knows.
+
+    A `notice` is no work but a sentence the user should be able to read afterwards.
+    """
+
+    what: str
+    done: int
+    total: int | None
+    notice: bool = False
+
+
+Report: TypeAlias = Callable[[Progress], None]
+
+
+class Reporter:
+    """Tells `report` how far a piece of work is. A new piece and its end are always told."""
+
+    __slots__ = ("_clock", "_last", "_report", "_told")
+
+    def __init__(self, report: Report | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._report = report
+        self._clock = clock
+        self._told = 0.0
+        self._last: Progress | None = None
+
+    def tell(self, what: str, done: int, total: int | None) -> None:
+        """Tell it, unless the same work was told of a moment ago and is not at its end."""
+        if self._report is None:
+            return
+        now = Progress(what, done, total)
+        if now == self._last:
+            return
+        last, moment = self._last, self._clock()
+        if last is not None and last.what == what and done != total and moment - self._told < _APART:
+            return
+        self._last, self._told = now, moment
+        self._report(now)
+
+    def notice(self, words: str) -> None:
+        """Say something that is worth more than a moment on the screen."""
+        if self._report is not None:
+            self._report(Progress(words, 0, None, notice=True))
+
 
 T = TypeVar("T")
 

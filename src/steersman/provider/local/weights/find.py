@@ -13,13 +13,18 @@ from functools import lru_cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from steersman.provider.local.errors import SourceError, WeightsError
 from steersman.provider.local.weights import hub, wheels
-from steersman.provider.local.weights.disk import in_thread, megabytes
+from steersman.provider.local.weights.disk import (
+    Progress,
+    Report,
+    Reporter,
+    SourceError,
+    WeightsError,
+    in_thread,
+    megabytes,
+)
 from steersman.provider.local.weights.gguf import check_gguf
-from steersman.provider.local.weights.manifest import DEFAULT, MODELS, LocalModel
-from steersman.provider.local.weights.progress import Progress, Report, Reporter
-from steersman.provider.local.weights.shelf import Shelf, cache_folder
+from steersman.provider.local.weights.shelf import DEFAULT, MODELS, LocalModel, Shelf, cache_folder
 
 __all__ = ["Progress", "Weights", "WeightsError", "cache_folder", "weights"]
 

@@ -6,7 +6,7 @@ import mmap
 import struct
 from pathlib import Path
 
-from steersman.provider.local.errors import WeightsError
+from steersman.provider.local.weights.disk import WeightsError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

@@ -15,8 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 from steersman.provider.http.errors import has_password, place
 from steersman.provider.http.pool import is_local, proxy_for, session
-from steersman.provider.local.errors import SourceError
-from steersman.provider.local.weights.disk import Part, in_thread
+from steersman.provider.local.weights.disk import Part, SourceError, in_thread
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse

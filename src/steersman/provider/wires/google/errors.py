@@ -12,8 +12,7 @@ import msgspec
 from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id, should_retry
 from steersman.provider.wires.overflow import classify_overflow, is_throttled
-from steersman.provider.wires.retry_after import retry_after
-from steersman.provider.wires.status import kind_of_status
+from steersman.provider.wires.retry_after import kind_of_status, retry_after
 from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redacted

@@ -11,21 +11,21 @@ from functools import lru_cache
 import msgspec
 
 from steersman.provider.wires.dialects import note, unfinished
-from steersman.provider.wires.openai_chat.blocks import Blocks, Names
-from steersman.provider.wires.openai_chat.calls import OpenCall
+from steersman.provider.wires.openai_chat.blocks import Blocks, Names, OpenCall
 from steersman.provider.wires.openai_chat.chunks import (
     NOTHING,
     CallPiece,
     Choice,
     Chunk,
     Delta,
+    Frame,
+    frame_of,
     head_of,
     read,
     read_leniently,
     usage_of,
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, stream_error
-from steersman.provider.wires.openai_chat.frame import Frame, frame_of
 from steersman.provider.wires.openai_chat.quirks import Quirks
 from steersman.types.content import Content, ToolCall, well_formed
 from steersman.types.errors import ProtocolError

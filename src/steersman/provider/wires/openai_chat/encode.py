@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.models.remembered import remembered
 from steersman.provider.wires.openai_chat.blocks import NOT_REPLAYED
 from steersman.provider.wires.openai_chat.quirks import Quirks
+from steersman.provider.wires.protocol import remembered
 from steersman.provider.wires.token_budget import limited
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, text_of, well_formed
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from steersman.provider.models.remembered import remembered
 from steersman.provider.streaming.output_tool import OutputMode
+from steersman.provider.wires.protocol import remembered
 from steersman.types.messages import StopReason
 from steersman.types.model import Model, Request, StreamOptions
 

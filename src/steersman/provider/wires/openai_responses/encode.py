@@ -18,7 +18,7 @@ from steersman.provider.wires.openai_responses.schema import is_object, is_stric
 from steersman.provider.wires.token_budget import limited
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
-from steersman.types.grown import Grown
+from steersman.types.frozen import Grown
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 

@@ -15,19 +15,38 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from steersman.cli.render.numbers import cost_line
+import msgspec
+
+from steersman.cli.exits import Keyless, keyless
+from steersman.cli.render.lines import cost_line
 from steersman.cli.terminal.descriptors import STDOUT, is_terminal
 from steersman.cli.terminal.sanitize import one_line, safe
 from steersman.cli.terminal.stderr import Telling
 from steersman.cli.terminal.stdout import Outlet
-from steersman.cli.troubles import Keyless, keyless
 from steersman.events.stream import EventStream
 from steersman.types.content import ToolCall
-from steersman.types.events import AgentEvent, MessageEnd, MessageUpdate, RetryScheduled, ToolExecutionStart
-from steersman.types.messages import AssistantMessage
+from steersman.types.continuation import Initial
+from steersman.types.events import (
+    AgentEnd,
+    AgentEvent,
+    AgentStart,
+    MessageEnd,
+    MessageUpdate,
+    RetryScheduled,
+    ToolExecutionStart,
+)
+from steersman.types.ids import new_id
+from steersman.types.messages import AssistantMessage, EndReason
 from steersman.types.result import RunResult
+from steersman.types.usage import Usage
+from steersman.types.wire import encode
+
+if TYPE_CHECKING:
+    from steersman.cli.setup.startup import Outfit
+    from steersman.events.stream import EventStream
+
 
 _SHORT = 100
 _PASSED_ON = 0.1
@@ -165,3 +184,80 @@ def call_line(name: str, args: Mapping[str, Any]) -> str:
 
 def _calls(message: AssistantMessage) -> bool:
     return any(isinstance(block, ToolCall) for block in message.content)
+
+
+class StreamJson:
+    """Shows runs as their events."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    async def show(self, stream: EventStream) -> RunResult:
+        """Write a run to its end; while the reader is behind, the run waits."""
+        outlet = self._outlet
+        async for event in stream:
+            outlet.write(line_of(event))
+            if outlet.full:
+                await outlet.room()
+        return await stream
+
+    def missed(self, reason: EndReason, detail: str) -> None:
+        """Say that there was no run, and why."""
+        loop_id, now = new_id("loop"), time.time()
+        self._outlet.write(line_of(AgentStart(loop_id, 0, now, "", "", Initial())))
+        self._outlet.write(line_of(AgentEnd(loop_id, 1, now, [], Usage(), reason, detail)))
+
+
+def line_of(event: AgentEvent) -> bytes:
+    """An event as a line; what an application put into one and JSON has no form for is shown as Python shows it."""
+    try:
+        return encode(event) + b"\n"
+    except (TypeError, ValueError):
+        return msgspec.json.encode(event, enc_hook=_shown) + b"\n"
+
+
+def _shown(value: Any) -> str:
+    return repr(value)
+
+
+class WholeJson:
+    """Shows each run as one object on one line."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._outfit: Outfit | None = None
+        self._began = time.monotonic()
+
+    def wear(self, outfit: Outfit) -> None:
+        """Know whose runs these are."""
+        self._outfit = outfit
+
+    async def show(self, stream: EventStream) -> RunResult:
+        """Wait for the end of a run and write what it came to."""
+        self._began = time.monotonic()
+        result = await stream
+        self._write(result)
+        return result
+
+    def missed(self, reason: EndReason, detail: str) -> None:
+        """Say that there was no run, and why."""
+        from steersman.types.usage import Usage
+
+        self._write(RunResult([], Usage(), reason, detail))
+
+    def _write(self, result: RunResult) -> None:
+        outfit = self._outfit
+        fields: dict[str, Any] = {
+            "text": result.text,
+            "output": result.output,
+            "end_reason": result.end_reason,
+            "detail": result.detail,
+            "model": None if outfit is None else f"{outfit.model.provider}:{outfit.model.id}",
+            "session_id": None if outfit is None else outfit.agent.context.session_id,
+            "usage": result.usage,
+            "cost": result.cost,
+            "duration": round(time.monotonic() - self._began, 3),
+            "messages": [msgspec.Raw(encode(message)) for message in result.messages],
+        }
+        line = msgspec.json.encode(fields, enc_hook=repr).decode()
+        self._outlet.write(keyless()(line).encode() + b"\n")
