@@ -135,6 +135,12 @@ def test_everything_public_has_a_docstring(path: Path) -> None:
     assert list(undocumented(tree_of(path))) == []
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=shown)
+def test_one_guard_looks_at_values_whose_type_is_promised(path: Path) -> None:
+    """A check that a type checker calls unnecessary is `types.guards.is_instance`, not a suppressed `isinstance`."""
+    assert "reportUnnecessaryIsInstance" not in path.read_text(encoding="utf-8")
+
+
 def test_the_public_names_are_sorted_and_importable() -> None:
     import steersman
     import steersman.testing

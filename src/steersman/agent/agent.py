@@ -36,6 +36,7 @@ from steersman.tools.tool import Tool, Toolset, has_toolsets, tool_table
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
+from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, MessageLike, spoken, to_message, to_messages
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
@@ -85,7 +86,7 @@ class Agent:
         **options: Any,
     ) -> None:
         check_options(options)
-        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(system_prompt, str):
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
         table = tool_table(tools)
         output = None if output_type is None else OutputPolicy(OutputForm(output_type))

@@ -14,6 +14,7 @@ from steersman.loop.inbox import Inbox, Queued, Receipt
 from steersman.provider.models.keys import known_keys
 from steersman.tools.tool import Tool
 from steersman.types.errors import AgentBusy, SteersmanError
+from steersman.types.guards import is_instance
 from steersman.types.journal import Journal
 from steersman.types.model import Model
 
@@ -36,7 +37,7 @@ class Memory:
     ) -> None:
         from steersman.session.session import Session
 
-        if not isinstance(where, Session | str | PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(where, Session | str | PathLike):
             raise TypeError(f"session is a Session or the path of a file, got {where!r}.")
         self.session = where if isinstance(where, Session) else Session.at(where)
         self._context = context

@@ -9,6 +9,7 @@ from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
 from steersman.context.repair import Repairer
 from steersman.types.continuation import ContinuationKind
+from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ class AgentContext:
         parent_loop_id: str | None = None,
         continuation_kind: ContinuationKind | None = None,
     ) -> None:
-        if not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(system_prompt, str):
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
-        if isinstance(tools, str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if is_instance(tools, str) or not is_instance(tools, Iterable):
             raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
         self.system_prompt = system_prompt
         self.log = Log(_messages(messages))

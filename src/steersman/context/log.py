@@ -20,6 +20,7 @@ from steersman.context.replay import Seen, group_end, last_question, pruned, rep
 from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
 from steersman.context.view import MessageView, View
 from steersman.types.content import ToolCall
+from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import (
     AgentMessage,
@@ -237,7 +238,7 @@ class Log:
 
     def fork(self, at: str | int) -> Log:
         """A new log up to `at`, an entry id or a message index, and the rest of the tool group there."""
-        if isinstance(at, bool) or not isinstance(at, str | int):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if is_instance(at, bool) or not is_instance(at, str | int):
             raise TypeError(f"Fork at an entry id or a message index, got {at!r}.")
         place = self._place(self.entry_id_of(at) if isinstance(at, int) else at)
         end = group_end(self._entries, place)

@@ -18,6 +18,7 @@ from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.retry import Retry, RetryStrategy
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
+from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, Message, MessageLike
 from steersman.types.model import Model, StreamFn, ThinkingLevel, ToolChoice
 
@@ -168,7 +169,7 @@ class Batched:
     size: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if is_instance(self.size, bool) or not is_instance(self.size, int) or self.size < 1:
             raise ValueError(f"batched(n) takes a whole number from 1 on, got {self.size!r}.")
 
 

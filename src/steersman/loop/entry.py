@@ -23,6 +23,7 @@ from steersman.tools.tool import Tool, tool_table
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
+from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, spoken, to_messages
@@ -112,7 +113,7 @@ def _check(context: object, config: object) -> None:
     if not isinstance(config, AgentLoopConfig):
         raise TypeError(f"config is an AgentLoopConfig, got {config!r}.")
     kind = context.continuation_kind
-    if kind is not None and not isinstance(kind, ContinuationKind):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if kind is not None and not is_instance(kind, ContinuationKind):
         raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")
 
 
@@ -131,7 +132,7 @@ def launch(
     Nothing is changed before the start; `begin` is called then, to change what is the caller's to change.
     """
     _refuse_if_running(context)
-    if signal is not None and not isinstance(signal, asyncio.Event | CancelToken):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if signal is not None and not is_instance(signal, asyncio.Event | CancelToken):
         raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
     check_callable("stream_fn", stream_fn)
     secrets: set[str] = set()

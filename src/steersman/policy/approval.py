@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from steersman.tools.tool import Tool
+from steersman.types.guards import is_instance
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +36,7 @@ class Approved:
     remember: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.remember, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(self.remember, bool):
             raise TypeError(f"Approved(remember) is True or False, got {self.remember!r}.")
 
 

@@ -34,6 +34,7 @@ from steersman.session.stores.store import (
     Summary,
 )
 from steersman.session.tree import Branch, Difference, Node
+from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage
 
@@ -221,7 +222,7 @@ class Session:
     def label(self, target: str, text: str | None) -> None:
         """Give an entry, given by id or label, a name, or take it away with `None`."""
         self._check_writable()
-        if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if text is not None and not is_instance(text, str):
             raise TypeError(f"A label is a string, or None to take it away, got {text!r}.")
         tree = self._index.tree
         node, text = tree.node(tree.found(target)), self.recorder.clean(text)
@@ -231,7 +232,7 @@ class Session:
     def entitle(self, title: str) -> None:
         """Give the session a name for lists; until then it is the first words of the user."""
         self._check_writable()
-        if not isinstance(title, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(title, str):
             raise TypeError(f"A title is a string, got {title!r}.")
         self.flush()
         self._handle.entitle(self.recorder.clean(title))

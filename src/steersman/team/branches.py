@@ -21,6 +21,7 @@ from steersman.tools.context import ToolContext
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch
 from steersman.types.errors import ToolError
+from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, MessageLike, spoken, to_messages
 from steersman.types.result import RunResult
@@ -122,7 +123,7 @@ class _Way:
 
 def _ways(agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None) -> list[_Way]:
     """The branches, ready to go; what is wrong with one of them is raised before any is taken."""
-    if isinstance(branches, str | Mapping) or not isinstance(branches, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if is_instance(branches, str | Mapping) or not is_instance(branches, Sequence):
         raise TypeError(f"Branches come as a list of prompts or Branching(...), got {branches!r}.")
     if not branches:
         raise ValueError("run_branches() needs at least one branch, got an empty list.")

@@ -14,6 +14,7 @@ from steersman.policy.hooks import POLICY_SEAMS, SEAMS
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.errors import ToolError
+from steersman.types.guards import is_instance
 from steersman.types.tools import ToolOutput
 
 DESCRIPTION = (
@@ -56,9 +57,9 @@ class TaskKind:
         system_prompt: str | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(description, str) or not description.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(description, str) or not description.strip():
             raise ValueError(f"A kind of sub-agent needs words the model can choose by, got {description!r}.")
-        if isinstance(tools, str) or not all(isinstance(name, str) for name in tools or ()):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
+        if is_instance(tools, str) or not all(is_instance(name, str) for name in tools or ()):
             raise TypeError(f"The tools of a kind are names of the parent's, such as tools=['read'], got {tools!r}.")
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
@@ -88,7 +89,7 @@ def task_tool(
     """
     table = {"general": _GENERAL} if kinds is None else dict(kinds)
     for key, kind in table.items():
-        if not isinstance(key, str) or not key.strip() or not isinstance(kind, TaskKind):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
+        if not is_instance(key, str) or not key.strip() or not is_instance(kind, TaskKind):
             raise TypeError(f"Kinds of sub-agents are given as {{'name': TaskKind(...)}}, got {key!r}: {kind!r}.")
     if not table:
         raise ValueError("A task tool needs at least one kind of sub-agent; leave kinds out for the general one.")

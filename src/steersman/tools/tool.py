@@ -16,6 +16,7 @@ from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.tools.threads import run_in_thread
 from steersman.types.errors import ToolError
 from steersman.types.frozen import freeze
+from steersman.types.guards import is_instance
 from steersman.types.tools import ToolOutput
 
 Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
@@ -68,7 +69,7 @@ class Tool:
         _check_name(name)
         if not callable(execute):
             raise TypeError(f"Tool {name!r} needs a function to execute, got {execute!r}.")
-        if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(description, str):
             raise TypeError(f"The description of tool {name!r} is a string, got {description!r}.")
         if keys is not None and not callable(keys):
             raise TypeError(f"'keys' of tool {name!r} is a function of the arguments, got {keys!r}.")

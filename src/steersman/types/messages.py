@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr
 from steersman.types.content import Content, TextContent, ToolCall, parse_tool_call, text_of
 from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenDict, FrozenList, freeze
+from steersman.types.guards import is_instance
 from steersman.types.usage import Usage
 
 StopReason: TypeAlias = Literal["stop", "tool_use", "length", "refusal", "error", "aborted"]
@@ -118,7 +119,7 @@ def to_message(value: MessageLike) -> AgentMessage:
         if not value.strip():
             raise ValueError(f"A message needs some text, got {value!r}.")
         return user_message(value)
-    if isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if is_instance(value, Mapping):
         return _from_mapping(value)
     raise TypeError(f"A message is a string, a message or a dict with 'role' and 'content', got {value!r}.")
 
@@ -135,7 +136,7 @@ def to_messages(value: MessageLike | Sequence[MessageLike]) -> list[AgentMessage
     """One message or several, as a list."""
     if isinstance(value, (str, Mapping, *_TYPES)):
         return [to_message(value)]
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if is_instance(value, Sequence) and not is_instance(value, bytes | bytearray):
         return [to_message(item) for item in value]
     raise TypeError(f"Messages are a string, a message, a dict or a list of these, got {value!r}.")
 

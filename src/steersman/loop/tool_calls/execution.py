@@ -21,6 +21,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError, described
 from steersman.types.events import CustomEvent, ToolExecutionUpdate
 from steersman.types.frozen import thaw
+from steersman.types.guards import is_instance
 from steersman.types.tools import Prun, ToolOutput
 
 _LIMITS = ContextConfig()
@@ -120,7 +121,7 @@ def _sound(output: ToolOutput) -> ToolOutput:
     details = cast(object, output.details or {})
     if not isinstance(details, dict):
         raise TypeError(f"ToolOutput.details is a dict, got {details!r}.")
-    if not all(isinstance(effect, Prun) for effect in output.effects):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if not all(is_instance(effect, Prun) for effect in output.effects):
         raise TypeError(f"ToolOutput.effects are effects such as Prun(tokens), got {output.effects!r}.")
     if not details:
         return output

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 from steersman.provider.streaming.normalize import events_of
+from steersman.types.guards import is_instance
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
 
 Context: TypeAlias = Request
@@ -49,7 +50,7 @@ def get_model(
     unknown = sorted(set(overrides) - set(_OVERRIDABLE))
     if unknown:
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
-    if base_url is not None and not isinstance(base_url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if base_url is not None and not is_instance(base_url, str):
         raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
     if base_url is not None:
         _check_address(base_url)

@@ -16,6 +16,7 @@ import msgspec
 
 from steersman.tools.mcp.errors import McpError
 from steersman.types.frozen import FrozenDict
+from steersman.types.guards import is_instance
 
 CALL_SECONDS = 120.0
 START_SECONDS = 30.0
@@ -44,9 +45,9 @@ class StdioServer:
     start_timeout: float = START_SECONDS
 
     def __post_init__(self) -> None:
-        if not isinstance(self.command, str) or not self.command.strip() or "\0" in self.command:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(self.command, str) or not self.command.strip() or "\0" in self.command:
             raise McpError(f"'command' is the program to start, such as 'npx', got {self.command!r}.")
-        if isinstance(self.args, str) or not all(isinstance(item, str) and "\0" not in item for item in self.args):  # pyright: ignore[reportUnnecessaryIsInstance]  # as above
+        if is_instance(self.args, str) or not all(is_instance(item, str) and "\0" not in item for item in self.args):
             raise McpError(f"'args' is a list of strings, got {self.args!r}.")
         object.__setattr__(self, "args", tuple(self.args))
         object.__setattr__(self, "env", FrozenDict(_texts("env", self.env, _VARIABLE_NAME)))
@@ -79,7 +80,7 @@ class HttpServer:
 
     def __post_init__(self) -> None:
         # The value is not shown: an address may hold a key.
-        if not isinstance(self.url, str) or not self.url.lower().startswith(("http://", "https://")):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        if not is_instance(self.url, str) or not self.url.lower().startswith(("http://", "https://")):
             raise McpError("'url' is an http or https address, such as 'https://example.com/mcp'.")
         if _split(self.url) is None or not self.url.isprintable() or " " in self.url:
             raise McpError("'url' has no host, or a port or characters that an address cannot have.")

@@ -17,6 +17,7 @@ import msgspec
 from steersman.tools.openapi.operations import Form, Operation, Payload
 from steersman.tools.openapi.parameters import Parameter, in_cookie, in_header, in_path, in_query, quoted
 from steersman.types.errors import ToolError
+from steersman.types.guards import is_instance
 from steersman.types.secrets import HIDDEN, hidden
 
 _LITERAL = "/%:@!$&'()*+,;=-._~"
@@ -218,7 +219,7 @@ def _cookies(header: str) -> list[str]:
 def _checked(given: Given, setting: str) -> Given:
     if given is None or callable(given):
         return given
-    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+    if not is_instance(given, Mapping):
         raise TypeError(f"{setting!r} is a mapping of names to texts, or a function that gives one.")
     if (fault := _fault(given, setting)) is not None:
         raise ValueError(fault)
