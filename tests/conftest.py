@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
 import hypothesis
@@ -17,10 +17,12 @@ from steersman.loop.run import witness
 from steersman.testing import Witness, run_virtual
 
 SOAK = os.environ.get("STEERSMAN_SOAK") == "1"
+# Programs that must be installed, separated by commas: a test that is skipped because one is missing fails.
+REQUIRED = [name for name in os.environ.get("STEERSMAN_REQUIRE", "").lower().split(",") if name]
 
 # No deadline: examples run on virtual time, and real time on a busy machine says nothing.
-# The ordinary run tries the same examples every time, so that a change is judged by itself; the campaigns try new ones.
-hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True, derandomize=True)
+# `make test` tries the same few examples every time, so a change is judged by itself; `make fuzz` tries many new ones.
+hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True, derandomize=True, max_examples=30)
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=10_000)
 hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
 
@@ -31,6 +33,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SOAK and isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
             item.add_marker("fuzz")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip for the sake of a program that `STEERSMAN_REQUIRE` names is a failure."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if any(name in reason.lower() for name in REQUIRED):
+            report.outcome = "failed"
+            report.longrepr = f"STEERSMAN_REQUIRE forbids this skip: {reason}"
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)
