@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -171,3 +172,32 @@ def test_importing_steersman_stays_light() -> None:
     program = f"import sys, steersman; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("[]", "", 0)
+
+
+LAZY = [path for path in SOURCES if path.name == "__init__.py" and "export_lazily(" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", LAZY, ids=shown)
+def test_lazy_names_are_imported_for_type_checkers_and_listed(path: Path) -> None:
+    """The table given to `export_lazily`, the imports under TYPE_CHECKING and `__all__` say the same."""
+    package = ".".join(path.parent.relative_to(ROOT / "src").parts)
+    checked, table, eager = set[tuple[str, str]](), set[tuple[str, str]](), set[str]()
+    for node in tree_of(path).body:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=imports):
+                for item in imports:
+                    if isinstance(item, ast.ImportFrom):
+                        checked.update((str(item.module), name.name) for name in item.names)
+            case ast.Assign(value=ast.Call(func=ast.Name(id="export_lazily"), args=[_, ast.Dict() as modules])):
+                for module, names in ast.literal_eval(modules).items():
+                    home = module if module.startswith("steersman.") else f"{package}.{module}"
+                    table.update((home, name) for name in names.split())
+            case ast.ImportFrom():
+                eager.update(name.name for name in node.names)
+            case _:
+                pass
+    module = importlib.import_module(package)
+    assert table == checked
+    listed = {name for _, name in table}
+    assert listed <= set(module.__all__) <= listed | eager
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []

@@ -23,7 +23,7 @@ __getattr__, __dir__ = export_lazily(
     {
         "http.client": "http_stream",
         "local.weights.find": "WeightsError weights",
-        "local.weights.manifest": "DEFAULT MODELS",
+        "local.weights.shelf": "DEFAULT MODELS",
         "models.catalogue": "describe",
         "models.presets": "Preset add_preset",
         "models.registry": "get_model provider_names register_provider stream_simple",

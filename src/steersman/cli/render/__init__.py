@@ -24,10 +24,10 @@ def _explain(error: ModuleNotFoundError) -> Exception | None:
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "diffs": "changed_lines compared diff",
-        "numbers": "cost_line",
+        "calls": "changed_lines compared diff",
+        "lines": "cost_line",
         "show": "Show",
-        "streamed": "markdown",
+        "page": "markdown",
         "terminal": "TerminalView show_on_terminal wants_color",
     },
     explain=_explain,

@@ -18,8 +18,8 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "stream": "prepare stream_local",
-        "weights.manifest": "DEFAULT",
-        "weights.progress": "Progress",
+        "weights.shelf": "DEFAULT",
+        "weights.disk": "Progress",
     },
 )
 
