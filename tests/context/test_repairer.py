@@ -10,7 +10,7 @@ from tests.context.transcripts import CHAOS, MODEL, PROVIDER, answer, call, resu
 from steersman.context.log import Log
 from steersman.context.repair import Repairer, repair
 from steersman.context.view import MessageView
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AgentMessage, Message
 
 
@@ -118,10 +118,10 @@ def test_what_was_worked_out_from_repaired_messages_is_kept_beside_them() -> Non
     log = Log([user("go"), answer(call("a")), user("hello?")])
     repairer = Repairer(PROVIDER, MODEL)
 
-    def base() -> Grown[AgentMessage]:
+    def base() -> MemoList[AgentMessage]:
         view = repairer.apply(log.visible)
         assert isinstance(view, MessageView)
-        assert isinstance(view.base, Grown)
+        assert isinstance(view.base, MemoList)
         return view.base
 
     first = base()

@@ -22,7 +22,7 @@ class Kept(Recorder):
         self.waits: list[str] = []
         self._act = act
 
-    async def intend(self, calls: Sequence[ToolCall], /) -> None:
+    async def record_intent(self, calls: Sequence[ToolCall], /) -> None:
         self.waits.append(f"intend {' '.join(asked.name for asked in calls)}")
         await self._do("intend")
 
@@ -34,7 +34,7 @@ class Kept(Recorder):
         if asyncio.iscoroutine(done := self._act(what)):
             await done
 
-    def hide(self, secrets: Set[str], /) -> None:
+    def redact(self, secrets: Set[str], /) -> None:
         self.waits.append("hide")
 
 

@@ -322,4 +322,4 @@ async def test_no_model_is_given_what_is_not_for_models() -> None:
     assert (await agent.run("go")).text == "ok"
 
     asked = [request for script in (first, second) for request, _ in script.requests]
-    assert [(len(request.messages), request.said) for request in asked] == [(1, None), (1, None)]
+    assert [(len(request.messages), request.source_messages) for request in asked] == [(1, None), (1, None)]

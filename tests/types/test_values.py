@@ -18,7 +18,7 @@ from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage, UserMessage, to_message, to_messages, user_message
 from steersman.types.model import Model, StreamOptions
-from steersman.types.usage import Prices, Usage, priced
+from steersman.types.usage import Prices, Usage, add_cost
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -110,10 +110,10 @@ def test_a_cost_is_known_only_where_prices_and_usage_are() -> None:
     """A model without a price has unknown cost, never 0."""
     prices = Prices(input=3, output=15, cache_read=0.3)
     usage = Usage(input=1_000_000, output=100_000, cache_read=1_000_000, cache_write=1_000_000)
-    assert priced(usage, prices).cost == pytest.approx(3 + 1.5 + 0.3 + 3)
-    assert priced(usage, None).cost is None
-    assert priced(Usage(), prices).cost is None
-    assert priced(Usage(input=1, cost=7.0), prices).cost == 7.0
+    assert add_cost(usage, prices).cost == pytest.approx(3 + 1.5 + 0.3 + 3)
+    assert add_cost(usage, None).cost is None
+    assert add_cost(Usage(), prices).cost is None
+    assert add_cost(Usage(input=1, cost=7.0), prices).cost == 7.0
 
 
 def test_a_token_is_set_once_and_tells_everyone_once() -> None:

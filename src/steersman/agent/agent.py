@@ -37,7 +37,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
-from steersman.types.messages import AgentMessage, MessageLike, spoken, to_message, to_messages
+from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message, to_messages
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
 from steersman.types.tools import ToolOutput
@@ -174,13 +174,13 @@ class Agent:
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
         if self._memory is not None:
             self._memory.refuse_if_closed()
-        return self._inbox.add("steering", spoken(to_message(x)), mode=mode, key=key)
+        return self._inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
         """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
         if self._memory is not None:
             self._memory.refuse_if_closed()
-        return self._inbox.add("follow_up", spoken(to_message(x)), key=key)
+        return self._inbox.add("follow_up", require_content(to_message(x)), key=key)
 
     @property
     def queued(self) -> Queues:
@@ -440,4 +440,4 @@ def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
     messages = to_messages(x)
     if not messages:
         raise ValueError("A prompt needs at least one message, got an empty list.")
-    return [spoken(message) for message in messages]
+    return [require_content(message) for message in messages]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from steersman.types.secrets import HIDDEN, hidden
+from steersman.types.secrets import REDACTED, redact
 
 if TYPE_CHECKING:
     from steersman.types.messages import EndReason
@@ -78,7 +78,7 @@ def line_of(error: BaseException) -> str:
     """An error as it is told to people: its own words where they are made for people, without keys, on one line."""
     from steersman.cli.terminal.sanitize import one_line
     from steersman.types.errors import SteersmanError
-    from steersman.types.secrets import redacted
+    from steersman.types.secrets import redact_key_patterns
 
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename!r}: " if isinstance(error.filename, str) else ""
@@ -87,14 +87,14 @@ def line_of(error: BaseException) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return one_line(" ".join(redacted(without_keys(text), 4_000).split()))
+    return one_line(" ".join(redact_key_patterns(without_keys(text), 4_000).split()))
 
 
 def without_keys(text: str) -> str:
     """The text without any key that the environment holds for a provider."""
     from steersman.provider.models.keys import known_keys
 
-    return hidden(text, *known_keys())
+    return redact(text, *known_keys())
 
 
 def keyless() -> Callable[[str], str]:
@@ -117,7 +117,7 @@ class Keyless:
         """What can be shown with this piece."""
         text = self._held + piece
         for key in self._keys:
-            text = text.replace(key, HIDDEN)
+            text = text.replace(key, REDACTED)
         held = max((_begun(text, key) for key in self._keys), default=0)
         self._held = text[len(text) - held :]
         return self._without(text[: len(text) - held])
@@ -137,7 +137,7 @@ def _long_keys() -> list[str]:
 
 def _without(keys: Sequence[str]) -> Callable[[str], str]:
     def without(text: str) -> str:
-        return hidden(text, *keys)
+        return redact(text, *keys)
 
     return without
 

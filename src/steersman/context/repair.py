@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from steersman.context.view import MessageView
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,
@@ -106,7 +106,7 @@ class _Transcript:
         self._provider = provider
         self._model = model
         # Whoever encodes the messages keeps the encoded ones beside them.
-        self.written: Grown[Message] = Grown()
+        self.written: MemoList[Message] = MemoList()
         self.shared = False
         self._group: list[_Slot] = []
         self._missing = 0
@@ -231,7 +231,7 @@ class _Transcript:
     def _own(self) -> None:
         """Views that were given out stay as they were."""
         if self.shared:
-            self.written = Grown(self.written)
+            self.written = MemoList(self.written)
             self.shared = False
 
 

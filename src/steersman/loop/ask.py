@@ -283,7 +283,7 @@ def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) ->
     reason = message.stop_reason
     if reason in ("stop", "tool_use"):
         # Servers do not always say that a call breaks off.
-        reason = "stop" if not calls else "length" if any(call.cut for call in calls) else "tool_use"
+        reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
     return msgspec.structs.replace(
         message,
         content=_unique(run, message, calls) if calls else message.content,

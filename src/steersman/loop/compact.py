@@ -28,7 +28,7 @@ from steersman.policy.verdicts import Skip, Stop
 from steersman.provider.streaming.normalize import events_of, info_of
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.continuation import Compaction
-from steersman.types.errors import ContextOverflowError, ErrorInfo, ProviderError, described, exception_of
+from steersman.types.errors import ContextOverflowError, ErrorInfo, ProviderError, describe_exception, to_exception
 from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import AgentMessage, AssistantMessage, Message, user_message
 from steersman.types.model import Request
@@ -110,7 +110,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
     if isinstance(final, Failed):
         info = info_of(final)
         info = msgspec.structs.replace(info, provider=info.provider or run.config.model.provider)
-        raise exception_of(run.redacted_info(info))
+        raise to_exception(run.redacted_info(info))
     if message.failed or message.stop_reason != "stop":
         raise ValueError(message.error_message or f"the summary ended with {message.stop_reason!r}")
     return message.text
@@ -213,7 +213,7 @@ async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | No
     told: str | None = "cancelled"
     try:
         error = await _attempt(run, fitted(config, log.visible, log.tokens))
-        told = None if error is None else described(error)
+        told = None if error is None else describe_exception(error)
     finally:
         messages_after, tokens_after = len(log.visible), total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before

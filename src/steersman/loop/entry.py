@@ -26,7 +26,7 @@ from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, spoken, to_messages
+from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, require_content, to_messages
 from steersman.types.model import StreamFn
 from steersman.types.result import RunResult
 
@@ -68,7 +68,7 @@ def agent_loop(
     if not messages:
         raise ValueError("agent_loop() needs at least one prompt. To go on without one use agent_loop_continue().")
     for message in messages:
-        spoken(message)
+        require_content(message)
     _check(context, config)
     return launch(messages, context, config, _bare(context, Initial()), signal=signal, stream_fn=stream_fn)
 
@@ -172,7 +172,7 @@ def _start(
     run.own_stream_fn = own_stream_fn
     run.conclude = shell.conclude
     if shell.journal is not None:
-        shell.journal.hide(secrets)
+        shell.journal.redact(secrets)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
     run.task = task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal))
     _running.add(task)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from steersman.loop.run import Run
 from steersman.types.content import ToolCall
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.events import CustomEvent
 
 
@@ -18,17 +18,17 @@ async def save(run: Run) -> None:
             await run.journal.save()
             _tell(run, run.journal.degraded)
         except Exception as error:  # noqa: BLE001  # a journal that breaks must not break the run it is for
-            run.report(f"The journal raised {described(error)}.")
+            run.report(f"The journal raised {describe_exception(error)}.")
 
 
 async def intend(run: Run, calls: Sequence[ToolCall]) -> None:
     """Wait until it is kept that these calls are about to start."""
     if run.journal is not None:
         try:
-            await run.journal.intend(calls)
+            await run.journal.record_intent(calls)
             _tell(run, run.journal.degraded)
         except Exception as error:  # noqa: BLE001  # as above
-            run.report(f"The journal raised {described(error)}.")
+            run.report(f"The journal raised {describe_exception(error)}.")
 
 
 def _tell(run: Run, degraded: str | None) -> None:

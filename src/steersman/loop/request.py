@@ -151,10 +151,10 @@ def _refitting() -> Callable[[Request, Model], Request]:
     repairers: dict[tuple[str, str], Repairer] = {}
 
     def refit(request: Request, model: Model) -> Request:
-        if request.said is None:
+        if request.source_messages is None:
             return replace(request, messages=repair(request.messages, provider=model.provider, model=model.id))
         # While the first model is down, every request comes here: only what is new is looked at.
         repairer = repairers.setdefault((model.provider, model.id), Repairer(model.provider, model.id))
-        return replace(request, messages=repairer.apply(request.said), said=None)
+        return replace(request, messages=repairer.apply(request.source_messages), source_messages=None)
 
     return refit

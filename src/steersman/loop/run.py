@@ -22,13 +22,13 @@ from steersman.policy.repetition import RepeatWatch
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
-from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, described
+from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.model import Model, StreamFn, StreamOptions, ToolChoice
 from steersman.types.result import RunResult
-from steersman.types.secrets import hidden
+from steersman.types.secrets import redact
 from steersman.types.stream import Delta, StreamEvent
 from steersman.types.usage import Usage
 
@@ -281,12 +281,14 @@ class Run:
         # A provider's failure stays one, wherever in the run it came up.
         if self.end_reason is None and isinstance(error, ProviderError) and error.info.provider is not None:
             self.error = self.redacted_info(error.info)
-        self.finish("error", self.redacted(str(error) if isinstance(error, SteersmanError) else described(error)))
+        self.finish(
+            "error", self.redacted(str(error) if isinstance(error, SteersmanError) else describe_exception(error))
+        )
         _log.debug("The run failed.", exc_info=error)
 
     def redacted(self, text: str) -> str:
         """The text without the keys this run has used, whoever put them there."""
-        return hidden(text, *self.secrets)
+        return redact(text, *self.secrets)
 
     def redacted_info(self, error: ErrorInfo) -> ErrorInfo:
         """What is known of a failure, without the keys this run has used."""

@@ -9,7 +9,7 @@ import msgspec
 
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Warn
 from steersman.types.content import TextContent
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.messages import AgentMessage, UserMessage, user_message
 
 InputFilter: TypeAlias = Callable[[str], FilterVerdict | Awaitable[FilterVerdict]]
@@ -47,7 +47,7 @@ async def _ask(input_filter: InputFilter, text: str) -> FilterVerdict:
         if isinstance(verdict, Awaitable):
             verdict = await cast(Awaitable[object], verdict)
     except Exception as error:  # noqa: BLE001  # a guard that broke must not count as one that agreed
-        return Reject(f"{_name(input_filter)} raised {described(error)}")
+        return Reject(f"{_name(input_filter)} raised {describe_exception(error)}")
     if isinstance(verdict, Pass | Warn | Reject):
         return verdict
     return Reject(f"{_name(input_filter)} gave {verdict!r}; return Pass(), Warn(text) or Reject(reason)")

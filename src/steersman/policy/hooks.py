@@ -18,7 +18,7 @@ import msgspec
 from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
 from steersman.tools.threads import in_thread
 from steersman.types.content import ToolCall
-from steersman.types.errors import SteersmanError, described
+from steersman.types.errors import SteersmanError, describe_exception
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.tools import ToolOutput
 from steersman.types.usage import Usage
@@ -194,7 +194,7 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
     except HookError:
         raise  # it says itself what is wrong
     except Exception as error:
-        raise HookError(f"{seam} hook {_name(hook)} raised {described(error)}") from error
+        raise HookError(f"{seam} hook {_name(hook)} raised {describe_exception(error)}") from error
     return answer
 
 

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from steersman.session import journal as process
 from steersman.session.records import Payload, Record, encode
 from steersman.session.stores.store import Handle, SessionError
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.ids import new_id
 
 # Nobody waits longer than this for a store that gives no answer.
@@ -275,7 +275,7 @@ class Journal:
         except SessionError as error:
             return str(error)
         except BaseException as error:  # noqa: BLE001  # whatever a store raises, the records stay and the run goes on
-            return described(error)
+            return describe_exception(error)
         return None
 
     def _next(self) -> list[Record] | None:

@@ -15,7 +15,7 @@ from steersman.session.journal import Journal
 from steersman.session.records import Payload, Record, entry_fields, plain, without
 from steersman.session.tree import Node
 from steersman.types.content import ToolCall
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
@@ -159,7 +159,7 @@ class Recorder:
         try:
             self._write(entry)
         except Exception as error:  # noqa: BLE001  # a log cannot take an entry back, so its listener must not raise
-            _log.error("The entry %r could not be written to the session: %s", entry.id, described(error))
+            _log.error("The entry %r could not be written to the session: %s", entry.id, describe_exception(error))
 
     def _write(self, entry: Entry) -> None:
         payload = entry_fields(entry)
@@ -193,7 +193,7 @@ class Recorder:
         try:
             tell(self, event)
         except Exception as error:  # noqa: BLE001  # a subscriber that raises is heard of once and then never again
-            _log.error("The event %r could not be written to the session: %s", event.type, described(error))
+            _log.error("The event %r could not be written to the session: %s", event.type, describe_exception(error))
 
     def accepted(self, item: QueuedMessage, /) -> None:
         """A message was queued."""
@@ -216,7 +216,7 @@ class Recorder:
         self.index.waiting.pop(item.id, None)
         self.add("returned", {"queue_id": item.id})
 
-    def hide(self, secrets: Set[str], /) -> None:
+    def redact(self, secrets: Set[str], /) -> None:
         """Leave these keys out of what is written; the set is the run's and may grow."""
         self._keys |= self._run_keys
         self._run_keys = secrets
@@ -225,7 +225,7 @@ class Recorder:
         """Leave these keys out as well, in this run and in all others."""
         self._keys |= secrets
 
-    async def intend(self, calls: Sequence[ToolCall], /) -> None:
+    async def record_intent(self, calls: Sequence[ToolCall], /) -> None:
         """Return once it is kept that these calls are about to start."""
         for call in calls:
             self.marks.intended(call.id)

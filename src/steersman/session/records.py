@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from steersman.context.entries import Entry, MessageEntry
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.messages import ExtensionMessage
-from steersman.types.secrets import hidden
+from steersman.types.secrets import redact
 
 FORMAT: Final = "1.0"
 """The version of the format: a session of a newer major is not opened, one of a newer minor is."""
@@ -64,7 +64,7 @@ def title_in(records: Iterable[Record], longest: int = 80) -> str:
         fields = cast(Payload, message)
         words = " ".join(_text(fields.get("content")).split())
         if fields.get("role") == "user" and not fields.get("synthetic") and words:
-            return well_formed(words if len(words) <= longest else words[: longest - 1].rstrip() + "…")
+            return replace_lone_surrogates(words if len(words) <= longest else words[: longest - 1].rstrip() + "…")
     return ""
 
 
@@ -78,9 +78,9 @@ def _text(content: object) -> str:
 
 def _whole(value: object) -> object:
     if isinstance(value, str):
-        return well_formed(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {well_formed(str(key)): _whole(item) for key, item in cast(dict[Any, Any], value).items()}
+        return {replace_lone_surrogates(str(key)): _whole(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list):
         return [_whole(item) for item in cast(list[object], value)]
     return value
@@ -108,7 +108,7 @@ def entry_fields(entry: Entry) -> dict[str, Any]:
 def without(value: Any, secrets: Iterable[str]) -> Any:
     """The same without the secrets, wherever in it they are."""
     if isinstance(value, str):
-        return hidden(value, *secrets)
+        return redact(value, *secrets)
     if isinstance(value, dict):
         return {without(key, secrets): without(item, secrets) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list):

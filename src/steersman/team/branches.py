@@ -23,7 +23,7 @@ from steersman.types.continuation import Branch
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
-from steersman.types.messages import AgentMessage, MessageLike, spoken, to_messages
+from steersman.types.messages import AgentMessage, MessageLike, require_content, to_messages
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
@@ -138,7 +138,7 @@ def _ways(agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ct
 
 def _way(agent: Agent, index: int, branch: BranchLike, at: str | int | None) -> _Way:
     given = branch if isinstance(branch, Branching) else Branching(branch)
-    prompts = [] if given.prompt is None else [spoken(message) for message in to_messages(given.prompt)]
+    prompts = [] if given.prompt is None else [require_content(message) for message in to_messages(given.prompt)]
     log = _fork(agent.context.log, at)
     if not prompts:
         check_answerable(log.messages, queued=False)

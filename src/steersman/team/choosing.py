@@ -15,7 +15,7 @@ from steersman.loop.entry import Place
 from steersman.tools.output import normalise
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.messages import AgentMessage, user_message
 from steersman.types.result import RunResult
 
@@ -110,9 +110,11 @@ async def decided(
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
-        return Chosen(None, "operation aborted" if token.cancelled else f"The choice failed: {described(error)}.")
+        return Chosen(
+            None, "operation aborted" if token.cancelled else f"The choice failed: {describe_exception(error)}."
+        )
     except Exception as error:  # noqa: BLE001  # the branches were paid for: a broken choice must not lose them
-        return Chosen(None, f"The choice failed: {described(error)}.")
+        return Chosen(None, f"The choice failed: {describe_exception(error)}.")
     return _checked(choice, branches)
 
 

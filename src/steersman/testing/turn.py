@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from steersman.types.content import ToolCall, well_formed
+from steersman.types.content import ToolCall, replace_lone_surrogates
 from steersman.types.events import (
     CompactionEnded,
     CompactionStarted,
@@ -295,7 +295,7 @@ class TurnGrammar:
             return
         if self.reset_due:
             raise Unfit("expected a reset between the retry and the end of the answer")
-        text = well_formed("".join(self.shown))  # a delta may end in the middle of a character
+        text = replace_lone_surrogates("".join(self.shown))  # a delta may end in the middle of a character
         if text and text != message.text:
             raise Unfit(f"expected the answer to be what was shown, {text!r}, got {message.text!r}")
         self.book.expect(message.tool_calls)

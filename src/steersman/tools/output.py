@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.text import show
-from steersman.types.content import Content, ImageContent, TextContent, well_formed
+from steersman.types.content import Content, ImageContent, TextContent, replace_lone_surrogates
 from steersman.types.tools import ToolOutput
 
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return well_formed(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):
@@ -111,7 +111,7 @@ def _cleaned(value: Any) -> Any:
 
 def _tidy(text: str) -> str:
     """Text that can be sent, stored and shown: no lone surrogates, and no NUL, which ends text in many places."""
-    return well_formed(text).replace("\x00", "") if "\x00" in text else well_formed(text)
+    return replace_lone_surrogates(text).replace("\x00", "") if "\x00" in text else replace_lone_surrogates(text)
 
 
 def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 
 
 def show(value: Any, limit: int = 80) -> str:
@@ -17,5 +17,5 @@ def show(value: Any, limit: int = 80) -> str:
     except (RecursionError, ValueError):
         # A value nested too deeply, or an integer with more digits than Python prints.
         return f"a {type(value).__name__} too large to show"
-    text = well_formed(text)
+    text = replace_lone_surrogates(text)
     return text if len(text) <= limit else f"{text[:limit]}…"

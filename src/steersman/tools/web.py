@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from steersman.types.errors import ToolError, described
+from steersman.types.errors import ToolError, describe_exception
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -210,8 +210,8 @@ def trouble(url: str, error: Exception) -> ToolError:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return ToolError(f"The certificate of {url!r} is not trusted ({error.certificate_error}).")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return ToolError(f"No connection to {url!r} ({error.os_error.strerror or described(error.os_error)}).")
-    return ToolError(f"The answer of {url!r} could not be read ({described(error)}).")
+        return ToolError(f"No connection to {url!r} ({error.os_error.strerror or describe_exception(error.os_error)}).")
+    return ToolError(f"The answer of {url!r} could not be read ({describe_exception(error)}).")
 
 
 def _pinned(addresses: Sequence[str]) -> AbstractResolver:

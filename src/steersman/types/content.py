@@ -24,7 +24,7 @@ class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omi
 
     def __post_init__(self) -> None:
         if not self.text.isascii():
-            force_setattr(self, "text", well_formed(self.text))
+            force_setattr(self, "text", replace_lone_surrogates(self.text))
 
 
 class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True, gc=False):
@@ -65,7 +65,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
             force_setattr(self, "arguments", freeze(self.arguments))
 
     @property
-    def cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the arguments are not whole. What is whole and no object is wrong, and not cut."""
         raw = self.raw_arguments
         if raw is None:
@@ -80,7 +80,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
 Content: TypeAlias = TextContent | ImageContent | ThinkingContent | ToolCall
 
 
-def well_formed(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """The text with surrogate halves joined and lone ones replaced, so that it can be encoded anywhere."""
     try:
         text.encode()
@@ -89,7 +89,7 @@ def well_formed(text: str) -> str:
     return text
 
 
-def escaped(text: str) -> str:
+def escape_lone_surrogates(text: str) -> str:
     """Arguments of a call with surrogate halves joined and lone ones as JSON escapes: no strict reader takes those."""
     try:
         text.encode()
@@ -99,7 +99,7 @@ def escaped(text: str) -> str:
     return text
 
 
-def split_half(text: str) -> tuple[str, str]:
+def split_trailing_surrogate(text: str) -> tuple[str, str]:
     """The text without half a surrogate pair at its end, and that half: the other may come with the next delta."""
     return (text[:-1], text[-1]) if text and "\ud800" <= text[-1] <= "\udbff" else (text, "")
 
@@ -117,7 +117,7 @@ def parse_tool_call(
     Nothing, `""` and `null` mean no arguments. What is not a JSON object stays in `raw_arguments`.
     """
     value, raw = _parse_arguments(arguments)
-    return ToolCall(id, name, value, None if raw is None else escaped(raw), signature, provider_id)
+    return ToolCall(id, name, value, None if raw is None else escape_lone_surrogates(raw), signature, provider_id)
 
 
 def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:

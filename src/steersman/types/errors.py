@@ -65,7 +65,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind in RETRYABLE if self.retryable is None else self.retryable
 
 
-def described(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """An exception in one line: its type and its text, where it has one."""
     name = type(error).__name__
     try:
@@ -177,14 +177,14 @@ class ProtocolError(ProviderError):
     kind = "protocol"
 
 
-ERRORS: dict[ErrorKind, type[ProviderError]] = {
+EXCEPTIONS: dict[ErrorKind, type[ProviderError]] = {
     error.kind: error for error in (ProviderError, *ProviderError.__subclasses__())
 }
 """The exception of each kind."""
 
 
-def exception_of(info: ErrorInfo) -> ProviderError:
+def to_exception(info: ErrorInfo) -> ProviderError:
     """The exception for a failure that came as a value, with all that is known of it."""
-    error = ERRORS[info.kind](info.message)
+    error = EXCEPTIONS[info.kind](info.message)
     error.info = info
     return error

@@ -90,13 +90,13 @@ class MessageStart(_Event, frozen=True, tag="message_start"):
     message: AgentMessage
 
 
-class _Partial:
+class _PartialSlot:
     """Room for the function that rebuilds the partial message, outside the struct's fields and so never encoded."""
 
     __slots__ = ("_partial",)
 
 
-class MessageUpdate(_Partial, msgspec.Struct, frozen=True, tag="message_update", tag_field="type", gc=False):
+class MessageUpdate(_PartialSlot, msgspec.Struct, frozen=True, tag="message_update", tag_field="type", gc=False):
     """More of an answer."""
 
     type: ClassVar[Literal["message_update"]] = "message_update"

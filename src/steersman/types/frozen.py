@@ -42,16 +42,16 @@ class FrozenList(list[T]):
 
 # Most values hold nothing but these, and are copied in one step.
 _LEAVES = frozenset((str, int, float, bool, type(None)))
-_FIXED = _LEAVES | {FrozenDict, FrozenList}
+_IMMUTABLE = _LEAVES | {FrozenDict, FrozenList}
 
 
 def freeze(value: Any) -> Any:
     """The same JSON value, read-only all the way down."""
-    if type(value) in _FIXED:
+    if type(value) in _IMMUTABLE:
         return value
     if isinstance(value, dict):
         items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
-        if _FIXED.issuperset(map(type, items.values())):
+        if _IMMUTABLE.issuperset(map(type, items.values())):
             return FrozenDict(items)
         return FrozenDict({key: freeze(item) for key, item in items.items()})
     if isinstance(value, list | tuple):
@@ -71,7 +71,7 @@ def thaw(value: Any) -> Any:
     return value
 
 
-class Grown(list[T]):
+class MemoList(list[T]):
     """Whoever works something out of the items, such as their encoded form, may keep it in `memo` under its own key.
 
     Items are appended and never changed, so what was worked out stays true and only the new items are left to do.

@@ -19,11 +19,11 @@ class Journal(Protocol):
         """Why what happens is in memory only at the moment; `None` when it is kept."""
         ...
 
-    def hide(self, secrets: Set[str], /) -> None:
+    def redact(self, secrets: Set[str], /) -> None:
         """Leave these keys out of what is kept; the set is the run's and may grow."""
         ...
 
-    async def intend(self, calls: Sequence[ToolCall], /) -> None:
+    async def record_intent(self, calls: Sequence[ToolCall], /) -> None:
         """Return once it is kept that these calls are about to start."""
         ...
 

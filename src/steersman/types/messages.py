@@ -19,7 +19,7 @@ EndReason: TypeAlias = Literal["done", "limit", "vetoed", "stopped", "terminated
 ToolStatus: TypeAlias = Literal["completed", "not_started", "interrupted", "denied", "invalid"]
 
 
-class _Spoken(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, gc=False):
+class _MessageFields(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, gc=False):
     content: Sequence[Content] = ()
     timestamp: float = 0.0
     synthetic: bool = False
@@ -36,13 +36,13 @@ class _Spoken(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True,
         return text_of(self.content)
 
 
-class UserMessage(_Spoken, frozen=True, tag="user"):
+class UserMessage(_MessageFields, frozen=True, tag="user"):
     """A prompt, a steering message, a follow-up, or (when `synthetic`) the loop's own word."""
 
     role: ClassVar[Literal["user"]] = "user"
 
 
-class AssistantMessage(_Spoken, frozen=True, tag="assistant"):
+class AssistantMessage(_MessageFields, frozen=True, tag="assistant"):
     """The model's answer, whole; a failed one says why in `error_message`."""
 
     role: ClassVar[Literal["assistant"]] = "assistant"
@@ -69,7 +69,7 @@ class AssistantMessage(_Spoken, frozen=True, tag="assistant"):
 _FAILED = frozenset(("error", "aborted", "refusal"))
 
 
-class ToolResultMessage(_Spoken, frozen=True, tag="tool_result"):
+class ToolResultMessage(_MessageFields, frozen=True, tag="tool_result"):
     """What a tool call came to; `details["status"]` says honestly what happened to it."""
 
     role: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -80,12 +80,12 @@ class ToolResultMessage(_Spoken, frozen=True, tag="tool_result"):
 
     def __post_init__(self) -> None:
         if type(self.content) is not FrozenList:
-            _Spoken.__post_init__(self)
+            _MessageFields.__post_init__(self)
         if type(self.details) is not FrozenDict:
             force_setattr(self, "details", freeze(self.details))
 
 
-class ExtensionMessage(_Spoken, frozen=True, tag="extension", gc=True):
+class ExtensionMessage(_MessageFields, frozen=True, tag="extension", gc=True):
     """An application's own entry in the transcript, never sent to a model unless `convert_to_llm` says so."""
 
     role: ClassVar[Literal["extension"]] = "extension"
@@ -124,7 +124,7 @@ def to_message(value: MessageLike) -> AgentMessage:
     raise TypeError(f"A message is a string, a message or a dict with 'role' and 'content', got {value!r}.")
 
 
-def spoken(message: AgentMessage) -> AgentMessage:
+def require_content(message: AgentMessage) -> AgentMessage:
     """The message, unless a user says nothing in it: no server takes that."""
     blank = all(type(block) is TextContent and not block.text.strip() for block in message.content)
     if type(message) is UserMessage and blank:
@@ -147,7 +147,7 @@ def _from_mapping(value: Mapping[str, Any]) -> AgentMessage:
     if isinstance(content, str):
         plain["content"] = [{"type": "text", "text": content}]
     elif isinstance(content, Sequence):
-        plain["content"] = [_plain_block(block) for block in cast(Sequence[Any], content)]
+        plain["content"] = [_normalize_block(block) for block in cast(Sequence[Any], content)]
     try:
         return msgspec.convert(plain, AgentMessage)
     except msgspec.ValidationError as error:
@@ -157,7 +157,7 @@ def _from_mapping(value: Mapping[str, Any]) -> AgentMessage:
         ) from error
 
 
-def _plain_block(block: Any) -> Any:
+def _normalize_block(block: Any) -> Any:
     """A tool call whose arguments are still text is parsed; what is already a block passes as it is."""
     if not isinstance(block, Mapping):
         return msgspec.to_builtins(block) if isinstance(block, msgspec.Struct) else block

@@ -62,7 +62,7 @@ class Request:
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
     tokens: int | None = field(default=None, compare=False)
-    said: Sequence[AgentMessage] | None = field(default=None, compare=False, repr=False)
+    source_messages: Sequence[AgentMessage] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             force_setattr(self, "total", known)
 
     def __add__(self, other: Usage) -> Usage:
-        if self == _NOTHING:
+        if self == _EMPTY:
             return other
         return Usage(
             other.input if self.input is None else self.input + (other.input or 0),
@@ -47,10 +47,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             other.reasoning if self.reasoning is None else self.reasoning + (other.reasoning or 0),
             other.total if self.total is None else self.total + (other.total or 0),
             other.cost if self.cost is None else self.cost + (other.cost or 0),
-            self.partial or other.partial or self._half_priced(other),
+            self.partial or other.partial or self._lacks_one_cost(other),
         )
 
-    def _half_priced(self, other: Usage) -> bool:
+    def _lacks_one_cost(self, other: Usage) -> bool:
         """Whether only one of the two has a cost: their sum is then less than both cost."""
         return (self.cost is None) is not (other.cost is None) and self.known and other.known
 
@@ -60,7 +60,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.total is not None
 
 
-def priced(usage: Usage, prices: Prices | None) -> Usage:
+def add_cost(usage: Usage, prices: Prices | None) -> Usage:
     """The same usage with its cost, where the prices are known and the provider did not say."""
     if prices is None or usage.cost is not None or not usage.known:
         return usage
@@ -73,4 +73,4 @@ def priced(usage: Usage, prices: Prices | None) -> Usage:
     return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
 
-_NOTHING = Usage()
+_EMPTY = Usage()

@@ -6,12 +6,12 @@ from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.events import AgentEvent, KnownEvent, UnknownEvent
 from steersman.types.messages import AgentMessage, to_message
 from steersman.types.stream import StreamEvent
 
-Wired: TypeAlias = AgentEvent | AgentMessage | StreamEvent
+WireValue: TypeAlias = AgentEvent | AgentMessage | StreamEvent
 
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
@@ -29,33 +29,33 @@ class _Head(msgspec.Struct):
 _heads: msgspec.json.Decoder[_Head] = msgspec.json.Decoder(_Head)
 
 
-def encode(value: Wired) -> bytes:
+def encode(value: WireValue) -> bytes:
     """One line of JSON without the line end."""
     plain = value.fields if type(value) is UnknownEvent else value
     try:
         return _encoder.encode(plain)
     except UnicodeEncodeError:  # half a surrogate pair, as a delta may end with
-        return _encoder.encode(_well_formed(msgspec.to_builtins(plain)))
+        return _encoder.encode(_replace_in_nested(msgspec.to_builtins(plain)))
 
 
-def decode(data: bytes | str) -> Wired:
+def decode(data: bytes | str) -> WireValue:
     """The message, event or stream event that `encode` was given; `ValueError` when it is none."""
     try:
         head = _heads.decode(data)
         if head.type is None and head.role is not None:
-            return _message(data)
+            return _decode_message(data)
         if head.type in _STREAM_TYPES:
             return _stream.decode(data)
         if head.type in _EVENT_TYPES:
             return _events.decode(data)
         if head.type is not None:
-            return _unknown(msgspec.json.decode(data))
+            return _decode_unknown_event(msgspec.json.decode(data))
     except msgspec.DecodeError as error:
         raise ValueError(f"Not a message or an event: {error}.") from error
     raise ValueError("Not a message or an event: it has neither 'role' nor 'type'.")
 
 
-def _message(data: bytes | str) -> AgentMessage:
+def _decode_message(data: bytes | str) -> AgentMessage:
     try:
         return _messages.decode(data)
     except msgspec.ValidationError:
@@ -63,7 +63,7 @@ def _message(data: bytes | str) -> AgentMessage:
         return to_message(msgspec.json.decode(data))
 
 
-def _unknown(fields: dict[str, Any]) -> UnknownEvent:
+def _decode_unknown_event(fields: dict[str, Any]) -> UnknownEvent:
     number = fields.get("seq")
     stamp = fields.get("timestamp")
     return UnknownEvent(
@@ -74,12 +74,12 @@ def _unknown(fields: dict[str, Any]) -> UnknownEvent:
     )
 
 
-def _well_formed(value: Any) -> Any:
+def _replace_in_nested(value: Any) -> Any:
     if isinstance(value, str):
-        return well_formed(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
-        return {well_formed(key): _well_formed(item) for key, item in items}
+        return {replace_lone_surrogates(key): _replace_in_nested(item) for key, item in items}
     if isinstance(value, list):
-        return [_well_formed(item) for item in cast(list[Any], value)]
+        return [_replace_in_nested(item) for item in cast(list[Any], value)]
     return value

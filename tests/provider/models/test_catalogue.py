@@ -8,7 +8,7 @@ import pytest
 from steersman.provider.models.catalogue import Facts, describe, facts_of
 from steersman.provider.models.registry import get_model
 from steersman.types.model import Model
-from steersman.types.usage import Prices, Usage, priced
+from steersman.types.usage import Prices, Usage, add_cost
 
 SONNET = Prices(3.0, 15.0, 0.3, 3.75)
 
@@ -37,7 +37,7 @@ def test_the_same_model_has_the_same_facts_over_both_protocols_of_openai() -> No
 def test_an_unknown_model_works_with_unknown_cost_never_zero(name: str) -> None:
     model = get_model(name)
     assert (model.context_window, model.prices) == (None, None)
-    assert priced(Usage(input=10, output=5), model.prices).cost is None
+    assert add_cost(Usage(input=10, output=5), model.prices).cost is None
 
 
 def test_what_is_given_goes_over_what_is_known() -> None:

@@ -14,7 +14,7 @@ from steersman.provider.wires.retry_after import kind_of_status
 from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
 from steersman.types.content import TextContent
 from steersman.types.errors import (
-    ERRORS,
+    EXCEPTIONS,
     ErrorInfo,
     IncompleteStreamError,
     OverloadedError,
@@ -79,7 +79,9 @@ class PlainWire:
         text = body.decode("utf-8", "replace")
         if status < 400 and b"error" not in body:
             return ProtocolError(f"Not a stream: {text[:40]}", body=text)
-        return ERRORS[kind_of_status(status if status >= 400 else 503)](f"{status}: {text}", status=status, body=text)
+        return EXCEPTIONS[kind_of_status(status if status >= 400 else 503)](
+            f"{status}: {text}", status=status, body=text
+        )
 
 
 class PlainServer(StrictServer):

@@ -19,7 +19,7 @@ from steersman.policy.approval import Approval, Approved, Judgement, Says
 from steersman.policy.hooks import HookError, call_within
 from steersman.tools.calling import is_async
 from steersman.tools.tool import Tool
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.frozen import freeze, thaw
 
 _INSTEAD = "Do not repeat it; do something else, or ask the user what they want."
@@ -106,7 +106,7 @@ def _question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
                 asking.append((level, approval, judgement.why))
         wanted = _wants(tool, slot) and not any(policy.remembers(tool.name, slot.args) for _, policy in policies)
     except Exception as error:  # noqa: BLE001  # a policy, or the tool's own question: one that broke must not count as a no
-        return Denial(f"Denied: whether it needs approval raised {described(error)}")
+        return Denial(f"Denied: whether it needs approval raised {describe_exception(error)}")
     if not asking and not wanted:
         return None
     reasons = [why for *_, why in asking] + [f"tool {tool.name!r} needs approval"] * wanted

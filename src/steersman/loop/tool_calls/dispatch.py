@@ -20,7 +20,7 @@ from steersman.loop.tool_calls.gates import admit_slot, examine
 from steersman.loop.tool_calls.slot import ABORTED, Slot, settle
 from steersman.tools.threads import tell
 from steersman.types.content import ToolCall
-from steersman.types.errors import described
+from steersman.types.errors import describe_exception
 from steersman.types.messages import ToolResultMessage
 from steersman.types.tools import Effect
 
@@ -208,7 +208,7 @@ class _Batch:
             gate.cancel()
             await asyncio.wait((gate,), timeout=self.run.config.cancel_grace)
             if gate.done() and not gate.cancelled() and (error := gate.exception()) is not None:
-                self.run.report(f"A gate that was no longer asked raised {described(error)}.")
+                self.run.report(f"A gate that was no longer asked raised {describe_exception(error)}.")
 
     def _startable(self) -> Iterator[Slot]:
         """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""

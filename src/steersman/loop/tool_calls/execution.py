@@ -18,7 +18,7 @@ from steersman.tools.output import cap
 from steersman.tools.threads import in_thread, tell
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
-from steersman.types.errors import ToolError, described
+from steersman.types.errors import ToolError, describe_exception
 from steersman.types.events import CustomEvent, ToolExecutionUpdate
 from steersman.types.frozen import thaw
 from steersman.types.guards import is_instance
@@ -108,7 +108,7 @@ async def _given(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
 
 
 def _failure(error: BaseException) -> ToolOutput:
-    return ToolOutput(described(error), is_error=True)
+    return ToolOutput(describe_exception(error), is_error=True)
 
 
 async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:

@@ -21,7 +21,7 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
     cut = turn.message is not None and turn.message.stop_reason == "length"
     problem: str | None = None
     if asked.raw_arguments is not None:
-        problem = INCOMPLETE if asked.cut else _not_an_object(asked.raw_arguments)
+        problem = INCOMPLETE if asked.is_truncated else _not_an_object(asked.raw_arguments)
     elif cut and run.config.length_policy == "fail_all":
         problem = INCOMPLETE
     elif (tool := run.tools.get(asked.name)) is None:

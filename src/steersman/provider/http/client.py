@@ -35,7 +35,7 @@ from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_a
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
-from steersman.types.secrets import hidden
+from steersman.types.secrets import redact
 from steersman.types.stream import Done, StreamEvent, StreamStart
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Exchange:
         body = await self._rest()
         if secrets := self._secrets():
             # Before anybody cuts it: half a key is no longer found.
-            body = hidden(body.decode("utf-8", "replace"), *secrets).encode()
+            body = redact(body.decode("utf-8", "replace"), *secrets).encode()
         error = self._wire.error(model, response.status, _lowered(response), body)
         raise misdirected(error, model, self._wire.name, body)
 

@@ -18,7 +18,7 @@ from steersman.types.errors import (
     StalledError,
 )
 from steersman.types.model import Model
-from steersman.types.secrets import redacted
+from steersman.types.secrets import redact_key_patterns
 
 _SHOWN = 500
 _UNPACKED = frozenset(("identity", "gzip", "deflate"))
@@ -118,7 +118,7 @@ def is_page(body: str) -> bool:
 
 def not_a_stream(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
     """A response that should be a stream of events, is none, and tells no error either."""
-    shown = redacted(text, _SHOWN)
+    shown = redact_key_patterns(text, _SHOWN)
     kind = headers.get("content-type", "no content type")
     return ProtocolError(
         f"{model.name} answered {status} with {kind!r} instead of a stream of events: {shown[:120]!r}. "

@@ -9,7 +9,7 @@ import msgspec
 
 from steersman.provider.wires.retry_after import retry_after
 from steersman.types.errors import ProviderError
-from steersman.types.secrets import hidden
+from steersman.types.secrets import redact
 
 _REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray",
                 "x-cloud-trace-context")  # fmt: skip
@@ -66,9 +66,9 @@ def completed(
     if wait is None:
         wait = retry_after(headers, clock=clock, limited=info.kind == "rate_limit")
     message, body, named = _named(info.message, provider), info.body, info.request_id or request_id(headers)
-    message = hidden(message, *keys)
-    body = None if body is None else hidden(body, *keys)
-    named = None if named is None else hidden(named, *keys)
+    message = redact(message, *keys)
+    body = None if body is None else redact(body, *keys)
+    named = None if named is None else redact(named, *keys)
     info = msgspec.structs.replace(
         info,
         message=message,

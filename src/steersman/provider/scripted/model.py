@@ -39,7 +39,7 @@ from steersman.types.stream import (
     ToolCallEnd,
     ToolCallStart,
 )
-from steersman.types.usage import Prices, Usage, priced
+from steersman.types.usage import Prices, Usage, add_cost
 
 _DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
 _PIECES = 4
@@ -166,7 +166,7 @@ class ScriptedModel:
 
     def _end(self, plan: _Plan, model: Model) -> StreamEvent:
         turn = plan.turn
-        usage = priced(turn.usage or self._usage or _UNKNOWN, model.prices)
+        usage = add_cost(turn.usage or self._usage or _UNKNOWN, model.prices)
         if isinstance(turn.ending, BaseException):
             raise turn.ending
         if isinstance(turn.ending, ErrorInfo):

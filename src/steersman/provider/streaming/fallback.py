@@ -31,7 +31,7 @@ def with_fallback(
     def falling_back(model: Model, request: Request, options: StreamOptions) -> Batches:
         order = [model, *models]
         # What it was made from is for `prepare` alone: there is more in it than a model may be shown.
-        plain = request if request.said is None else replace(request, said=None)
+        plain = request if request.source_messages is None else replace(request, source_messages=None)
 
         def ask_next(
             asked: Model, _request: Request, _options: StreamOptions

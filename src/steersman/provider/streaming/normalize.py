@@ -15,11 +15,11 @@ import msgspec
 from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, each
 from steersman.provider.streaming.partial import content_of, partial_message
 from steersman.provider.wires.retry_after import kind_of_status
-from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, described
+from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
-from steersman.types.usage import Usage, priced
+from steersman.types.usage import Usage, add_cost
 
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The types of events that show something of the answer."""
@@ -234,7 +234,7 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
     if not message.provider:
         changes["provider"] = model.provider
     if model.prices is not None and message.usage.cost is None:
-        changes["usage"] = priced(message.usage, model.prices)
+        changes["usage"] = add_cost(message.usage, model.prices)
     if isinstance(outcome, Done):
         return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
     info = _recognised(info_of(outcome))
@@ -256,7 +256,7 @@ def _recognised(info: ErrorInfo) -> ErrorInfo:
 
 def error_info(error: BaseException) -> ErrorInfo:
     """What an exception out of a `StreamFn` means: its kind, else its status, else what it is called."""
-    words = described(error)
+    words = describe_exception(error)
     if isinstance(error, ProviderError):
         info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
         if info.kind == "internal" and info.status is not None:

@@ -15,7 +15,7 @@ from steersman.provider.http.headers import is_elsewhere, reworded
 from steersman.provider.models.presets import Protocol
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 from steersman.types.model import Model
-from steersman.types.secrets import redacted
+from steersman.types.secrets import redact_key_patterns
 
 _NAMES: dict[str, str] = {
     "anthropic": "Anthropic Messages",
@@ -99,12 +99,12 @@ def unfinished(model: Model, own: str, end: str, strange: Sequence[str]) -> Prov
     """
     name = _NAMES.get(own, own)
     if advice := elsewhere(model, own, strange):
-        shown = redacted(strange[0], _SHOWN)
+        shown = redact_key_patterns(strange[0], _SHOWN)
         text = f"{model.name} sent a stream that is not {name}: {shown!r}. {advice}"
         return ProtocolError(text, provider=model.provider, body=shown)
     text = f"{model.name}: the stream ended before {end}, so the answer is not complete."
     if strange:
-        text += f" What came is not {name}, such as {redacted(strange[0], _SHOWN)!r}; check base_url."
+        text += f" What came is not {name}, such as {redact_key_patterns(strange[0], _SHOWN)!r}; check base_url."
     return IncompleteStreamError(text, provider=model.provider)
 
 
@@ -120,5 +120,5 @@ def _page(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     if not is_page(text):
         return ""
-    shown = redacted(" ".join(text.split()), _PAGE)
+    shown = redact_key_patterns(" ".join(text.split()), _PAGE)
     return f"It came with a page instead of words of the API: {shown!r}. Check base_url, and any proxy on the way."

@@ -16,7 +16,7 @@ from steersman.session.stores.store import (
     Summary,
     checked_id,
 )
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 
 _CHUNK = 256
 
@@ -123,7 +123,7 @@ class MemoryHandle:
         """What the session is called in a list."""
         with self._lock:
             self._check_writer()
-            self._kept.title = well_formed(title)
+            self._kept.title = replace_lone_surrogates(title)
 
     def close(self) -> None:
         """Let go of the session."""

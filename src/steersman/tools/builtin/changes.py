@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 from steersman.tools.builtin.encoding import Page, unified
 from steersman.tools.text import show
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 
 _MOST_NUMBERS = 10
 _MOST_LINES = 5_000
@@ -48,7 +48,7 @@ def changes(page: Page, edits: Sequence[Edit]) -> list[Change]:
     found: list[Change] = []
     problems: list[str] = []
     for number, edit in enumerate(edits):
-        old, new = unified(edit.old), unified(well_formed(edit.new))
+        old, new = unified(edit.old), unified(replace_lone_surrogates(edit.new))
         problem = _pointless(old, new)
         places = [] if problem else _places(page.text, old, every=edit.all)
         if not problem and not places:
@@ -236,7 +236,7 @@ def diff(path: str, before: Sequence[str], swaps: Iterable[Swap], *, created: bo
             pieces.append("[... the rest of the diff is left out ...]\n")
             break
         pieces.append(piece)
-    return well_formed("".join(pieces)) if size else ""
+    return replace_lone_surrogates("".join(pieces)) if size else ""
 
 
 def _hunks(before: Sequence[str], swaps: Iterable[Swap]) -> Iterator[str]:

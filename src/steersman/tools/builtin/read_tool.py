@@ -22,7 +22,7 @@ from steersman.tools.confine.seen import DIGEST_SIZE, reader_of
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
-from steersman.types.content import ImageContent, TextContent, well_formed
+from steersman.types.content import ImageContent, TextContent, replace_lone_surrogates
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
@@ -110,7 +110,7 @@ class Window:
         self._length = 0
 
     def _keep(self) -> None:
-        line = well_formed(self._open)
+        line = replace_lone_surrogates(self._open)
         data = line.encode()
         if len(data) >= self._room:
             self.full = True

@@ -18,7 +18,7 @@ from steersman.tools.confine.kernel import made_by_the_kernel
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
@@ -142,7 +142,7 @@ def _check_pattern(pattern: str) -> None:
         raise ToolError("The pattern is empty. Give a regular expression, or use glob to find files by name.")
     if len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern is too long ({len(pattern):,} characters; at most {MAX_PATTERN:,}).")
-    if "\0" in pattern or well_formed(pattern) != pattern:
+    if "\0" in pattern or replace_lone_surrogates(pattern) != pattern:
         raise ToolError("The pattern has a character that no text file has (NUL, or half of one).")
 
 

@@ -15,7 +15,7 @@ from steersman.tools.confine.seen import digest, reader_of
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
@@ -37,7 +37,7 @@ def write_tool(workspace: Workspace) -> Tool:
         with workspace.lock(path):
             if ctx is not None and ctx.cancelled:
                 raise ToolError("The write was cancelled.")
-            return _write(workspace, path, well_formed(content), reader_of(ctx))
+            return _write(workspace, path, replace_lone_surrogates(content), reader_of(ctx))
 
     return write
 

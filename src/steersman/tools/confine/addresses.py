@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from steersman.tools.confine.urls import Place, UnfitUrl, host_name
 from steersman.tools.text import show
-from steersman.types.errors import ToolError, described
+from steersman.types.errors import ToolError, describe_exception
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -155,7 +155,7 @@ class AddressRules:
         try:
             found = list(dict.fromkeys(map(str, await self.resolve(place.host, place.port))))
         except OSError as error:
-            raise ToolError(f"The host {place.host!r} could not be found ({described(error)}).") from error
+            raise ToolError(f"The host {place.host!r} could not be found ({describe_exception(error)}).") from error
         if not found:
             raise ToolError(f"The host {place.host!r} could not be found: it has no address.")
         return found

@@ -28,8 +28,8 @@ from steersman.tools.mcp.screen import Refused, screened
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
 from steersman.tools.mcp.stdio import UNREADABLE, http_client, stdio_transport
 from steersman.tools.threads import in_thread
-from steersman.types.errors import described
-from steersman.types.secrets import hidden
+from steersman.types.errors import describe_exception
+from steersman.types.secrets import redact
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -301,12 +301,12 @@ class Connection:
         return self.over or error.message.startswith(_BROKEN)
 
     def _hidden(self, text: str) -> str:
-        return hidden(text, *self._spec.secrets)
+        return redact(text, *self._spec.secrets)
 
 
 def _words_of(error: BaseException) -> str:
     """The first thing that went wrong, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
-    text = str(error) if isinstance(error, McpError | MCPError) else described(error)
+    text = str(error) if isinstance(error, McpError | MCPError) else describe_exception(error)
     return plain(text, _LONGEST_REASON, lines=False)

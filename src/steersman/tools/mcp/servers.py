@@ -20,7 +20,7 @@ from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_
 from steersman.tools.mcp.trust import ChangedTool, Pins, Trust
 from steersman.tools.threads import in_thread
 from steersman.tools.tool import Access, Tool
-from steersman.types.errors import MissingExtra, described
+from steersman.types.errors import MissingExtra, describe_exception
 
 _log = logging.getLogger("steersman")
 
@@ -233,7 +233,7 @@ class McpServers:
                     if (await answer if isinstance(answer, Awaitable) else answer) is True:
                         accepted.add(change.tool)
         except Exception as error:  # noqa: BLE001  # a guard that broke must not count as one that agreed
-            self._report(changes[0].server, None, f"on_change failed, which counts as no: {described(error)}")
+            self._report(changes[0].server, None, f"on_change failed, which counts as no: {describe_exception(error)}")
         return accepted
 
     def _access_of(self, name: str) -> Access:

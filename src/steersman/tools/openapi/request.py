@@ -18,7 +18,7 @@ from steersman.tools.openapi.operations import Form, Operation, Payload
 from steersman.tools.openapi.parameters import Parameter, in_cookie, in_header, in_path, in_query, quoted
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
-from steersman.types.secrets import HIDDEN, hidden
+from steersman.types.secrets import REDACTED, redact
 
 _LITERAL = "/%:@!$&'()*+,;=-._~"
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
@@ -160,8 +160,8 @@ class Held:
         secrets = self._secrets()
         # Whole ones first, and also those that are too short to be anything but a word elsewhere.
         for secret in secrets:
-            text = text.replace(secret, HIDDEN)
-        return hidden(text, *secrets)
+            text = text.replace(secret, REDACTED)
+        return redact(text, *secrets)
 
     def _secrets(self) -> list[str]:
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from steersman.tools.text import show
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 
 Place: TypeAlias = "tuple[Place, str | int] | None"
 """Where a value stands: the place of its container and its key there. A linked list, because most are never printed."""
@@ -29,7 +29,7 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 def anything(value: Any, at: Place, problems: Problems) -> Any:
     """Any JSON value, as a fresh copy the tool may change."""
     if type(value) is str:
-        return well_formed(value)
+        return replace_lone_surrogates(value)
     if type(value) is int or type(value) is bool or value is None:
         return value
     if isinstance(value, dict):
@@ -83,7 +83,7 @@ def string(schema: Mapping[str, Any]) -> Node:
             problems.append((at, f"expected a string, got {show(value)}"))
             return value
         if not value.isascii():
-            value = well_formed(value)
+            value = replace_lone_surrogates(value)
         return tested(value, tests, at, problems) if tests else value
 
     return check
@@ -158,7 +158,7 @@ def key_of(key: Any, at: Place, problems: Problems) -> str:
     if not isinstance(key, str):
         problems.append((at, f"expected names that are strings, got {show(key)}"))
         return str(key)
-    return key if key.isascii() else well_formed(key)
+    return key if key.isascii() else replace_lone_surrogates(key)
 
 
 def _parse_number(text: str) -> int | float | None:

@@ -21,7 +21,7 @@ from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AgentMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
 from steersman.types.messages import user_message as user
 from steersman.types.model import Model, Request, StreamOptions
@@ -307,7 +307,7 @@ def test_the_last_mark_of_a_request_stands_in_the_next_one_too() -> None:
 
 
 def test_a_conversation_that_grows_is_encoded_once() -> None:
-    log: Grown[Message] = Grown()
+    log: MemoList[Message] = MemoList()
     for message in turns():
         log.append(message)
         if isinstance(message, AssistantMessage):
@@ -325,7 +325,7 @@ def test_a_conversation_that_grows_is_encoded_once() -> None:
 
 
 def test_other_names_for_the_tools_are_used_at_once() -> None:
-    log: Grown[Message] = Grown([user("Go."), assistant(ToolCall("t", "a.b")), result("t", "5")])
+    log: MemoList[Message] = MemoList([user("Go."), assistant(ToolCall("t", "a.b")), result("t", "5")])
     view: Any = MessageView(log)  # pyright: ignore[reportArgumentType]
     dotted = Tool("a.b", "", {"type": "object", "properties": {}}, dict[str, str])
     for tools in ([add], [dotted], [add, dotted]):

@@ -18,7 +18,7 @@ from steersman.testing.servers.anthropic_messages import Fault
 from steersman.testing.servers.anthropic_rules import check
 from steersman.tools.tool import tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.usage import Usage
@@ -269,7 +269,7 @@ def test_a_budget_for_thinking_waits_for_calls_that_were_begun_without_it() -> N
     assert thinks(told, begun, result, model=claude("claude-opus-4-7"))
 
 
-class Counted(Grown[Message]):
+class Counted(MemoList[Message]):
     """A conversation that counts how many of its messages are looked at."""
 
     __slots__ = ("looks",)

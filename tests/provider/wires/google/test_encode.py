@@ -19,7 +19,7 @@ from steersman.provider.wires.google.wire import WIRE
 from steersman.testing.servers.google_rules import request_fault
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,
@@ -355,14 +355,14 @@ def test_a_growing_conversation_is_encoded_once_and_as_if_anew() -> None:
         fresh = WIRE.request(MODEL, Request("", list(shown), [ADD]), PLAIN, None).body
         assert WIRE.request(MODEL, Request("", shown, [ADD]), PLAIN, None).body == fresh
         base = getattr(shown, "base", None)
-        if isinstance(base, Grown):
+        if isinstance(base, MemoList):
             seen.append(base.memo["google"].count)
     assert seen == sorted(seen)
     assert seen[-1] == len(log)
 
 
 def test_a_shorter_view_another_model_or_other_tools_are_encoded_by_themselves() -> None:
-    base: Grown[Any] = Grown(repair(conversation(3), provider="google", model=MODEL.id))
+    base: MemoList[Any] = MemoList(repair(conversation(3), provider="google", model=MODEL.id))
     for model in (MODEL, GEMINI_3, MODEL):
         for tools in ([ADD], [NOW], [ADD]):
             for length in (len(base), 4, len(base) - 1):

@@ -19,7 +19,7 @@ from steersman.provider.wires.openai_chat.encode import nine_characters, plain_i
 from steersman.provider.wires.openai_chat.quirks import PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -306,8 +306,8 @@ def test_the_wire_changes_nothing_that_was_repaired() -> None:
     assert sent(*messages)[1]["tool_calls"][0]["function"]["arguments"] == '{"_raw":"[1"}'
 
 
-def grown(count: int) -> Grown[Message]:
-    base: Grown[Message] = Grown()
+def grown(count: int) -> MemoList[Message]:
+    base: MemoList[Message] = MemoList()
     base.append(user_message("Begin."))
     for number in range(count):
         picture = [PNG] if number % 3 == 0 else []

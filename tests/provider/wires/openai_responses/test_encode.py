@@ -28,7 +28,7 @@ from steersman.provider.wires.openai_responses.encode import call_id
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import Grown
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -337,7 +337,7 @@ def test_a_longer_conversation_extends_the_same_bytes() -> None:
 
 
 def test_a_message_that_was_encoded_is_not_encoded_again() -> None:
-    base: Grown[Any] = Grown(conversation(3))
+    base: MemoList[Any] = MemoList(conversation(3))
     fresh = WIRE.request(MODEL, Request("", list(base), [add]), StreamOptions(), "k").body
     assert WIRE.request(MODEL, Request("", MessageView(base), [add]), StreamOptions(), "k").body == fresh  # pyright: ignore[reportArgumentType]
     pieces = base.memo["openai-responses messages"].pieces
@@ -366,7 +366,7 @@ def test_the_repaired_transcript_of_a_run_is_one_that_remembers() -> None:
 
 
 def test_tools_that_change_in_mid_conversation_change_the_names_in_it() -> None:
-    base: Grown[Any] = Grown([user_message("Hi"), own(ToolCall("c", "a.b")), result("c", TextContent("1"))])
+    base: MemoList[Any] = MemoList([user_message("Hi"), own(ToolCall("c", "a.b")), result("c", TextContent("1"))])
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     dotted = Tool("a.b", "", schema, lambda: "")
 
@@ -384,7 +384,7 @@ def test_tools_that_change_in_mid_conversation_change_the_names_in_it() -> None:
 
 
 def test_tools_are_encoded_once() -> None:
-    base: Grown[Any] = Grown([user_message("Hi")])
+    base: MemoList[Any] = MemoList([user_message("Hi")])
     request = Request("", MessageView(base), (add,))  # pyright: ignore[reportArgumentType]
     WIRE.request(MODEL, request, StreamOptions(), "k")
     known = base.memo["openai-responses tools"]

@@ -23,7 +23,7 @@ import msgspec
 from steersman.provider.http.pool import session
 from steersman.provider.local.serving.child import Orders, Ready
 from steersman.types.errors import IncompleteStreamError, NetworkError, ProviderError
-from steersman.types.secrets import hidden
+from steersman.types.secrets import redact
 
 _WORDS = 8 * 1024
 _SHOWN = 400
@@ -152,7 +152,7 @@ class Child:
     def _how(self, code: int) -> str:
         words = b"".join(self._words).decode("utf-8", "replace")
         cause = _CAUSE.search(words)
-        last = " ".join(hidden(cause[1] if cause else words, self.key).split())[-_SHOWN:]
+        last = " ".join(redact(cause[1] if cause else words, self.key).split())[-_SHOWN:]
         ending = f"killed by {_signal_name(-code)}" if code < 0 else f"it left with code {code}"
         return f"{ending}, saying {last!r}" if last else f"{ending}, without a word"
 

@@ -29,7 +29,7 @@ from steersman.provider.wires.anthropic.events import (
 )
 from steersman.provider.wires.dialects import note, unfinished
 from steersman.provider.wires.tool_names import ToolNames
-from steersman.types.content import Content, ToolCall, well_formed
+from steersman.types.content import Content, ToolCall, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -177,7 +177,7 @@ class AnthropicDecoder:
             raise unreadable(self._model, data, error) from error
 
     def _begin(self, message: Begun) -> Sequence[StreamEvent]:
-        self._id = self._id if message.id in (None, "") else well_formed(str(message.id))
+        self._id = self._id if message.id in (None, "") else replace_lone_surrogates(str(message.id))
         self._count(message.usage)
         return _STARTED
 
@@ -191,8 +191,8 @@ class AnthropicDecoder:
             case "thinking":
                 return (ThinkingStart(grown.at), *self._more(grown, block.thinking))
             case "tool_use":
-                grown.id, grown.given = "" if block.id is None else well_formed(str(block.id)), block.input
-                grown.name = self._names.from_wire(well_formed(block.name or ""))
+                grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
+                grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
             case "redacted_thinking":
                 grown.signature = block.data
@@ -308,7 +308,7 @@ class AnthropicDecoder:
             self._break_off(content)
             return reason, None, None
         calls = [block for block in content if type(block) is ToolCall]
-        if any(call.cut for call in calls):
+        if any(call.is_truncated for call in calls):
             return "length", None, None
         return ("tool_use" if calls else "stop"), None, None
 

@@ -17,8 +17,15 @@ from steersman.provider.wires.anthropic.decode import PAUSED
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.schema import output_format
 from steersman.provider.wires.token_budget import limited
-from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
-from steersman.types.frozen import Grown
+from steersman.types.content import (
+    Content,
+    ImageContent,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    replace_lone_surrogates,
+)
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -145,11 +152,11 @@ def written(messages: Sequence[Message], name_of: NameOf, names: object) -> Writ
     `names` is what `name_of` depends on: a conversation that was written with other names is written anew.
     """
     base: object = getattr(messages, "base", None)
-    if not isinstance(base, Grown):
+    if not isinstance(base, MemoList):
         fresh = Written(name_of, names)
         fresh.extend(messages)
         return fresh
-    grown = cast(Grown[Message], base)
+    grown = cast(MemoList[Message], base)
     known: Written | None = grown.memo.get(_MEMO)
     if known is None or known.names != names:
         known = grown.memo[_MEMO] = Written(name_of, names)
@@ -225,7 +232,7 @@ def _input(call: ToolCall) -> dict[str, Any]:
 
 def _mended(value: Any) -> Any:
     if isinstance(value, str):
-        return well_formed(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, dict):
         return {_mended(key): _mended(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ from steersman.provider.http.headers import should_retry
 from steersman.provider.wires.overflow import classify_overflow, is_throttled
 from steersman.provider.wires.retry_after import kind_of_status, retry_after
 from steersman.types.errors import (
-    ERRORS,
+    EXCEPTIONS,
     AuthenticationError,
     ContextOverflowError,
     InvalidRequestError,
@@ -25,7 +25,7 @@ from steersman.types.errors import (
     RateLimitError,
 )
 from steersman.types.model import Model
-from steersman.types.secrets import redacted
+from steersman.types.secrets import redact_key_patterns
 
 _SHOWN = 500
 
@@ -56,7 +56,7 @@ def response_error(
     found = _found(text)
     if found is None and status < 400:
         return not_a_stream(model, status, given, text)
-    plain = "" if is_page(text) or not text else f"HTTP status {status}: {redacted(text, _SHOWN)}"
+    plain = "" if is_page(text) or not text else f"HTTP status {status}: {redact_key_patterns(text, _SHOWN)}"
     error, request_id = found or ({"message": plain}, None)
     status = _status(status, error)
     wait = retry_after(_with_reset(given), clock=clock, body=text, limited=status == 429)
@@ -67,7 +67,7 @@ def response_error(
         request_id=named(given) or request_id,
         retry_after=wait,
         retryable=should_retry(given),
-        body=redacted(text, _SHOWN),
+        body=redact_key_patterns(text, _SHOWN),
     )
 
 
@@ -85,7 +85,7 @@ def event_error(model: Model, data: str) -> ProviderError:
         request_id=request_id,
         retry_after=wait,
         retryable=None,
-        body=redacted(data, _SHOWN),
+        body=redact_key_patterns(data, _SHOWN),
     )
 
 
@@ -93,9 +93,9 @@ def unreadable(model: Model, data: str | bytes, error: Exception) -> ProtocolErr
     """An event that is no JSON, or not of a shape that its name promises."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     return ProtocolError(
-        f"{model.name} sent an event that is not of its protocol ({error}): {redacted(text, _SHOWN)!r}.",
+        f"{model.name} sent an event that is not of its protocol ({error}): {redact_key_patterns(text, _SHOWN)!r}.",
         provider=model.provider,
-        body=redacted(text, _SHOWN),
+        body=redact_key_patterns(text, _SHOWN),
     )
 
 
@@ -111,7 +111,7 @@ def _error(
 ) -> ProviderError:
     words = str(error.get("message") or "").strip()
     kind = _kind(error, words or body, status)
-    said = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
+    said = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     name = error.get("type")
     text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
     if what_to_do := advice(model.provider, kind.kind, body):
@@ -139,7 +139,7 @@ def _kind(error: dict[str, Any], words: str, status: int | None) -> type[Provide
     code = name if isinstance(name, str) else None
     if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
         code = None  # a proxy's words; its status says better what happened
-    kind = _BY_TYPE.get(code or "") or ERRORS[kind_of_status(status if status and status >= 400 else 500)]
+    kind = _BY_TYPE.get(code or "") or EXCEPTIONS[kind_of_status(status if status and status >= 400 else 500)]
     if kind not in _VAGUE:
         return kind
     # What no type tells: which of the invalid requests came too fast, and which were too long.

@@ -10,10 +10,10 @@ from steersman.types.content import (
     Content,
     TextContent,
     ThinkingContent,
-    escaped,
+    escape_lone_surrogates,
     parse_tool_call,
-    split_half,
-    well_formed,
+    replace_lone_surrogates,
+    split_trailing_surrogate,
 )
 
 OPAQUE = "anthropic_block"
@@ -125,8 +125,8 @@ class Growing:
 
     def whole(self, text: str) -> str:
         """The text with a split character joined; a half at its end waits for the next delta."""
-        text, self.half = split_half(self.half + text)
-        return escaped(text) if self.kind == "tool_use" else well_formed(text)
+        text, self.half = split_trailing_surrogate(self.half + text)
+        return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
 
     def content(self) -> Content:
         """The block as it is kept."""

@@ -20,10 +20,10 @@ from steersman.types.content import (
     ImageContent,
     TextContent,
     ThinkingContent,
-    escaped,
+    escape_lone_surrogates,
     parse_tool_call,
-    split_half,
-    well_formed,
+    replace_lone_surrogates,
+    split_trailing_surrogate,
 )
 from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenList
@@ -43,7 +43,7 @@ from steersman.types.stream import (
     ToolCallEnd,
     ToolCallStart,
 )
-from steersman.types.usage import Usage, priced
+from steersman.types.usage import Usage, add_cost
 
 _Kind: TypeAlias = Literal["text", "thinking"]
 _Outcome: TypeAlias = tuple[StopReason, ErrorKind | None]
@@ -154,7 +154,7 @@ class GoogleDecoder:
             FrozenList(content),
             stop_reason=stop,
             raw_stop_reason=reason,
-            usage=priced(_usage(self._tokens), self._model.prices),
+            usage=add_cost(_usage(self._tokens), self._model.prices),
             model=self._model.id,
             provider=self._model.provider,
             error_message=words,
@@ -229,8 +229,8 @@ class GoogleDecoder:
             self._kind = kind
             events.append(TextStart(len(self._content)) if kind == "text" else ThinkingStart(len(self._content)))
         if self._half or not text.isascii():
-            text, self._half = split_half(self._half + text)
-            text = well_formed(text)
+            text, self._half = split_trailing_surrogate(self._half + text)
+            text = replace_lone_surrogates(text)
         if text:
             self._show(kind, text, events)
         if signature is not None:
@@ -278,7 +278,7 @@ class GoogleDecoder:
         self._content.append(parsed)
         events.append(ToolCallStart(index, id, name))
         if arguments:
-            events.append(ToolCallDelta(escaped(arguments), index))
+            events.append(ToolCallDelta(escape_lone_surrogates(arguments), index))
         events.append(ToolCallEnd(index, parsed))
 
     def _words(self, reason: str, kind: ErrorKind) -> str:
@@ -298,7 +298,7 @@ def _by_calls(content: Sequence[Content]) -> StopReason:
     stop: StopReason = "stop"
     for block in content:
         if block.type == "tool_call":
-            if block.cut:
+            if block.is_truncated:
                 return "length"
             stop = "tool_use"
     return stop

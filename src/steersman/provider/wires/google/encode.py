@@ -18,8 +18,15 @@ from steersman.provider.wires.google.decode import OPAQUE
 from steersman.provider.wires.google.schema import gemini_schema
 from steersman.provider.wires.google.tools import Toolset, to_json, toolset
 from steersman.provider.wires.token_budget import limited
-from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
-from steersman.types.frozen import Grown
+from steersman.types.content import (
+    Content,
+    ImageContent,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    replace_lone_surrogates,
+)
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -61,7 +68,7 @@ def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[byt
     tools = toolset(request.tools)
     fields: dict[str, Any] = {}
     if request.system_prompt:
-        fields["systemInstruction"] = {"parts": [{"text": well_formed(request.system_prompt)}]}
+        fields["systemInstruction"] = {"parts": [{"text": replace_lone_surrogates(request.system_prompt)}]}
     if request.tools:
         fields["tools"] = [{"functionDeclarations": msgspec.Raw(tools.encoded)}]
         if options.tool_choice in _MODES:
@@ -145,7 +152,7 @@ def _contents(model: Model, request: Request, tools: Toolset) -> bytes:
     traits = _Traits((version(model.id) or (0, 0)) >= (3, 0))
     written = _Written(tools, traits)
     base: object = getattr(messages, "base", None)
-    if isinstance(base, Grown):
+    if isinstance(base, MemoList):
         known = cast(_Written | None, base.memo.get(_MEMO))
         if known is None or known.tools is not tools or known.traits != traits:
             base.memo[_MEMO] = written

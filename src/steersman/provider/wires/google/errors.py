@@ -13,9 +13,9 @@ from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id, should_retry
 from steersman.provider.wires.overflow import classify_overflow, is_throttled
 from steersman.provider.wires.retry_after import kind_of_status, retry_after
-from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
-from steersman.types.secrets import redacted
+from steersman.types.secrets import redact_key_patterns
 
 # Google's status words, for errors that come with them alone.
 _STATUS: dict[str, int] = {
@@ -60,7 +60,7 @@ def stream_error(model: Model, error: Any) -> ProviderError:
 
 def unreadable(provider: str, data: str, error: Exception) -> ProtocolError:
     """A chunk that is no chunk."""
-    shown = redacted(data, _SHOWN)
+    shown = redact_key_patterns(data, _SHOWN)
     return ProtocolError(
         f"{provider} sent something else than its protocol ({error or type(error).__name__}): {shown[:200]!r}",
         provider=provider,
@@ -88,17 +88,17 @@ def _made(model: Model, told: Mapping[str, Any], status: int, headers: Mapping[s
     words = str(told.get("message") or "")
     meant = status if status >= 400 else _embedded(told)
     kind = _kind(words, told, meant)
-    shown = f"{model.name}: {redacted(words, _SHOWN) or f'HTTP status {meant}'}"
+    shown = f"{model.name}: {redact_key_patterns(words, _SHOWN) or f'HTTP status {meant}'}"
     if kind == "authentication" and (what_to_do := advice(model.provider, kind, body)):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
-    return ERRORS[kind](
+    return EXCEPTIONS[kind](
         shown,
         provider=model.provider,
         status=meant,
         request_id=request_id(headers),
         retry_after=_wait(headers, told, words, meant),
         retryable=should_retry(headers),
-        body=redacted(body, _SHOWN) or None,
+        body=redact_key_patterns(body, _SHOWN) or None,
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from steersman.provider.wires.google.schema import gemini_schema
 from steersman.provider.wires.tool_names import ToolNames
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.model import ToolSpec
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
@@ -132,4 +132,4 @@ def to_json(value: Any) -> bytes:
     except UnicodeEncodeError:
         import json
 
-        return well_formed(json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins)).encode()
+        return replace_lone_surrogates(json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins)).encode()

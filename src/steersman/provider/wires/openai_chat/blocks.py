@@ -14,10 +14,10 @@ from steersman.types.content import (
     TextContent,
     ThinkingContent,
     ToolCall,
-    escaped,
+    escape_lone_surrogates,
     parse_tool_call,
-    split_half,
-    well_formed,
+    replace_lone_surrogates,
+    split_trailing_surrogate,
 )
 from steersman.types.stream import (
     StreamEvent,
@@ -267,8 +267,8 @@ class Blocks:
 
     def _mended(self, words: str) -> str:
         """Half a surrogate pair at the end waits for the other half."""
-        words, self._half = split_half(self._half + words)
-        return well_formed(words)
+        words, self._half = split_trailing_surrogate(self._half + words)
+        return replace_lone_surrogates(words)
 
     def _start(self, kind: str, out: list[StreamEvent]) -> None:
         self._stop(out)
@@ -330,8 +330,8 @@ class Blocks:
     def _show(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
         """More of the arguments, as they will be read: half a character alone is spelled out."""
         if self.bent:
-            words, call.half = split_half(call.half + words)
-            words = escaped(words)
+            words, call.half = split_trailing_surrogate(call.half + words)
+            words = escape_lone_surrogates(words)
         if words:
             out.append(ToolCallDelta(words, index))
 
@@ -356,6 +356,6 @@ class Blocks:
             self._show(call, index, "".join(call.parts), out)
         if isinstance(self._content[index], OpenCall):
             if call.half:
-                out.append(ToolCallDelta(escaped(call.half), index))
+                out.append(ToolCallDelta(escape_lone_surrogates(call.half), index))
             closed = self._content[index] = call.closed(self._names.from_wire(call.name), cut=cut)
             out.append(ToolCallEnd(index, closed))

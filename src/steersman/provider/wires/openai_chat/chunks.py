@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.usage import Usage
 
 NOTHING = msgspec.Raw()
@@ -137,9 +137,9 @@ def _name_calls(choice: dict[str, Any]) -> None:
 def _mend(call: dict[str, Any]) -> None:
     id, function = call.get("id"), call.get("function")
     if isinstance(id, str | int):
-        call["id"] = well_formed(str(id))
+        call["id"] = replace_lone_surrogates(str(id))
     if isinstance(function, dict) and isinstance(name := cast(dict[str, Any], function).get("name"), str):
-        function["name"] = well_formed(name)
+        function["name"] = replace_lone_surrogates(name)
 
 
 class _Details(msgspec.Struct):

@@ -27,7 +27,7 @@ from steersman.provider.wires.openai_chat.chunks import (
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, stream_error
 from steersman.provider.wires.openai_chat.quirks import Quirks
-from steersman.types.content import Content, ToolCall, well_formed
+from steersman.types.content import Content, ToolCall, replace_lone_surrogates
 from steersman.types.errors import ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -208,7 +208,7 @@ class ChatDecoder:
         word = "null" if raw is None else raw
         reason = self._quirks.finish_reasons.get(word) or REASONS.get(word)
         if self._refusal:
-            return "refusal", well_formed("".join(self._refusal))
+            return "refusal", replace_lone_surrogates("".join(self._refusal))
         if reason is None:
             said = "no finish_reason" if raw is None else f"the finish_reason {raw!r}"
             return "error", f"The server ended its answer with {said}, which does not say that it is complete."
@@ -216,7 +216,7 @@ class ChatDecoder:
             return reason, f"The answer was withheld (finish_reason {raw!r})."
         calls = [block for block in content if type(block) is ToolCall]
         if reason in ("stop", "tool_use"):
-            reason = "stop" if not calls else "length" if any(call.cut for call in calls) else "tool_use"
+            reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
         return reason, None
 
     def _odd(self, event: str, data: str) -> Chunk | None:
@@ -258,7 +258,7 @@ class ChatDecoder:
         if self._choice < 0:
             self._choice = choices[0].index or 0
             id = head_of(data).id
-            self._id = None if id is None else well_formed(str(id))
+            self._id = None if id is None else replace_lone_surrogates(str(id))
             self._wordless = _wordless(self._choice)
             out.append(StreamStart())
         for choice in choices:
@@ -301,7 +301,9 @@ class ChatDecoder:
             self._said(choice.message, out)
         word: object = choice.finish_reason
         if word is not None and word != "":
-            self._reason = well_formed(word) if isinstance(word, str) else msgspec.json.encode(word).decode()
+            self._reason = (
+                replace_lone_surrogates(word) if isinstance(word, str) else msgspec.json.encode(word).decode()
+            )
             if self._reason in IN_STREAM:
                 raise stream_error(self._model, data)
         if self._reason is not None:

@@ -17,8 +17,16 @@ from steersman.provider.wires.openai_chat.quirks import Quirks
 from steersman.provider.wires.protocol import remembered
 from steersman.provider.wires.token_budget import limited
 from steersman.provider.wires.tool_names import ToolNames
-from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, text_of, well_formed
-from steersman.types.frozen import Grown
+from steersman.types.content import (
+    Content,
+    ImageContent,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    replace_lone_surrogates,
+    text_of,
+)
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
@@ -181,9 +189,9 @@ def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | 
     """The encoded messages; of a view of a list that only grows, what an earlier request needed is still there."""
     base: object = getattr(messages, "base", None)
     source, written = messages, None
-    if isinstance(base, Grown):
+    if isinstance(base, MemoList):
         # The list behind a view is quicker to look into.
-        source = cast(Grown[Message], base)
+        source = cast(MemoList[Message], base)
         written = _kept(source, writer)
     written = written or _Written(frozenset())
     count = len(messages)
@@ -197,7 +205,7 @@ def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | 
     return (whole, *writer.closing(source, count))
 
 
-def _kept(base: Grown[Message], writer: _Writer) -> _Written:
+def _kept(base: MemoList[Message], writer: _Writer) -> _Written:
     key = _form(writer.quirks)
     written: _Written | None = base.memo.get(key)
     if written is None or written.tool_names != writer.tools.known:
@@ -347,9 +355,11 @@ def _digest(text: str) -> str:
 
 def _well_formed(value: Any) -> Any:
     if isinstance(value, str):
-        return well_formed(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, Mapping):
-        return {well_formed(key): _well_formed(item) for key, item in cast(Mapping[str, Any], value).items()}
+        return {
+            replace_lone_surrogates(key): _well_formed(item) for key, item in cast(Mapping[str, Any], value).items()
+        }
     if isinstance(value, list | tuple):
         return [_well_formed(item) for item in cast(Sequence[Any], value)]
     return value

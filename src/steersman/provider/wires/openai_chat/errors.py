@@ -12,9 +12,9 @@ from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id, should_retry
 from steersman.provider.wires.overflow import classify_overflow, is_throttled
 from steersman.provider.wires.retry_after import kind_of_status, retry_after
-from steersman.types.errors import ERRORS, ErrorKind, ProviderError
+from steersman.types.errors import EXCEPTIONS, ErrorKind, ProviderError
 from steersman.types.model import Model
-from steersman.types.secrets import redacted
+from steersman.types.secrets import redact_key_patterns
 
 # Words of `code` and `type` that say more than a status; those of a type only where there is no status.
 _CODES: dict[str, ErrorKind] = {
@@ -88,17 +88,17 @@ def _made(
     words = _words(error)
     said = words or (f"HTTP status {status}" if status else "an error without a reason")
     kind = _kind(error, words or text, status)
-    shown = f"{model.name}: {redacted(said, _SHOWN)}"
+    shown = f"{model.name}: {redact_key_patterns(said, _SHOWN)}"
     if what_to_do := advice(model.provider, kind, text):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
-    return ERRORS[kind](
+    return EXCEPTIONS[kind](
         shown,
         provider=model.provider,
         status=status,
         request_id=request_id(headers or {}),
         retry_after=retry_after,
         retryable=should_retry(headers or {}),
-        body=redacted(text, _SHOWN) or None,
+        body=redact_key_patterns(text, _SHOWN) or None,
     )
 
 

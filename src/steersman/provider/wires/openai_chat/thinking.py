@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 
 OPEN, CLOSE = "<think>", "</think>"
 
@@ -142,4 +142,4 @@ def _written(entries: list[dict[str, Any]]) -> str:
     except UnicodeEncodeError:  # halves of characters
         from json import dumps
 
-        return well_formed(dumps(entries, ensure_ascii=False, separators=(",", ":")))
+        return replace_lone_surrogates(dumps(entries, ensure_ascii=False, separators=(",", ":")))

@@ -346,7 +346,7 @@ class ResponsesDecoder:
             self._reason = "error"
             self._error = f"The response ended {status!r} for a reason that is not known here: {reason!r}."
         elif calls:
-            self._reason = "length" if any(call.cut for call in calls) else "tool_use"
+            self._reason = "length" if any(call.is_truncated for call in calls) else "tool_use"
 
     def _raise_error(self, read: Event, data: str) -> NoReturn:
         if given(read.error):

@@ -17,8 +17,15 @@ import msgspec
 from steersman.provider.wires.openai_responses.schema import is_object, is_strict, parameters_of
 from steersman.provider.wires.token_budget import limited
 from steersman.provider.wires.tool_names import ToolNames
-from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall, well_formed
-from steersman.types.frozen import Grown
+from steersman.types.content import (
+    Content,
+    ImageContent,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    replace_lone_surrogates,
+)
+from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
@@ -77,7 +84,7 @@ def tool_set(request: Request) -> ToolSet:
     """The encoded tools of a request; a conversation that keeps its tools has them encoded once."""
     tools = request.tools
     base: object = getattr(request.messages, "base", None)
-    if not isinstance(base, Grown):
+    if not isinstance(base, MemoList):
         return _shared_tool_set(tools)
     known: ToolSet | None = base.memo.get(_TOOLS_MEMO)
     if known is None or len(known.tools) != len(tools) or not all(map(is_, known.tools, tools)):
@@ -117,7 +124,7 @@ def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[byt
 def _fields(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {"model": model.id, "stream": True, "store": False}
     if request.system_prompt:
-        fields["instructions"] = well_formed(request.system_prompt)
+        fields["instructions"] = replace_lone_surrogates(request.system_prompt)
     if options.max_tokens is not None:
         fields["max_output_tokens"] = max(limited(model, request, options.max_tokens), _LEAST_OUTPUT)
     if options.temperature is not None:
@@ -159,7 +166,7 @@ def _input(request: Request, tools: ToolSet) -> bytes:
     messages = request.messages
     base: object = getattr(messages, "base", None)
     written = _Written(tools.names, tools.renamed)
-    if isinstance(base, Grown):
+    if isinstance(base, MemoList):
         known: _Written | None = base.memo.get(_MEMO)
         if known is not None and known.renamed == written.renamed:
             written = known
@@ -283,7 +290,7 @@ def to_json(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(each_text(value, well_formed))
+        return _encoder.encode(each_text(value, replace_lone_surrogates))
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:

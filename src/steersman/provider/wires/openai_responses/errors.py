@@ -12,9 +12,9 @@ from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id, should_retry
 from steersman.provider.wires.overflow import classify_overflow, is_throttled
 from steersman.provider.wires.retry_after import kind_of_status, retry_after
-from steersman.types.errors import ERRORS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
-from steersman.types.secrets import redacted
+from steersman.types.secrets import redact_key_patterns
 
 # Codes and types of errors, wherever they stand; the status decides about the rest.
 _KINDS: dict[str, ErrorKind] = {
@@ -103,7 +103,7 @@ def event_error(model: Model, said: Told, *, body: str) -> ProviderError:
 
 def protocol_error(model: Model, what: str, text: str) -> ProtocolError:
     """An error that shows the beginning of what came instead."""
-    shown = redacted(text, _SHOWN)
+    shown = redact_key_patterns(text, _SHOWN)
     return ProtocolError(f"{model.name} {what}: {shown[:200]!r}.", provider=model.provider, body=shown or None)
 
 
@@ -127,18 +127,18 @@ def _made(
     words = said.message.strip() if isinstance(said.message, str) else ""
     codes = [word for word in (said.code, said.type) if isinstance(word, str) and word]
     kind = _kind(words or body, codes, status)
-    shown = redacted(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
+    shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
     if what_to_do := advice(model.provider, kind, body):
         text = f"{text}. {what_to_do}"
-    return ERRORS[kind](
+    return EXCEPTIONS[kind](
         text,
         provider=model.provider,
         status=status,
         request_id=request_id(headers),
         retry_after=wait,
         retryable=should_retry(headers),
-        body=redacted(body, _SHOWN) or None,
+        body=redact_key_patterns(body, _SHOWN) or None,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 import msgspec
 
 from steersman.provider.wires.openai_responses.encode import to_json
-from steersman.types.content import escaped, well_formed
+from steersman.types.content import escape_lone_surrogates, replace_lone_surrogates
 from steersman.types.usage import Usage
 
 _EMPTY = msgspec.Raw()
@@ -163,9 +163,9 @@ def with_halves(data: str) -> tuple[Event, str]:
 def _mended(value: Any, field: str = "") -> Any:
     """The same JSON without halves of characters."""
     if isinstance(value, str):
-        return escaped(value) if field == "arguments" else well_formed(value)
+        return escape_lone_surrogates(value) if field == "arguments" else replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {well_formed(key): _mended(item, key) for key, item in cast(dict[str, Any], value).items()}
+        return {replace_lone_surrogates(key): _mended(item, key) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list):
         return [_mended(item) for item in cast(list[Any], value)]
     return value

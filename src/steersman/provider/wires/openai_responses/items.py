@@ -14,10 +14,10 @@ from steersman.types.content import (
     TextContent,
     ThinkingContent,
     ToolCall,
-    escaped,
+    escape_lone_surrogates,
     parse_tool_call,
-    split_half,
-    well_formed,
+    replace_lone_surrogates,
+    split_trailing_surrogate,
 )
 from steersman.types.stream import (
     StreamEvent,
@@ -63,7 +63,7 @@ class Block:
 
     def more(self, words: str) -> Events:
         """More of the block where a surrogate pair may be split: its first half waits for the other."""
-        words, self.held = split_half(self.held + words)
+        words, self.held = split_trailing_surrogate(self.held + words)
         return [self.delta(self._mended(words))] if words else []
 
     def rest(self, whole: str) -> Events:
@@ -77,7 +77,7 @@ class Block:
 
     def _mended(self, words: str) -> str:
         """Words without half a character; in arguments one is spelled out, so that nobody runs a call with another."""
-        return escaped(words) if self.kind == "tool_call" else well_formed(words)
+        return escape_lone_surrogates(words) if self.kind == "tool_call" else replace_lone_surrogates(words)
 
     def end(self, content: Content) -> StreamEvent:
         """The event that closes the block."""
@@ -201,7 +201,7 @@ def call_of(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -> T
     arguments = shown if item.arguments is None else item.arguments
     if cut or item.status == "incomplete":
         raw = arguments if isinstance(arguments, str) else to_json(arguments).decode()
-        return ToolCall(id, name, raw_arguments=escaped(raw))
+        return ToolCall(id, name, raw_arguments=escape_lone_surrogates(raw))
     return parse_tool_call(id, name, arguments)
 
 

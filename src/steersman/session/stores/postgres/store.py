@@ -37,7 +37,7 @@ from steersman.session.stores.store import (
     Summary,
     checked_id,
 )
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class PostgresHandle:
 
     def entitle(self, title: str, /) -> None:
         """What the session is called in a list."""
-        words = well_formed(title).encode()
+        words = replace_lone_surrogates(title).encode()
         self._write(lambda connection: connection.execute(ENTITLE, (words, self._number)).rowcount or self._gone())
 
     def erase(self) -> None:

@@ -27,7 +27,7 @@ from steersman.session.stores.sqlite.tables import (
     whole_rows,
 )
 from steersman.session.stores.store import Problem, SessionBusy, SessionDamaged, SessionError, StoreFailed
-from steersman.types.content import well_formed
+from steersman.types.content import replace_lone_surrogates
 
 _LAST = (1 << 32) - 1  # no record has a higher number
 _log = logging.getLogger("steersman")
@@ -115,7 +115,7 @@ class SqliteHandle:
 
     def entitle(self, title: str, /) -> None:
         """What the session is called in a list."""
-        changed = replace(self._row, title=well_formed(title))
+        changed = replace(self._row, title=replace_lone_surrogates(title))
 
         def work(connection: sqlite3.Connection) -> None:
             with self._others_kept(connection, changed):
