@@ -63,6 +63,7 @@ def pages() -> dict[str, str]:
         "servers.md": _names("Strict servers for tests", "steersman.testing.servers"),
         "command.md": _command(),
         "settings.md": _settings(),
+        "modules.md": _modules(),
     }
     return {"README.md": _index(made), **made}
 
@@ -350,6 +351,31 @@ def _settings() -> str:
         parts += [f"| `{key}` | {_cell(what)} |" for key, (_, what) in forms.items()]
         parts.append("")
     return "\n".join(parts)
+
+
+def _modules() -> str:
+    """Every module with the first line of its docstring, package by package; a package comes before what is in it."""
+    parts = [
+        _HEAD,
+        "# Modules\n",
+        "Every module and what it does. [ARCHITECTURE.md](../../ARCHITECTURE.md) says how they work together.\n",
+    ]
+    root = SOURCE / "steersman"
+    packages = sorted(
+        (path.parent for path in root.rglob("__init__.py")), key=lambda path: path.relative_to(root).parts
+    )
+    for package in packages:
+        modules = sorted(path for path in package.glob("*.py") if path.name != "__init__.py")
+        name = package.relative_to(SOURCE).as_posix()
+        parts += [f"## `{name}`\n", f"{_first_line(package / '__init__.py')}\n"]
+        if modules:
+            rows = [f"| `{path.name}` | {_cell(_first_line(path))} |" for path in modules]
+            parts += ["| module | |", "|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+def _first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
 def _index(made: Mapping[str, str]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent, ToolContext, tool
+from steersman.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, TurnStart
 from steersman.testing import ScriptedModel, answer, call
-from steersman.types.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, TurnStart
-from steersman.types.stream import TextDelta
+from steersman.types import TextDelta
 
 
 @tool

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent, tool
+from steersman.events import MessageEnd, ToolExecutionStart
 from steersman.testing import ScriptedModel, answer, call
-from steersman.types.events import MessageEnd, ToolExecutionStart
 
 said = asyncio.Event()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent
+from steersman.events import MessageEnd, TurnStart
 from steersman.testing import ScriptedModel
-from steersman.types.events import MessageEnd, TurnStart
 
 
 async def main() -> None:

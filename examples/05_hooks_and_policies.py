@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steersman import Agent, Inject, Pass, Rewrite, Skip, ToolCall, ToolOutput, Warn, tool
-from steersman.policy.hooks import PolicyView
+from steersman.policy import PolicyView
 from steersman.testing import ScriptedModel, answer, call
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent, ExecutionLimits, Usage, tool
+from steersman.events import MessageEnd, ToolExecutionUpdate
 from steersman.testing import ScriptedModel, answer, call
-from steersman.types.events import MessageEnd, ToolExecutionUpdate
 
 
 @tool

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent, ContextConfig, tool
-from steersman.context.entries import CompactionEntry
+from steersman.context import CompactionEntry
+from steersman.events import CompactionEnded
 from steersman.testing import ScriptedModel, answer, call
-from steersman.types.events import CompactionEnded
 
 
 @tool

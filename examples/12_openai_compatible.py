@@ -12,7 +12,7 @@ import sys
 from steersman import Agent, Model, Usage, get_model, tool
 from steersman.testing import answer, call, text, thinking
 from steersman.testing.servers import OpenAIChatServer
-from steersman.types.content import ThinkingContent
+from steersman.types import ThinkingContent
 
 
 @tool

@@ -7,12 +7,9 @@ import tempfile
 from pathlib import Path
 
 from steersman import Agent
+from steersman.events import ToolExecutionEnd
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.edit_tool import edit_tool
-from steersman.tools.builtin.read_tool import read_tool
-from steersman.tools.builtin.write_tool import write_tool
-from steersman.tools.confine.workspace import Workspace
-from steersman.types.events import ToolExecutionEnd
+from steersman.tools import Workspace, edit_tool, read_tool, write_tool
 
 CODE = "def greet(name):\r\n    print('Hello ' + name)\r\n\r\ngreet('you')\r\n"
 

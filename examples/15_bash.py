@@ -7,10 +7,9 @@ import os
 import tempfile
 
 from steersman import Agent
+from steersman.events import ToolExecutionEnd, ToolExecutionUpdate
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.confine.sandbox import confinement
-from steersman.types.events import ToolExecutionEnd, ToolExecutionUpdate
+from steersman.tools import bash_tool, confinement
 
 SCRIPT = ScriptedModel(
     answer(call("bash", command="echo building; sleep 0.2; echo built")),

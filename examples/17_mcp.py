@@ -9,9 +9,9 @@ import sys
 from mcp.server.mcpserver import Context, MCPServer
 
 from steersman import Agent
+from steersman.events import MessageEnd, ToolExecutionUpdate
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.mcp import McpServers, StdioServer
-from steersman.types.events import MessageEnd, ToolExecutionUpdate
+from steersman.tools import McpServers, StdioServer
 
 
 def serve() -> None:

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.fetch_tool import fetch_tool
+from steersman.tools import fetch_tool
 
 PAGE = b"<title>Tides</title><h1>Today</h1><p>High water at <b>14:20</b>. <a href='/tomorrow'>Tomorrow</a></p>"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.openapi.build import openapi_tools
+from steersman.tools import openapi_tools
 
 DEPTH = {"name": "depth", "in": "query", "schema": {"type": "number", "minimum": 0}}
 HARBOUR = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}

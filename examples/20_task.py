@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent, ExecutionLimits, Request, TaskKind, Usage, task_tool, tool
+from steersman.events import ToolExecutionUpdate
 from steersman.testing import ScriptedModel, Turn, answer, call
-from steersman.types.events import ToolExecutionUpdate
 
 FILES = {"a.txt": "one\ntwo\nthree", "b.txt": "only one line"}
 

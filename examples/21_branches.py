@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from steersman import Agent, Branching, run_branches
-from steersman.team.choosing import highest
+from steersman.team import highest
 from steersman.testing import ScriptedModel, error
 
 

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from steersman import Agent
-from steersman.context.instructions import find_instructions
+from steersman.context import find_instructions
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.skills import find_skills
+from steersman.tools import find_skills
 
 FILES = {
     ".git/HEAD": "ref: refs/heads/main\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from docs.reference import PAGES, pages
+from docs.reference import PAGES, SOURCE, pages
 
 import steersman
 import steersman.session
@@ -38,6 +38,18 @@ def test_every_entry_says_something() -> None:
             if code.startswith(("class ", "def ", "async def ", "@")) and words.startswith("In `"):
                 silent.append(f"{path.name}: {name}")
     assert silent == []
+
+
+def test_the_list_of_modules_has_each_of_them_with_a_sentence() -> None:
+    source = SOURCE / "steersman"
+    text = (PAGES / "modules.md").read_text(encoding="utf-8")
+    listed: list[str] = []
+    for package, rows in re.findall(r"^## `([\w/]+)`\n\n\S.*\n((?:\n\|.*(?:\n\|.*)*)?)", text, re.MULTILINE):
+        listed += [f"{package}/{name}" for name in re.findall(r"^\| `([\w.]+)` \| \S", rows, re.MULTILINE)]
+    modules = [
+        path.relative_to(source.parent).as_posix() for path in source.rglob("*.py") if path.name != "__init__.py"
+    ]
+    assert sorted(listed) == sorted(modules)
 
 
 def test_every_document_is_in_the_index() -> None:
