@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from steersman.policy.filters import Filtered, InputFilter, apply_filters
+from steersman.policy.filters import FilterResult, InputFilter, apply_filters
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Warn
 from steersman.testing.clock import run_virtual
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMessage, UserMessage, user_message
 
 
-def filtered(filters: list[Any], messages: list[AgentMessage]) -> Filtered:
+def filtered(filters: list[Any], messages: list[AgentMessage]) -> FilterResult:
     return run_virtual(apply_filters(cast(list[InputFilter], filters), messages))
 
 
@@ -38,7 +38,7 @@ def test_filters_see_the_joined_text_of_the_user_messages_in_order() -> None:
         user_message("two"),
     ]
 
-    assert filtered([listen, listen], messages) == Filtered(messages)
+    assert filtered([listen, listen], messages) == FilterResult(messages)
     assert heard == ["one\ntwo", "one\ntwo"]
 
 
@@ -54,7 +54,7 @@ def test_the_first_reject_wins_and_later_filters_are_not_asked() -> None:
         asked.append("late")
         return Reject("too late")
 
-    assert filtered([warning("odd"), reject, late], [user_message("hi")]) == Filtered([], "no secrets")
+    assert filtered([warning("odd"), reject, late], [user_message("hi")]) == FilterResult([], "no secrets")
     assert asked == ["reject"]
 
 
@@ -66,7 +66,7 @@ def test_warnings_go_to_a_copy_of_the_last_user_message() -> None:
     result = filtered([warning("a"), passing, warning("b")], [first, last, extension])
 
     warned = UserMessage([TextContent("two"), TextContent("[Warning: a] [Warning: b]")], 5.0)
-    assert result == Filtered([first, warned, extension])
+    assert result == FilterResult([first, warned, extension])
     assert last == user_message("two", timestamp=5.0)
 
 
@@ -74,7 +74,7 @@ def test_a_warning_about_an_image_follows_the_image() -> None:
     """failures.md S15"""
     image = ImageContent("aGk=")
 
-    assert filtered([warning("a")], [UserMessage([image])]) == Filtered(
+    assert filtered([warning("a")], [UserMessage([image])]) == FilterResult(
         [UserMessage([image, TextContent("[Warning: a]")])]
     )
 
@@ -83,8 +83,8 @@ def test_a_warning_without_a_user_message_becomes_one() -> None:
     """failures.md S15"""
     extension = ExtensionMessage(kind="note")
 
-    assert filtered([warning("a")], [extension]) == Filtered([extension, user_message("[Warning: a]")])
-    assert filtered([warning("a")], []) == Filtered([user_message("[Warning: a]")])
+    assert filtered([warning("a")], [extension]) == FilterResult([extension, user_message("[Warning: a]")])
+    assert filtered([warning("a")], []) == FilterResult([user_message("[Warning: a]")])
 
 
 def test_a_filter_may_be_async_or_an_object_with_a_filter_method() -> None:
@@ -106,7 +106,7 @@ def test_without_filters_the_same_messages_come_back_in_a_new_list() -> None:
 
     result = filtered([], messages)
 
-    assert result == Filtered(messages)
+    assert result == FilterResult(messages)
     assert result.messages is not messages
 
 
@@ -114,7 +114,7 @@ def test_a_filter_that_raises_rejects_and_is_named() -> None:
     def broken(text: str) -> FilterVerdict:
         raise KeyError("lists")
 
-    assert filtered([broken], [user_message("hi")]) == Filtered([], "input filter broken raised KeyError: 'lists'")
+    assert filtered([broken], [user_message("hi")]) == FilterResult([], "input filter broken raised KeyError: 'lists'")
 
 
 @pytest.mark.parametrize("answer", [None, True, False, "ok", Pass])
@@ -122,13 +122,13 @@ def test_a_filter_that_gives_no_verdict_rejects(answer: object) -> None:
     def vague(text: str) -> object:
         return answer
 
-    assert filtered([vague], [user_message("hi")]) == Filtered(
+    assert filtered([vague], [user_message("hi")]) == FilterResult(
         [], f"input filter vague gave {answer!r}; return Pass(), Warn(text) or Reject(reason)"
     )
 
 
 def test_what_is_no_filter_at_all_rejects() -> None:
-    assert filtered([3], [user_message("hi")]) == Filtered(
+    assert filtered([3], [user_message("hi")]) == FilterResult(
         [], "input filter int raised AttributeError: 'int' object has no attribute 'filter'"
     )
 
@@ -137,7 +137,7 @@ def test_a_reject_without_a_reason_is_still_a_reject() -> None:
     def terse(text: str) -> FilterVerdict:
         return Reject()
 
-    assert filtered([terse], [user_message("hi")]) == Filtered([], "input filter terse gave no reason")
+    assert filtered([terse], [user_message("hi")]) == FilterResult([], "input filter terse gave no reason")
 
 
 def test_a_cancel_while_a_filter_thinks_is_not_taken_for_its_answer() -> None:

@@ -14,7 +14,7 @@ from steersman.loop.run import DEADLINE, Run, Turn
 from steersman.loop.run_loop import run_loop
 from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
-from steersman.policy.hooks import YES, HookError, decide, observe
+from steersman.policy.hooks import PROCEED, HookError, decide, observe
 from steersman.tools.threads import tell
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
@@ -103,7 +103,7 @@ def _give_up(run: Run) -> None:
 async def _begin(run: Run, prompts: Sequence[AgentMessage]) -> bool:
     """Ask `before_loop`, say that the run starts, filter the prompts; whether there is a run to go on with."""
     hooks = run.config.seams.before_loop
-    decision = YES if not hooks else await decide(hooks, (run.context.log.messages, 0), seam="before_loop")
+    decision = PROCEED if not hooks else await decide(hooks, (run.context.log.messages, 0), seam="before_loop")
     if decision.stop is not None:
         run.pending.clear()
         run.judged = []

@@ -311,7 +311,7 @@ class Run:
             while task.cancelling():
                 task.uncancel()
         if self.token.reason == DEADLINE:
-            self.finish("limit", self.tracker.overdue())
+            self.finish("limit", self.tracker.describe_overdue())
         else:
             self.finish("aborted", "operation aborted")
 

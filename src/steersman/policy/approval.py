@@ -84,14 +84,14 @@ class Approval:
         if mode not in get_args(Mode):
             raise ValueError(f"mode is one of {', '.join(map(repr, get_args(Mode)))}, got {mode!r}.")
         # Only who has a policy pays for loading what reads its rules.
-        from steersman.policy.rules import allow_rules, caution_rules, roots_of
+        from steersman.policy.rules import parse_allow_rules, parse_caution_rules, resolve_roots
 
-        roots = roots_of(workspace)
+        roots = resolve_roots(workspace)
         self.mode: Mode = mode
-        self._deny = caution_rules(deny, "deny", roots)
-        self._ask = caution_rules(ask, "ask", roots)
-        self._allow = allow_rules(allow, roots)
-        self._remembered = _fingerprints(remembered)
+        self._deny = parse_caution_rules(deny, "deny", roots)
+        self._ask = parse_caution_rules(ask, "ask", roots)
+        self._allow = parse_allow_rules(allow, roots)
+        self._remembered = _check_fingerprints(remembered)
 
     @property
     def remembered(self) -> frozenset[str]:
@@ -127,9 +127,9 @@ class Approval:
             return Judgement("deny", f"Denied: {tool.name!r} can change things. {_PLAN}")
         if self.mode == "bypass" and doubt is None:
             return _ALLOWED
-        return self._weighed(call, doubt)
+        return self._weigh(call, doubt)
 
-    def _weighed(self, call: Call, doubt: Rule | None) -> Judgement:
+    def _weigh(self, call: Call, doubt: Rule | None) -> Judgement:
         """The judgement about a call that is not denied."""
         if self.remembers(call.name, call.arguments):
             return _ALLOWED
@@ -141,7 +141,7 @@ class Approval:
         access = call.tool.access
         if access == "read" or (access == "edit" and self.mode == "accept-edits"):
             return _ALLOWED
-        missing = self._allow.missing(call)
+        missing = self._allow.explain_missing(call)
         if missing is None:
             return _ALLOWED
         from steersman.policy.rules import SHELL
@@ -162,7 +162,7 @@ class Approval:
         return f"Approval({self.mode!r}{shown})"
 
 
-def _fingerprints(remembered: object) -> set[str]:
+def _check_fingerprints(remembered: object) -> set[str]:
     if isinstance(remembered, str | bytes) or not isinstance(remembered, Iterable):
         raise TypeError(f"remembered is a list of fingerprints, got {remembered!r}.")
     found: set[Any] = set(cast(Iterable[Any], remembered))

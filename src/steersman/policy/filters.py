@@ -16,29 +16,29 @@ InputFilter: TypeAlias = Callable[[str], FilterVerdict | Awaitable[FilterVerdict
 """A callable of one text, or an object with a `filter(text)` method; sync or async."""
 
 
-class Filtered(msgspec.Struct, frozen=True):
+class FilterResult(msgspec.Struct, frozen=True):
     """What the filters let in: the messages with their warnings, or none and why."""
 
     messages: list[AgentMessage]
     rejected: str | None = None
 
 
-async def apply_filters(filters: Sequence[InputFilter], messages: Sequence[AgentMessage]) -> Filtered:
+async def apply_filters(filters: Sequence[InputFilter], messages: Sequence[AgentMessage]) -> FilterResult:
     """Ask each filter in order about the joined text of the user messages; the first `Reject` wins."""
     if not filters:
-        return Filtered(list(messages))
+        return FilterResult(list(messages))
     text = "\n".join([message.text for message in messages if type(message) is UserMessage])
     warnings: list[str] = []
     for input_filter in filters:
-        verdict = await _ask(input_filter, text)
+        verdict = await _ask_filter(input_filter, text)
         if type(verdict) is Reject:
-            return Filtered([], verdict.reason or f"{_name(input_filter)} gave no reason")
+            return FilterResult([], verdict.reason or f"{_name_filter(input_filter)} gave no reason")
         if type(verdict) is Warn:
             warnings.append(verdict.text)
-    return Filtered(_with_warnings(messages, warnings))
+    return FilterResult(_add_warnings(messages, warnings))
 
 
-async def _ask(input_filter: InputFilter, text: str) -> FilterVerdict:
+async def _ask_filter(input_filter: InputFilter, text: str) -> FilterVerdict:
     try:
         # A filter may be an object with a `filter` method too; its type, a callable, does not say so.
         method = None if callable(input_filter) else getattr(input_filter, "filter")  # noqa: B009  # hence by name
@@ -47,13 +47,13 @@ async def _ask(input_filter: InputFilter, text: str) -> FilterVerdict:
         if isinstance(verdict, Awaitable):
             verdict = await cast(Awaitable[object], verdict)
     except Exception as error:  # noqa: BLE001  # a guard that broke must not count as one that agreed
-        return Reject(f"{_name(input_filter)} raised {describe_exception(error)}")
+        return Reject(f"{_name_filter(input_filter)} raised {describe_exception(error)}")
     if isinstance(verdict, Pass | Warn | Reject):
         return verdict
-    return Reject(f"{_name(input_filter)} gave {verdict!r}; return Pass(), Warn(text) or Reject(reason)")
+    return Reject(f"{_name_filter(input_filter)} gave {verdict!r}; return Pass(), Warn(text) or Reject(reason)")
 
 
-def _with_warnings(messages: Sequence[AgentMessage], warnings: Sequence[str]) -> list[AgentMessage]:
+def _add_warnings(messages: Sequence[AgentMessage], warnings: Sequence[str]) -> list[AgentMessage]:
     """The same messages, the warnings on a copy of the last user message: the caller's objects stay as they were."""
     result = list(messages)
     if not warnings:
@@ -68,6 +68,6 @@ def _with_warnings(messages: Sequence[AgentMessage], warnings: Sequence[str]) ->
     return result
 
 
-def _name(input_filter: object) -> str:
+def _name_filter(input_filter: object) -> str:
     name = getattr(input_filter, "__name__", None)
     return f"input filter {name if isinstance(name, str) else type(input_filter).__name__!s}"

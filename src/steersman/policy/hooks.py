@@ -84,7 +84,7 @@ class Decision(msgspec.Struct, frozen=True):
     inject: Sequence[AgentMessage] = ()
 
 
-YES = Decision()
+PROCEED = Decision()
 
 
 class Seams:
@@ -117,13 +117,13 @@ class Seams:
             found = [getattr(hook, seam) for hook in hooks if hasattr(hook, seam)]
             if single.get(seam) is not None:
                 found.append(single[seam])
-            setattr(self, seam, tuple([_checked(hook, seam, arguments) for hook in found]))
+            setattr(self, seam, tuple([_check_signature(hook, seam, arguments) for hook in found]))
         for name, seam in POLICY_SEAMS.items():
-            found = [_policy(policy, name, seam) for policy in policies.get(name, ())]
-            setattr(self, name, tuple([_checked(policy, name, ("view",)) for policy in found]))
+            found = [_find_policy_function(policy, name, seam) for policy in policies.get(name, ())]
+            setattr(self, name, tuple([_check_signature(policy, name, ("view",)) for policy in found]))
 
 
-def _policy(policy: object, name: str, seam: str) -> Any:
+def _find_policy_function(policy: object, name: str, seam: str) -> Any:
     if callable(policy):
         return policy
     for method in (seam, "evaluate"):
@@ -132,7 +132,7 @@ def _policy(policy: object, name: str, seam: str) -> Any:
     raise TypeError(f"{name} takes functions of one view or objects with a method {seam}(view), got {policy!r}.")
 
 
-def _checked(hook: Any, seam: str, arguments: tuple[str, ...]) -> Callable[..., Any]:
+def _check_signature(hook: Any, seam: str, arguments: tuple[str, ...]) -> Callable[..., Any]:
     if not callable(hook):
         raise TypeError(f"{seam} takes a function, got {hook!r}.")
     try:
@@ -152,14 +152,16 @@ async def decide(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, 
     """Ask everyone at a loop or turn seam; whoever raises or answers nonsense raises `HookError` here."""
     inject: list[AgentMessage] = []
     for hook in callables:
-        answer = _verdict(await call(hook, arguments, seam=seam), hook, seam)
+        answer = _check_verdict(await call(hook, arguments, seam=seam), hook, seam)
         if type(answer) is Stop:
             return Decision(answer, inject)
         if type(answer) is Inject:
             inject.extend(answer.messages)
         elif answer is not None:
-            raise HookError(f"{seam} hook {_name(hook)} gave {answer!r}, which means nothing here; use Stop or Inject.")
-    return Decision(None, inject) if inject else YES
+            raise HookError(
+                f"{seam} hook {_name_hook(hook)} gave {answer!r}, which means nothing here; use Stop or Inject."
+            )
+    return Decision(None, inject) if inject else PROCEED
 
 
 async def observe(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], *, seam: str) -> None:
@@ -190,11 +192,11 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
     except asyncio.CancelledError:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
-        raise HookError(f"{seam} hook {_name(hook)} raised CancelledError") from None
+        raise HookError(f"{seam} hook {_name_hook(hook)} raised CancelledError") from None
     except HookError:
         raise  # it says itself what is wrong
     except Exception as error:
-        raise HookError(f"{seam} hook {_name(hook)} raised {describe_exception(error)}") from error
+        raise HookError(f"{seam} hook {_name_hook(hook)} raised {describe_exception(error)}") from error
     return answer
 
 
@@ -220,9 +222,13 @@ async def admit(
         argument = view(tool_call) if seam == "pre_dispatch_policies" else tool_call
         try:
             said = await call_within(gate, (argument,), seam=seam, seconds=timeout)
-            answer = Skip(f"Denied: {_name(gate)} did not allow it.") if said is False else _verdict(said, gate, seam)
+            answer = (
+                Skip(f"Denied: {_name_hook(gate)} did not allow it.")
+                if said is False
+                else _check_verdict(said, gate, seam)
+            )
         except TimeoutError:
-            return Admission(tool_call, f"Denied: {seam} gate {_name(gate)} gave no answer within {timeout}s.")
+            return Admission(tool_call, f"Denied: {seam} gate {_name_hook(gate)} gave no answer within {timeout}s.")
         except HookError as error:
             return Admission(tool_call, f"Denied: {error}.")
         match answer:
@@ -235,7 +241,7 @@ async def admit(
             case Stop(reason):
                 return Admission(tool_call, f"Denied: the run was stopped. {reason}".strip(), answer)
             case Inject():
-                return Admission(tool_call, f"Denied: {seam} gate {_name(gate)} cannot inject messages.")
+                return Admission(tool_call, f"Denied: {seam} gate {_name_hook(gate)} cannot inject messages.")
     return Admission(tool_call)
 
 
@@ -249,12 +255,12 @@ async def revise(callables: Sequence[Callable[..., Any]], tool_call: ToolCall, o
             output = ToolOutput(answer, output.details, output.is_error, output.terminate, output.effects)
         elif answer is not None and answer is not True:
             raise HookError(
-                f"after_tool_execution hook {_name(hook)} gave {answer!r}; return a ToolOutput, a string or None"
+                f"after_tool_execution hook {_name_hook(hook)} gave {answer!r}; return a ToolOutput, a string or None"
             )
     return output
 
 
-def _verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdict | None:
+def _check_verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdict | None:
     if answer is None or answer is True:
         return None
     if answer is False:
@@ -262,9 +268,9 @@ def _verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdict | N
     if isinstance(answer, Stop | Inject | Skip | Rewrite):
         return answer
     raise HookError(
-        f"{seam} hook {_name(hook)} gave {answer!r}; return None, True, False, Stop, Inject, Skip or Rewrite"
+        f"{seam} hook {_name_hook(hook)} gave {answer!r}; return None, True, False, Stop, Inject, Skip or Rewrite"
     )
 
 
-def _name(hook: Callable[..., Any]) -> str:
+def _name_hook(hook: Callable[..., Any]) -> str:
     return getattr(hook, "__qualname__", None) or repr(hook)

@@ -96,11 +96,11 @@ class ExecutionTracker:
 
     def start_sub_agent(self) -> str | None:
         """Count one more sub-agent here and above, or say which cap is reached; the caller says when it ended."""
-        trackers = [*self._up()]
+        trackers = [*self._walk_up()]
         for tracker in trackers:
             # Somebody must draw a line: where nobody has limits, the usual caps hold.
             limits = tracker.limits or (None if tracker.parent is not None else _USUAL)
-            if limits is not None and (reason := tracker._crowded(limits, self.depth + 1 - tracker.depth)):
+            if limits is not None and (reason := tracker._find_sub_agent_cap(limits, self.depth + 1 - tracker.depth)):
                 return reason
         for tracker in trackers:
             tracker.sub_agents += 1
@@ -109,16 +109,16 @@ class ExecutionTracker:
 
     def end_sub_agent(self) -> None:
         """A sub-agent that was counted is no longer at work."""
-        for tracker in self._up():
+        for tracker in self._walk_up():
             tracker.sub_agents_now -= 1
 
-    def _up(self) -> Iterator[ExecutionTracker]:
+    def _walk_up(self) -> Iterator[ExecutionTracker]:
         tracker: ExecutionTracker | None = self
         while tracker is not None:
             yield tracker
             tracker = tracker.parent
 
-    def _crowded(self, limits: ExecutionLimits, depth: int) -> str | None:
+    def _find_sub_agent_cap(self, limits: ExecutionLimits, depth: int) -> str | None:
         if limits.max_sub_agent_depth is not None and depth > limits.max_sub_agent_depth:
             return f"Max sub-agent depth reached ({limits.max_sub_agent_depth}/{limits.max_sub_agent_depth})"
         if limits.max_sub_agents is not None and self.sub_agents >= limits.max_sub_agents:
@@ -132,7 +132,7 @@ class ExecutionTracker:
         """Which limit is reached, as the reason of the stop: the run's own first, then those of its parents."""
         tracker: ExecutionTracker | None = self
         while tracker is not None:
-            if tracker.limits is not None and (reason := tracker._reached(tracker.limits)):
+            if tracker.limits is not None and (reason := tracker._find_reached_limit(tracker.limits)):
                 return reason
             tracker = tracker.parent
         return None
@@ -140,51 +140,51 @@ class ExecutionTracker:
     @property
     def deadline(self) -> float | None:
         """When the run must be over, on the clock: the earliest of its own and its parents' deadlines."""
-        due = self._most_urgent()
-        return None if due is None else due.started + _seconds_of(due)
+        due = self._find_earliest_deadline()
+        return None if due is None else due.started + _get_max_seconds(due)
 
-    def overdue(self) -> str:
+    def describe_overdue(self) -> str:
         """The reason of a stop at the deadline."""
         # A timer may fire a tick early, so the clock is not asked again whether the time has come.
-        due = self._most_urgent()
-        return "Max duration reached" if due is None else due._duration_reached(_seconds_of(due))
+        due = self._find_earliest_deadline()
+        return "Max duration reached" if due is None else due._describe_duration_limit(_get_max_seconds(due))
 
-    def _most_urgent(self) -> ExecutionTracker | None:
+    def _find_earliest_deadline(self) -> ExecutionTracker | None:
         """The tracker whose deadline comes first, itself or a parent; `None` when nobody has one."""
         found: ExecutionTracker | None = None
         earliest = float("inf")
         tracker: ExecutionTracker | None = self
         while tracker is not None:
-            due = tracker.started + _seconds_of(tracker)
+            due = tracker.started + _get_max_seconds(tracker)
             if due < earliest:
                 found, earliest = tracker, due
             tracker = tracker.parent
         return found
 
-    def _reached(self, limits: ExecutionLimits) -> str | None:
+    def _find_reached_limit(self, limits: ExecutionLimits) -> str | None:
         if limits.max_turns is not None and self.turns >= limits.max_turns:
             return f"Max turns reached ({self.turns}/{limits.max_turns})"
         if limits.max_total_tokens is not None and self.tokens >= limits.max_total_tokens:
             return f"Max tokens reached ({self.tokens}/{limits.max_total_tokens})"
         if limits.max_duration is not None and self.elapsed >= limits.max_duration:
-            return self._duration_reached(limits.max_duration)
+            return self._describe_duration_limit(limits.max_duration)
         if limits.max_cost is not None and self.cost >= limits.max_cost:
-            return f"Max cost reached ({_dollars(self.cost)}/{_dollars(limits.max_cost)})"
+            return f"Max cost reached ({_format_dollars(self.cost)}/{_format_dollars(limits.max_cost)})"
         return None
 
-    def _duration_reached(self, limit: float) -> str:
+    def _describe_duration_limit(self, limit: float) -> str:
         elapsed = max(self.elapsed, limit)
         if limit == int(limit):
             return f"Max duration reached ({int(elapsed)}s/{int(limit)}s)"
         return f"Max duration reached ({elapsed:.2f}s/{limit:.2f}s)"
 
 
-def _seconds_of(tracker: ExecutionTracker) -> float:
+def _get_max_seconds(tracker: ExecutionTracker) -> float:
     limit = None if tracker.limits is None else tracker.limits.max_duration
     return float("inf") if limit is None else limit
 
 
-def _dollars(amount: float) -> str:
+def _format_dollars(amount: float) -> str:
     """Cents at least, and as many digits as a small amount needs."""
     whole, _, digits = f"{amount:.6f}".partition(".")
     return f"${whole}.{digits.rstrip('0'):0<2}"

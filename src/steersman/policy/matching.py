@@ -9,16 +9,16 @@ from typing import Literal, TypeAlias
 Match: TypeAlias = Literal["yes", "maybe", "no"]
 """Whether a rule that forbids is about something: surely, perhaps, or surely not."""
 
-LONGEST = 10_000
+MAX_TEXT_LENGTH = 10_000
 """Longer texts are not compared: they are never allowed, and always perhaps forbidden."""
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """The text without differences of case and of look-alike characters."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-def expression(pattern: str) -> str:
+def translate_pattern(pattern: str) -> str:
     """A pattern as a regular expression: `*` and `?` stay within a folder, `**` does not."""
     found = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*")
     return found.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")

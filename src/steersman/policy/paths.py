@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from posixpath import normpath
 
-from steersman.policy.matching import LONGEST, Match, expression, folded
+from steersman.policy.matching import MAX_TEXT_LENGTH, Match, fold, translate_pattern
 
 # No user, no backslash, nothing invisible: what every reader of addresses takes for the same host.
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?")
@@ -30,38 +30,38 @@ class PathPattern:
 
     def allows(self, path: object) -> bool:
         """Whether a path surely is one of those meant."""
-        if not isinstance(path, str) or not _plain(path):
+        if not isinstance(path, str) or not _is_plain(path):
             return False
-        relative = self._relative(path)
+        relative = self._make_relative(path)
         return relative.startswith("/") == self.absolute and self.exact.fullmatch(relative) is not None
 
     def forbids(self, path: object, *, below: bool) -> Match:
         """Whether a path is one of those meant, or could be; `below` where all that is in a folder counts."""
-        if not isinstance(path, str) or len(path) > LONGEST:
+        if not isinstance(path, str) or len(path) > MAX_TEXT_LENGTH:
             return "maybe"
         forms = {path, path.replace("\\", "/"), os.path.expanduser(path)}
-        seen = [folded(self._relative(form.strip())) for form in forms]
+        seen = [fold(self._make_relative(form.strip())) for form in forms]
         if any(self.loose.fullmatch(form) for form in seen):
             return "yes"
-        if below and any(self._leads_below(form) for form in forms):
+        if below and any(self._may_lead_below(form) for form in forms):
             return "maybe"
         return "maybe" if _turns_back(path) else "no"
 
-    def _leads_below(self, path: str) -> bool:
+    def _may_lead_below(self, path: str) -> bool:
         """Whether what is meant lies somewhere in that folder, or could."""
         if not self.start:
             return True
-        folder = folded(self._whole(path.strip())).rstrip("/")
-        starts = [self.start] if self.absolute else [f"{folded(root)}/{self.start}" for root in self.roots]
+        folder = fold(self._make_absolute(path.strip())).rstrip("/")
+        starts = [self.start] if self.absolute else [f"{fold(root)}/{self.start}" for root in self.roots]
         return any(f"{start}/".startswith(f"{folder}/") for start in starts)
 
-    def _whole(self, path: str) -> str:
+    def _make_absolute(self, path: str) -> str:
         whole = normpath(path if path.startswith("/") else f"{self.roots[0]}/{path}")
         return f"/{whole.lstrip('/')}"  # POSIX keeps two slashes at the start
 
-    def _relative(self, path: str) -> str:
+    def _make_relative(self, path: str) -> str:
         """The path seen from the workspace, or absolute where it leads out of it."""
-        whole = self._whole(path)
+        whole = self._make_absolute(path)
         for root in self.roots:
             if whole == root:
                 return "."
@@ -70,9 +70,9 @@ class PathPattern:
         return whole
 
 
-def _plain(path: str) -> bool:
+def _is_plain(path: str) -> bool:
     """Whether a path can mean only one place, as far as its text tells."""
-    if len(path) > LONGEST or not path.strip() or path != path.strip() or not path.isprintable():
+    if len(path) > MAX_TEXT_LENGTH or not path.strip() or path != path.strip() or not path.isprintable():
         return False
     return "\\" not in path and not path.startswith("~") and ".." not in path.split("/")
 
@@ -83,7 +83,7 @@ def _turns_back(path: str) -> bool:
     return any(part == ".." and before != ".." for before, part in pairwise(parts))
 
 
-def path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
+def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     """What is in the parentheses of a rule about paths."""
     text = pattern.strip()
     if not text or not text.isprintable():
@@ -96,14 +96,14 @@ def path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     text = normpath(os.path.expanduser(text) if text.startswith("~/") else text)
     for root in roots:
         text = text.removeprefix(f"{root.rstrip('/')}/")
-    loose = folded(text)
+    loose = fold(text)
     # A forbidden folder is forbidden with what is in it, and a name without a folder is forbidden in all of them.
     anywhere = "" if "/" in loose else "(?:.*/)?"
     start = re.split(r"[*?]", loose, maxsplit=1)[0] if not anywhere else ""
     return PathPattern(
         roots,
-        re.compile(expression(text), re.DOTALL),
-        re.compile(f"{anywhere}{expression(loose.removesuffix('/**'))}(?:/.*)?", re.DOTALL),
+        re.compile(translate_pattern(text), re.DOTALL),
+        re.compile(f"{anywhere}{translate_pattern(loose.removesuffix('/**'))}(?:/.*)?", re.DOTALL),
         start.rstrip("/") if start == loose else start.rpartition("/")[0],
         text.startswith("/"),
     )
@@ -130,12 +130,12 @@ class Domain:
         name = self.name.removeprefix("*.")
         match = _URL.fullmatch(url)
         if match is None:
-            return "yes" if name in folded(url) else "maybe"
+            return "yes" if name in fold(url) else "maybe"
         host = match[1].lower().rstrip(".")
         return "yes" if host == name or host.endswith(f".{name}") else "no"
 
 
-def domain(pattern: str) -> Domain:
+def parse_domain(pattern: str) -> Domain:
     """What is in the parentheses of a rule about addresses."""
     name = pattern.strip().removeprefix("domain:").lower().rstrip(".")
     if not pattern.strip().startswith("domain:") or not _DOMAIN.fullmatch(name):
@@ -153,32 +153,34 @@ class Argument:
 
     def allows(self, value: object) -> bool:
         """Whether the argument surely is one of those meant."""
-        text = _text(value)
+        text = _to_text(value)
         return (
             text is not None and text.isprintable() and ".." not in text.split("/") and bool(self.exact.fullmatch(text))
         )
 
     def forbids(self, value: object) -> Match:
         """Whether the argument is one of those meant, or could be."""
-        text = _text(value)
+        text = _to_text(value)
         if text is None:
             return "maybe"
-        forms = (folded(text), folded(normpath(text)))
+        forms = (fold(text), fold(normpath(text)))
         return "yes" if any(self.loose.fullmatch(form) for form in forms) else "no"
 
 
-def argument(pattern: str) -> Argument:
+def parse_argument(pattern: str) -> Argument:
     """What is in the parentheses of a rule about another tool."""
     name, equals, text = pattern.partition("=")
     if not equals or not name.strip() or not text:
         raise ValueError("say which argument is meant, as in deploy(target=staging)")
     return Argument(
-        name.strip(), re.compile(expression(text), re.DOTALL), re.compile(expression(folded(text)), re.DOTALL)
+        name.strip(),
+        re.compile(translate_pattern(text), re.DOTALL),
+        re.compile(translate_pattern(fold(text)), re.DOTALL),
     )
 
 
-def _text(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value) if isinstance(value, str | int | float) else None
-    return text if text is not None and len(text) <= LONGEST else None
+    return text if text is not None and len(text) <= MAX_TEXT_LENGTH else None

@@ -98,16 +98,16 @@ class RepeatWatch:
         repetitions = max(rounds)
         config = self._config
         if config.stop_after is not None and repetitions >= config.stop_after:
-            return self._repetition(rounds, repetitions, "stop")
+            return self._build_repetition(rounds, repetitions, "stop")
         if config.nudge_after is None or repetitions < config.nudge_after:
             self._nudged = False
             return None
         if self._nudged:
             return None
         self._nudged = True
-        return self._repetition(rounds, repetitions, "nudge")
+        return self._build_repetition(rounds, repetitions, "nudge")
 
-    def _repetition(self, rounds: list[int], repetitions: int, action: Literal["nudge", "stop"]) -> Repetition:
+    def _build_repetition(self, rounds: list[int], repetitions: int, action: Literal["nudge", "stop"]) -> Repetition:
         period = rounds.index(repetitions) + 1
         cycle = reversed(self._recent[:period])
         return Repetition(tuple(name for batch in cycle for name, _, _ in batch), repetitions, action)

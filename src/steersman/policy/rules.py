@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from steersman.policy.matching import Match, folded
-from steersman.policy.paths import Argument, Domain, PathPattern, argument, domain, path_pattern
+from steersman.policy.matching import Match, fold
+from steersman.policy.paths import Argument, Domain, PathPattern, parse_argument, parse_domain, parse_path_pattern
 from steersman.policy.shell.commands import (
     AllowedCommand,
     ForbiddenCommand,
-    allowed_command,
-    forbidden_command,
-    uncovered,
+    explain_uncovered,
+    parse_allowed_command,
+    parse_forbidden_command,
 )
 from steersman.policy.shell.syntax import Reading, read_command
 from steersman.tools.tool import Tool
@@ -59,7 +59,7 @@ class Call:
             self._reading = read_command(self.command or "")
         return self._reading
 
-    def argument(self, name: str) -> object:
+    def get_argument(self, name: str) -> object:
         """An argument, or its default where the schema has one."""
         if name in self.arguments:
             return self.arguments[name]
@@ -76,44 +76,46 @@ class Rule:
     name: str
     subject: _Subject | None
 
-    def names(self, tool: str, *, strictly: bool) -> bool:
+    def is_about_tool(self, tool: str, *, strictly: bool) -> bool:
         """Whether the rule is about a tool of that name."""
-        name = tool.lower() if tool.isascii() else tool if strictly else folded(tool)
+        name = tool.lower() if tool.isascii() else tool if strictly else fold(tool)
         if self.name == "*":
             return True
-        return name.startswith(self.name[:-1]) and len(name) >= len(self.name) if self._open else name == self.name
+        return (
+            name.startswith(self.name[:-1]) and len(name) >= len(self.name) if self._is_wildcard else name == self.name
+        )
 
     @property
-    def _open(self) -> bool:
+    def _is_wildcard(self) -> bool:
         return self.name.endswith(":*")
 
     def allows(self, call: Call) -> bool:
         """Whether the rule surely allows a call that is no command."""
         subject = self.subject
-        if not self.names(call.name, strictly=True):
+        if not self.is_about_tool(call.name, strictly=True):
             return False
         if subject is None:
             return True
         if isinstance(subject, PathPattern):
-            return subject.allows(call.argument("path"))
+            return subject.allows(call.get_argument("path"))
         if isinstance(subject, Domain):
-            return subject.allows(call.argument("url"))
-        return isinstance(subject, Argument) and subject.allows(call.argument(subject.name))
+            return subject.allows(call.get_argument("url"))
+        return isinstance(subject, Argument) and subject.allows(call.get_argument(subject.name))
 
     def catches(self, call: Call) -> Match:
         """Whether the rule is about a call, or could be."""
         subject = self.subject
-        if not self.names(call.name, strictly=False):
+        if not self.is_about_tool(call.name, strictly=False):
             return "no"
         if subject is None:
             return "yes"
         if isinstance(subject, ForbiddenCommand):
             return "maybe" if call.command is None else subject.match(call.command, call.reading)
         if isinstance(subject, PathPattern):
-            return subject.forbids(call.argument("path"), below=call.name.lower() in _DEEP)
+            return subject.forbids(call.get_argument("path"), below=call.name.lower() in _DEEP)
         if isinstance(subject, Domain):
-            return subject.forbids(call.argument("url"))
-        return subject.forbids(call.argument(subject.name)) if isinstance(subject, Argument) else "maybe"
+            return subject.forbids(call.get_argument("url"))
+        return subject.forbids(call.get_argument(subject.name)) if isinstance(subject, Argument) else "maybe"
 
 
 class Allowance:
@@ -126,7 +128,7 @@ class Allowance:
         self._commands = tuple([rule.subject for rule in rules if isinstance(rule.subject, AllowedCommand)])
         self._others = tuple([rule for rule in rules if not isinstance(rule.subject, AllowedCommand)])
 
-    def missing(self, call: Call) -> str | None:
+    def explain_missing(self, call: Call) -> str | None:
         """Why no rule allows a call; `None` where one does, the empty text where there is nothing to say."""
         if any(rule.allows(call) for rule in self._others):
             return None
@@ -134,28 +136,28 @@ class Allowance:
             return ""
         if call.command is None or not _SHELL_ARGUMENTS.issuperset(call.arguments):
             return "it has arguments that no rule speaks of"
-        return uncovered(self._commands, call.command, call.reading)
+        return explain_uncovered(self._commands, call.command, call.reading)
 
 
-def allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> Allowance:
+def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> Allowance:
     """The rules of `allow`, read."""
-    return Allowance([_rule(text, "allow", roots) for text in rule_texts(rules, "allow")])
+    return Allowance([_parse_rule(text, "allow", roots) for text in split_rules(rules, "allow")])
 
 
-def caution_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
+def parse_caution_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
     """The rules of `deny` or `ask`, read."""
-    return tuple([_rule(text, name, roots) for text in rule_texts(rules, name)])
+    return tuple([_parse_rule(text, name, roots) for text in split_rules(rules, name)])
 
 
-def roots_of(workspace: str | os.PathLike[str]) -> tuple[str, ...]:
+def resolve_roots(workspace: str | os.PathLike[str]) -> tuple[str, ...]:
     """The absolute paths of the workspace: as it was named, and where that leads."""
     return tuple(dict.fromkeys((os.path.abspath(workspace), os.path.realpath(workspace))))
 
 
-def rule_texts(rules: object, name: str) -> Iterator[str]:
+def split_rules(rules: object, name: str) -> Iterator[str]:
     """The single rules of a list, or of one text with commas between them."""
     if isinstance(rules, str):
-        yield from _split(rules, name)
+        yield from _split_text(rules, name)
         return
     if not isinstance(rules, Iterable) or isinstance(rules, Mapping | bytes):
         raise TypeError(
@@ -167,7 +169,7 @@ def rule_texts(rules: object, name: str) -> Iterator[str]:
         yield text
 
 
-def _split(text: str, name: str) -> Iterator[str]:
+def _split_text(text: str, name: str) -> Iterator[str]:
     depth, start = 0, 0
     for place, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -182,19 +184,19 @@ def _split(text: str, name: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[str, ...]) -> Rule:
+def _parse_rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[str, ...]) -> Rule:
     match = _RULE.fullmatch(text.strip())
     try:
         if match is None:
             raise ValueError("a rule is the name of a tool, with what it is about in parentheses: bash(git status:*)")
-        name = _tool_name(match[1], use)
-        return Rule(text.strip(), name, None if match[2] is None else _subject(name, match[2], use, roots))
+        name = _parse_tool_name(match[1], use)
+        return Rule(text.strip(), name, None if match[2] is None else _parse_subject(name, match[2], use, roots))
     except ValueError as error:
         raise ValueError(f"The rule {text!r} in {use} cannot be used: {error}.") from None
 
 
-def _tool_name(text: str, use: str) -> str:
-    name = folded(text)
+def _parse_tool_name(text: str, use: str) -> str:
+    name = fold(text)
     if name == "*":
         if use == "allow":
             raise ValueError("it would allow everything; mode='bypass' says so by its name")
@@ -208,9 +210,9 @@ def _tool_name(text: str, use: str) -> str:
     return name
 
 
-def _subject(name: str, pattern: str, use: str, roots: tuple[str, ...]) -> _Subject:
+def _parse_subject(name: str, pattern: str, use: str, roots: tuple[str, ...]) -> _Subject:
     if name == SHELL:
-        return allowed_command(pattern) if use == "allow" else forbidden_command(pattern)
+        return parse_allowed_command(pattern) if use == "allow" else parse_forbidden_command(pattern)
     if name in _PATHS:
-        return path_pattern(pattern, roots)
-    return domain(pattern) if name == "fetch" else argument(pattern)
+        return parse_path_pattern(pattern, roots)
+    return parse_domain(pattern) if name == "fetch" else parse_argument(pattern)

@@ -48,7 +48,7 @@ class Rewrite:
     args: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "args", _checked_args(self.args))
+        object.__setattr__(self, "args", _check_args(self.args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _check_text(verdict: object, name: str, value: object) -> None:
         raise TypeError(f"{type(verdict).__name__}({name}) takes a string, got {value!r}.")
 
 
-def _checked_args(value: object) -> dict[str, Any]:
+def _check_args(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"Rewrite(args) takes the tool's arguments as a dict, got {value!r}.")
     return dict(cast(Mapping[str, Any], value))

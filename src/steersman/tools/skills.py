@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.walk import TooSlow, Walk, Watch, shown
+from steersman.tools.builtin.walk import Deadline, DeadlinePassed, Walk, format_path
 from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -195,7 +195,7 @@ class _Finder:
             own = Workspace(root)
         except OSError as error:
             if must_exist:
-                self.problems.append(f"No skills in {shown(str(root))}: {error.strerror}.")
+                self.problems.append(f"No skills in {format_path(str(root))}: {error.strerror}.")
             return
         for name in self._names(own, ".", str(root)):
             self._take(root / name)
@@ -206,15 +206,17 @@ class _Finder:
         except MissingPath:
             return
         except WorkspaceError as error:
-            self.problems.append(f"No skills in {shown(where)}: {error}")
+            self.problems.append(f"No skills in {format_path(where)}: {error}")
             return
         names = [name for name, kind in entries if kind in ("folder", "link") and not name.startswith((".", "_"))]
         if len(names) > MAX_SKILLS:
-            self.problems.append(f"Only the first {MAX_SKILLS} of {len(names):,} folders in {shown(where)} were read.")
+            self.problems.append(
+                f"Only the first {MAX_SKILLS} of {len(names):,} folders in {format_path(where)} were read."
+            )
         yield from names[:MAX_SKILLS]
 
     def _take(self, path: Path, project: Workspace | None = None, within: str = "") -> None:
-        where = shown(str(path))
+        where = format_path(str(path))
         try:
             folder = path if project is None else project.root / project.relative(within)
             found = folder.stat()
@@ -229,7 +231,7 @@ class _Finder:
             self.problems.append(f"{where} is no skill: {reason}.")
         else:
             if skill.name in self.found:
-                nearer = shown(self.found[skill.name].path)
+                nearer = format_path(self.found[skill.name].path)
                 self.problems.append(f"{where} is left out: there is a nearer skill {skill.name!r} in {nearer}.")
             else:
                 self.found[skill.name] = skill
@@ -279,7 +281,7 @@ def _skill_tool(skills: dict[str, Skill]) -> Tool:
         if file is not None:
             return found.read(file)
         _, body = front_matter(found.read())
-        return "\n".join([f"Skill {found.name!r}, from {shown(found.path)}:", "", body, "", *_files(found, ctx)])
+        return "\n".join([f"Skill {found.name!r}, from {format_path(found.path)}:", "", body, "", *_files(found, ctx)])
 
     return skill
 
@@ -294,12 +296,12 @@ def _unknown(name: str, names: list[str]) -> str:
 
 
 def _files(skill: Skill, ctx: ToolContext) -> list[str]:
-    walk = Walk(skill.home, "", Watch(ctx), ignored=True)
+    walk = Walk(skill.home, "", Deadline(ctx), ignored=True)
     others: list[str] = []
     try:
         for folder in walk:
-            others += [shown(folder.join(name)) for name in folder.files if folder.path or name != FILE]
-    except TooSlow:
+            others += [format_path(folder.join(name)) for name in folder.files if folder.path or name != FILE]
+    except DeadlinePassed:
         others.append("[and others: there are too many to look at]")
     if not others:
         return ["It has no other files."]

@@ -16,7 +16,7 @@ from tests.tools.builtin.shells import run, text
 
 from steersman import Tool
 from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.builtin.process import Captured
+from steersman.tools.builtin.process import OutputCapture
 from steersman.tools.output import cap
 from steersman.types.tools import ToolOutput
 
@@ -33,8 +33,10 @@ def saved(output: ToolOutput) -> Path:
     return Path(output.details["output_file"])
 
 
-def captured(folder: Path, *pieces: bytes, max_bytes: int = 40, max_lines: int = 8, max_file: int = 1000) -> Captured:
-    found = Captured(lambda: str(folder), max_bytes=max_bytes, max_lines=max_lines, max_file_bytes=max_file)
+def captured(
+    folder: Path, *pieces: bytes, max_bytes: int = 40, max_lines: int = 8, max_file: int = 1000
+) -> OutputCapture:
+    found = OutputCapture(lambda: str(folder), max_bytes=max_bytes, max_lines=max_lines, max_file_bytes=max_file)
     for piece in pieces:
         # As a reader has it: a buffer that is larger than what came.
         found.add(bytearray(piece + b"\n old"), len(piece))
@@ -43,7 +45,7 @@ def captured(folder: Path, *pieces: bytes, max_bytes: int = 40, max_lines: int =
 
 def test_what_fits_is_given_as_it_is_and_makes_no_file(tmp_path: Path) -> None:
     found = captured(tmp_path, b"one\n", b"", b"two\n", "dr\u00e9i".encode())
-    assert found.text() == ("one\ntwo\ndr\u00e9i", False)
+    assert found.to_text() == ("one\ntwo\ndr\u00e9i", False)
     assert (found.path, list(tmp_path.iterdir())) == (None, [])
 
 
@@ -51,7 +53,7 @@ def test_beginning_and_end_are_kept_with_a_note_between(tmp_path: Path) -> None:
     """failures.md K1: the end gets more room than the beginning, and lines stay whole where they can."""
     pieces = [f"line {number}\n".encode() for number in range(100)]
     found = captured(tmp_path, *pieces)
-    shown, shortened = found.text()
+    shown, shortened = found.to_text()
     assert shortened
     assert shown == (
         "line 0\n"
@@ -63,14 +65,14 @@ def test_beginning_and_end_are_kept_with_a_note_between(tmp_path: Path) -> None:
 
 
 def test_many_short_lines_are_too_much_as_well(tmp_path: Path) -> None:
-    shown, shortened = captured(tmp_path, b"\n".join([b"%d" % n for n in range(12)])).text()
+    shown, shortened = captured(tmp_path, b"\n".join([b"%d" % n for n in range(12)])).to_text()
     lines = shown.splitlines()
     assert (shortened, lines[:2], lines[3:]) == (True, ["0", "1"], ["6", "7", "8", "9", "10", "11"])
 
 
 def test_one_long_line_is_cut_in_the_middle(tmp_path: Path) -> None:
     """failures.md K1: a cap on lines alone lets one long line through."""
-    shown, _ = captured(tmp_path, b"a" * 500, b"b" * 500).text()
+    shown, _ = captured(tmp_path, b"a" * 500, b"b" * 500).to_text()
     head, _, tail = shown.split("\n")
     assert (head, tail) == ("a" * 10, "b" * 30)
 
@@ -78,14 +80,14 @@ def test_one_long_line_is_cut_in_the_middle(tmp_path: Path) -> None:
 def test_a_character_is_never_cut(tmp_path: Path) -> None:
     word = "\u20ac" * 100
     data = word.encode()
-    shown, _ = captured(tmp_path, *[data[start : start + 7] for start in range(0, len(data), 7)]).text()
+    shown, _ = captured(tmp_path, *[data[start : start + 7] for start in range(0, len(data), 7)]).to_text()
     head, _, tail = shown.split("\n")
     assert (head, tail) == ("\u20ac" * 3, "\u20ac" * 10)
 
 
 def test_the_file_has_a_limit_too(tmp_path: Path) -> None:
     found = captured(tmp_path, *[b"x" * 99 + b"\n"] * 50)
-    shown, _ = found.text()
+    shown, _ = found.to_text()
     assert found.path is not None
     assert Path(found.path).read_bytes() == (b"x" * 99 + b"\n") * 10
     assert f"the output has 5,000 bytes in 50 lines; the first 1,000 bytes of it: {found.path} ...]" in shown
@@ -94,7 +96,7 @@ def test_the_file_has_a_limit_too(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_made_is_told_and_loses_no_more(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = captured(tmp_path / "file", b"x" * 100)
-    shown, shortened = found.text()
+    shown, shortened = found.to_text()
     assert (shortened, found.path) == (True, None)
     assert "it could not be saved: [Errno 20] Not a directory" in shown
     assert (shown[:10], shown[-30:]) == ("x" * 10, "x" * 30)
@@ -102,11 +104,11 @@ def test_a_file_that_cannot_be_made_is_told_and_loses_no_more(tmp_path: Path) ->
 
 def test_new_text_is_shown_once_and_only_in_whole_characters(tmp_path: Path) -> None:
     found = captured(tmp_path, b"a\xe2\x82")
-    assert found.recent() == "a"
+    assert found.take_recent() == "a"
     found.add(bytearray(b"\xacb\xff\x00c"), 5)
-    assert (found.has_recent, found.recent(), found.has_recent) == (True, "\u20acb\ufffdc", False)
+    assert (found.has_recent, found.take_recent(), found.has_recent) == (True, "\u20acb\ufffdc", False)
     found.add(bytearray(b"x" * 9_000 + b"end"), 9_003)
-    assert found.recent() == "x" * 3_997 + "end"
+    assert found.take_recent() == "x" * 3_997 + "end"
 
 
 @given(
@@ -114,10 +116,10 @@ def test_new_text_is_shown_once_and_only_in_whole_characters(tmp_path: Path) -> 
 )
 def test_whatever_comes_the_result_is_short_text_with_the_right_ends(pieces: list[bytes]) -> None:
     """failures.md K1, K2."""
-    found = Captured(lambda: "/dev/null/nowhere", max_bytes=40, max_lines=8, max_file_bytes=10)
+    found = OutputCapture(lambda: "/dev/null/nowhere", max_bytes=40, max_lines=8, max_file_bytes=10)
     for piece in pieces:
         found.add(bytearray(piece), len(piece))
-    shown, shortened = found.text()
+    shown, shortened = found.to_text()
     whole = b"".join(pieces).decode("utf-8", "replace").replace("\0", "")
     assert "\0" not in shown
     if shortened:

@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
-from steersman.tools.builtin.changes import LONGEST, Change, Edit, compared, diff, replaced, split_lines, swaps_of
+from steersman.tools.builtin.changes import (
+    MAX_DIFF_LENGTH,
+    Change,
+    Edit,
+    apply_changes,
+    build_swaps,
+    compare_lines,
+    format_diff,
+    split_lines,
+)
 from steersman.tools.builtin.edit_tool import edit_tool
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
@@ -435,7 +444,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=14).map("\n".joi
 def test_a_diff_makes_one_text_of_the_other(before: str, after: str) -> None:
     lines = split_lines(before)
     assert "".join(lines) == before
-    made = diff("a.txt", lines, compared(lines, split_lines(after)))
+    made = format_diff("a.txt", lines, compare_lines(lines, split_lines(after)))
     assert apply(before, made) == after
     assert (made == "") is (before == after)
 
@@ -448,8 +457,8 @@ def test_a_diff_of_changes_makes_the_changed_text(before: str, data: st.DataObje
         for start, end in zip(borders[::2], borders[1::2], strict=False)
     ]
     lines = split_lines(before)
-    made = diff("a.txt", lines, swaps_of(before, lines, changes))
-    assert apply(before, made) == replaced(before, changes)
+    made = format_diff("a.txt", lines, build_swaps(before, lines, changes))
+    assert apply(before, made) == apply_changes(before, changes)
 
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n")
@@ -498,5 +507,5 @@ def test_a_diff_is_cut_and_a_name_cannot_forge_it(workspace: Workspace, tmp_path
     assert made.startswith(
         "--- 'a\\n+++ forged'\n+++ b/" if False else "--- a/'a\\n+++ forged'\n+++ b/'a\\n+++ forged'\n"
     )
-    assert len(made) < LONGEST + 200
+    assert len(made) < MAX_DIFF_LENGTH + 200
     assert made.endswith("[... the rest of the diff is left out ...]\n")

@@ -14,7 +14,7 @@ from tests.tools.builtin.sites import Site, page, redirect
 
 from steersman.tools.builtin.fetch_tool import fetch_tool
 from steersman.tools.confine.addresses import ForbiddenAddress
-from steersman.tools.confine.urls import UnfitUrl
+from steersman.tools.confine.urls import InvalidUrl
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
@@ -282,7 +282,7 @@ async def test_a_refusal_tells_the_model_what_to_do_and_not_where_a_name_leads()
         "The host 'intranet.example' leads to a loopback address, and only public addresses may be fetched. "
         "Only the user can open others, with fetch_tool(allow=[...])."
     )
-    with pytest.raises(UnfitUrl) as unfit:
+    with pytest.raises(InvalidUrl) as unfit:
         await fetched(tool, "file:///etc/passwd")
     assert str(unfit.value) == "Only http:// and https:// URLs can be fetched, got 'file:///etc/passwd'."
 

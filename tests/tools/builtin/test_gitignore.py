@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tools.builtin.looking import context, plant, write
 
-from steersman.tools.builtin.gitignore import MAX_RULES, NOTHING, Ignores, outer, parse
-from steersman.tools.builtin.walk import Walk, Watch
+from steersman.tools.builtin.gitignore import MAX_RULES, NO_RULES, IgnoreRules, load_outer_rules, parse_ignore_file
+from steersman.tools.builtin.walk import Deadline, Walk
 from steersman.tools.confine.workspace import Workspace
 
 GIT = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
@@ -61,7 +61,7 @@ def hidden_by_us(root: Path, files: dict[str, bytes]) -> set[str]:
     for name, content in files.items():
         write(root, name, content)
     seen: set[str] = set()
-    for folder in Walk(Workspace(root), "", Watch(context())):
+    for folder in Walk(Workspace(root), "", Deadline(context())):
         seen |= {folder.join(name) for name in [*folder.files, *folder.folders]}
     for name in files:
         (root / name).unlink()
@@ -110,7 +110,7 @@ def test_what_is_hidden_is_what_git_says(repository: Path, files: dict[str, byte
 def test_a_line_hides_what_it_says(tmp_path: Path, rules: str, hidden: list[str], shown: list[str]) -> None:
     plant(tmp_path, *hidden, *shown, ".gitignore")
     (tmp_path / ".gitignore").write_text(rules, encoding="utf-8", newline="")
-    walk = Walk(Workspace(tmp_path), "", Watch(context()))
+    walk = Walk(Workspace(tmp_path), "", Deadline(context()))
     found = {folder.join(name) for folder in walk for name in folder.files} - {".gitignore"}
     assert (sorted(set(hidden) & found), sorted(set(shown) - found)) == ([], [])
 
@@ -123,11 +123,11 @@ def test_the_rules_above_a_workspace_hold_in_it_up_to_its_repository(tmp_path: P
     write(tmp_path, "repo/.git/info/exclude", "*.tmp")
     write(tmp_path, "repo/.gitignore", "/z\n/sub/in/w")
     write(tmp_path, "repo/sub/.gitignore", "in/v")
-    rules = outer(tmp_path / "repo" / "sub" / "in")
+    rules = load_outer_rules(tmp_path / "repo" / "sub" / "in")
     hidden = [name for name in ("x.o", "y.tmp", "z", "w", "v") if rules.hides(name, folder=False)]
     assert hidden == ["y.tmp", "w", "v"]
-    assert outer(tmp_path / "repo" / "sub" / "in") is not NOTHING
-    assert outer(tmp_path) is NOTHING
+    assert load_outer_rules(tmp_path / "repo" / "sub" / "in") is not NO_RULES
+    assert load_outer_rules(tmp_path) is NO_RULES
 
 
 def test_a_rules_file_that_is_a_link_or_no_file_says_nothing(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_rules_file_that_is_a_link_or_no_file_says_nothing(tmp_path: Path) -> 
     write(tmp_path, "rules", "x")
     (tmp_path / "ws" / "a" / ".gitignore").symlink_to(tmp_path / "rules")
     os.mkfifo(tmp_path / "ws" / "b" / ".gitignore")
-    walk = Walk(Workspace(tmp_path / "ws"), "", Watch(context()))
+    walk = Walk(Workspace(tmp_path / "ws"), "", Deadline(context()))
     assert [folder.join(name) for folder in walk for name in folder.files] == ["a/x", "b/x"]
 
 
@@ -146,7 +146,7 @@ def test_a_rules_file_that_is_a_link_or_no_file_says_nothing(tmp_path: Path) -> 
 )
 def test_a_hostile_line_cannot_hold_anybody_up(line: bytes) -> None:
     """failures.md F16, L20: as a plain regular expression each of these would take longer than the universe."""
-    rules = Ignores(parse(line))
+    rules = IgnoreRules(parse_ignore_file(line))
     began = time.process_time()
     assert not rules.hides("a/" * 400 + "a" * 200, folder=False)
     assert time.process_time() - began < 1
@@ -154,6 +154,6 @@ def test_a_hostile_line_cannot_hold_anybody_up(line: bytes) -> None:
 
 def test_a_rules_file_without_end_is_read_in_part() -> None:
     """failures.md L20"""
-    rules = parse(b"\n".join(b"x%d" % number for number in range(10 * MAX_RULES)))
+    rules = parse_ignore_file(b"\n".join(b"x%d" % number for number in range(10 * MAX_RULES)))
     assert len(rules.rules) == MAX_RULES
-    assert (rules.verdict("x0", folder=False), rules.verdict(f"x{MAX_RULES}", folder=False)) == (True, None)
+    assert (rules.match("x0", folder=False), rules.match(f"x{MAX_RULES}", folder=False)) == (True, None)

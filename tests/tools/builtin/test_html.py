@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.builtin.html import Page, readable
+from steersman.tools.builtin.html import Page, extract_text
 
 URL = "https://example.org/dir/page?q"
 
 
 def text(html: str, limit: int = 100_000) -> str:
-    return readable(html, URL, limit=limit).text
+    return extract_text(html, URL, limit=limit).text
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_links_are_kept_as_they_can_be_fetched(html: str, words: str) -> None:
 
 def test_the_title_stands_apart() -> None:
     html = "<head><title> A &amp;\n B </title></head><body>text<title>second</title>"
-    assert readable(html, URL, limit=1_000) == Page("A & B", "textsecond", True)
+    assert extract_text(html, URL, limit=1_000) == Page("A & B", "textsecond", True)
 
 
 @pytest.mark.parametrize("digits", [99, 101, 5_000, 400_000])
@@ -107,17 +107,17 @@ def test_the_number_of_a_character_may_have_any_length(digits: int, end: str) ->
 
 def test_reading_stops_when_it_is_told_to() -> None:
     looks = iter([False, False, True])
-    page = readable("<p>one<p>two<p>three", URL, limit=1_000, stopped=lambda: next(looks))
+    page = extract_text("<p>one<p>two<p>three", URL, limit=1_000, stopped=lambda: next(looks))
     assert page == Page("", "one", False)
 
 
 def test_what_is_too_long_is_cut() -> None:
-    assert readable("<p>abc<p>defgh<p>ij", URL, limit=14) == Page("", "abc\n\ndefgh\n\nij", True)
-    assert readable("<p>abc<p>defgh<p>ij", URL, limit=9) == Page("", "abc\n\ndefg", False)
+    assert extract_text("<p>abc<p>defgh<p>ij", URL, limit=14) == Page("", "abc\n\ndefgh\n\nij", True)
+    assert extract_text("<p>abc<p>defgh<p>ij", URL, limit=9) == Page("", "abc\n\ndefg", False)
 
 
 def test_links_do_not_make_a_page_longer_than_it_may_be() -> None:
-    page = readable("<a href=x>y</a>" * 50_000, "https://example.org/" + "d" * 1_000 + "/", limit=100_000)
+    page = extract_text("<a href=x>y</a>" * 50_000, "https://example.org/" + "d" * 1_000 + "/", limit=100_000)
     assert (len(page.text), page.whole) == (100_000, False)
 
 
@@ -140,7 +140,7 @@ SIGNS = ["<", ">", "/", "a", "p", " ", "=", '"', "'", "<!--", "-->", "&lt;", "&"
 
 @given(st.lists(st.sampled_from([*TAGS, *SIGNS]), max_size=40).map("".join))
 def test_any_page_can_be_read(html: str) -> None:
-    page = readable(html, URL, limit=50)
+    page = extract_text(html, URL, limit=50)
     assert len(page.text) <= 50
 
 
@@ -157,7 +157,7 @@ def test_a_hostile_page_takes_time_in_proportion(unit: str) -> None:
     def seconds(size: int) -> float:
         html = unit * (size // len(unit))
         start = time.process_time()
-        readable(html, URL, limit=size)
+        extract_text(html, URL, limit=size)
         return time.process_time() - start
 
     small = min(seconds(15_000) for _ in range(3))

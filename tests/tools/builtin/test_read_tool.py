@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.builtin.pictures import LARGEST
-from steersman.tools.builtin.read_tool import MOST_BYTES, MOST_LINES, Window, read_tool
+from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES
+from steersman.tools.builtin.read_tool import MAX_BYTES, MAX_LINES, Window, read_tool
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.output import cap
@@ -76,7 +76,7 @@ def test_a_long_file_comes_in_windows_that_the_loop_does_not_cut(read: Tool, tmp
         shown += text.split("\n")
         offset = output.details["last_line"] + 1
     assert shown == lines
-    assert read("a.txt").details == {"first_line": 1, "last_line": MOST_LINES, "total_lines": 5_000}
+    assert read("a.txt").details == {"first_line": 1, "last_line": MAX_LINES, "total_lines": 5_000}
 
 
 def test_long_lines_come_in_windows_by_bytes(read: Tool, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_one_endless_line_is_shown_in_part(read: Tool, tmp_path: Path) -> None:
         file.write(b"\nlast\n")
     output = read("a.txt")
     cut = "Line 1 has 50,000,000 characters, of which the first 48,000 are shown."
-    assert output.content == "x" * MOST_BYTES + f"\n\n[{cut} Lines 1 to 1 of 2. Read on with offset=2.]"
+    assert output.content == "x" * MAX_BYTES + f"\n\n[{cut} Lines 1 to 1 of 2. Read on with offset=2.]"
     assert read("a.txt", offset=2).content == "last\n\n[Lines 2 to 2 of 2.]"
 
 
@@ -278,7 +278,7 @@ def test_a_picture_that_is_too_large_is_not_shown(read: Tool, tmp_path: Path) ->
     with (tmp_path / "heavy.png").open("wb") as file:
         file.write(png(3, 2))
         file.truncate(5_000_000_000)
-    most = f"at most {LARGEST:,} can be shown. Make it smaller."
+    most = f"at most {MAX_IMAGE_BYTES:,} can be shown. Make it smaller."
     assert refusal_of(read, "heavy.png") == f"'heavy.png' is a picture (image/png) of 5,000,000,000 bytes; {most}"
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.builtin.process import Captured, Command, Ended
-from steersman.tools.confine.launch import child_environment
-from steersman.tools.confine.places import places
+from steersman.tools.builtin.process import Command, CommandOutcome, OutputCapture
+from steersman.tools.confine.launch import build_child_environment
+from steersman.tools.confine.places import find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, confinement
 
 WHOLE = ["bubblewrap", "landlock"]
@@ -33,7 +33,7 @@ def walls_of(kind: str) -> Confinement:
 class Room:
     """A workspace, and a folder beside it that nobody inside has a right to."""
 
-    ended: Ended
+    ended: CommandOutcome
 
     def __init__(self, base: Path) -> None:
         self.root, self.outside, self.tmp = base / "root", base / "outside", base / "tmp"
@@ -45,16 +45,16 @@ class Room:
     def run(self, walls: Confinement, command: str, **settings: Any) -> tuple[str, int]:
         """Run a command behind the walls: its output and its exit code."""
         allow_network = settings.pop("allow_network", False)
-        environment = child_environment({"TMPDIR": str(self.tmp), "HOME": str(self.tmp)})
-        where = places(str(self.root), [str(self.tmp)], environment, **settings)
+        environment = build_child_environment({"TMPDIR": str(self.tmp), "HOME": str(self.tmp)})
+        where = find_sandbox_paths(str(self.root), [str(self.tmp)], environment, **settings)
         argv = ["/bin/bash", "-c", command]
         return self.follow(walls.plan(argv, environment, str(self.root), where, allow_network=allow_network))
 
     def follow(self, plan: dict[str, Any]) -> tuple[str, int]:
-        captured = Captured(lambda: str(self.tmp), max_bytes=100_000, max_lines=10_000, max_file_bytes=0)
+        captured = OutputCapture(lambda: str(self.tmp), max_bytes=100_000, max_lines=10_000, max_file_bytes=0)
         ended = Command(plan, captured, 30, lambda _: None).run()
         self.ended = ended
-        return captured.text()[0], os.waitstatus_to_exitcode(ended.status)
+        return captured.to_text()[0], os.waitstatus_to_exitcode(ended.status)
 
 
 def open_files() -> set[tuple[int, str]]:

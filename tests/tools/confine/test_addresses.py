@@ -13,8 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.confine.addresses import AddressRules, ForbiddenAddress, is_web_port, look_up, special
-from steersman.tools.confine.urls import Place, UnfitUrl, parse_url
+from steersman.tools.confine.addresses import (
+    AddressRules,
+    ForbiddenAddress,
+    classify_address,
+    is_web_port,
+    look_up_host,
+)
+from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
 from steersman.tools.threads import in_thread
 from steersman.types.errors import ToolError
 
@@ -35,24 +41,27 @@ async def reached(url: str, names: Names | None = None, **settings: Sequence[str
     rules = AddressRules(resolve=names, **settings)
     place = parse_url(url)
     rules.check(place)
-    return await rules.addresses(place)
+    return await rules.find_addresses(place)
 
 
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("https://Example.ORG", Place("https://example.org/", "https", "example.org", 443)),
-        ("http://example.org:80/a?b=c#d", Place("http://example.org/a?b=c", "http", "example.org", 80)),
-        ("HTTP://example.org.:8080", Place("http://example.org:8080/", "http", "example.org", 8080)),
-        ("https://ü.example/ä", Place("https://xn--tda.example/%C3%A4", "https", "xn--tda.example", 443)),
-        ("http://93.184.215.14/", Place("http://93.184.215.14/", "http", "93.184.215.14", 80)),
-        ("https://[2606:2800:0:0::1]:444/x", Place("https://[2606:2800::1]:444/x", "https", "2606:2800::1", 444)),
-        ("https://example.org?[ö]|%20", Place("https://example.org/?%5B%C3%B6%5D%7C%20", "https", "example.org", 443)),
-        ("  https://example.org/a@b:c  \n", Place("https://example.org/a@b:c", "https", "example.org", 443)),
-        ("https://a_b.example.org/...", Place("https://a_b.example.org/...", "https", "a_b.example.org", 443)),
+        ("https://Example.ORG", ParsedUrl("https://example.org/", "https", "example.org", 443)),
+        ("http://example.org:80/a?b=c#d", ParsedUrl("http://example.org/a?b=c", "http", "example.org", 80)),
+        ("HTTP://example.org.:8080", ParsedUrl("http://example.org:8080/", "http", "example.org", 8080)),
+        ("https://ü.example/ä", ParsedUrl("https://xn--tda.example/%C3%A4", "https", "xn--tda.example", 443)),
+        ("http://93.184.215.14/", ParsedUrl("http://93.184.215.14/", "http", "93.184.215.14", 80)),
+        ("https://[2606:2800:0:0::1]:444/x", ParsedUrl("https://[2606:2800::1]:444/x", "https", "2606:2800::1", 444)),
+        (
+            "https://example.org?[ö]|%20",
+            ParsedUrl("https://example.org/?%5B%C3%B6%5D%7C%20", "https", "example.org", 443),
+        ),
+        ("  https://example.org/a@b:c  \n", ParsedUrl("https://example.org/a@b:c", "https", "example.org", 443)),
+        ("https://a_b.example.org/...", ParsedUrl("https://a_b.example.org/...", "https", "a_b.example.org", 443)),
     ],
 )  # fmt: skip
-def test_a_url_is_read_in_one_way(url: str, place: Place) -> None:
+def test_a_url_is_read_in_one_way(url: str, place: ParsedUrl) -> None:
     assert parse_url(url) == place
     assert parse_url(place.url) == place
 
@@ -61,7 +70,7 @@ def test_a_url_is_read_in_one_way(url: str, place: Place) -> None:
 def test_whatever_is_read_as_a_url_reads_the_same_again(url: str) -> None:
     try:
         place = parse_url(url)
-    except UnfitUrl:
+    except InvalidUrl:
         return
     assert parse_url(place.url) == place
     assert place.url.isascii()
@@ -96,7 +105,7 @@ def test_whatever_is_read_as_a_url_reads_the_same_again(url: str) -> None:
     ],
 )
 def test_a_url_that_is_refused_is_told_why(url: str, words: str) -> None:
-    with pytest.raises(UnfitUrl, match=words):
+    with pytest.raises(InvalidUrl, match=words):
         parse_url(url)
 
 
@@ -112,15 +121,15 @@ def test_a_url_that_is_refused_is_told_why(url: str, words: str) -> None:
     ],
 )
 def test_a_redirect_is_read_from_where_it_stands(location: str, url: str) -> None:
-    assert parse_url("https://example.org/a/b").joined(location).url == url
+    assert parse_url("https://example.org/a/b").join(location).url == url
 
 
 @pytest.mark.parametrize(
     "location", ["ht\ttps://x/", "/\\x", "http://[::1/", "file:///x", "http://a@b/", "\ud800", "http:///x"]
 )
 def test_a_redirect_that_can_be_read_in_two_ways_is_refused(location: str) -> None:
-    with pytest.raises(UnfitUrl):
-        parse_url("https://example.org/a").joined(location)
+    with pytest.raises(InvalidUrl):
+        parse_url("https://example.org/a").join(location)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +173,12 @@ def test_a_redirect_that_can_be_read_in_two_ways_is_refused(location: str) -> No
     ],
 )
 def test_every_kind_of_address_is_known(address: str, kind: str | None) -> None:
-    assert special(ip_address(address)) == kind
+    assert classify_address(ip_address(address)) == kind
 
 
 @given(st.ip_addresses())
 def test_what_counts_as_public_is_public_to_python_too(address: IPv4Address | IPv6Address) -> None:
-    if special(address) is None:
+    if classify_address(address) is None:
         assert (getattr(address, "ipv4_mapped", None) or address).is_global
 
 
@@ -212,7 +221,7 @@ async def test_a_name_that_cannot_be_looked_up_is_not_found() -> None:
 
     rules = AddressRules(resolve=broken)
     with pytest.raises(ToolError, match=r"^The host 'example\.org' could not be found \(gaierror: .*not known\)\.$"):
-        await rules.addresses(parse_url("https://example.org/"))
+        await rules.find_addresses(parse_url("https://example.org/"))
 
 
 async def test_the_machine_itself_has_one_meaning_and_no_server_of_names_is_asked() -> None:
@@ -225,7 +234,7 @@ async def test_the_machine_itself_has_one_meaning_and_no_server_of_names_is_aske
 
 @pytest.mark.real_time
 async def test_this_machine_is_asked_where_nobody_else_is_given() -> None:
-    assert "127.0.0.1" in await look_up("127.0.0.1", 80)
+    assert "127.0.0.1" in await look_up_host("127.0.0.1", 80)
 
 
 @pytest.mark.real_time
@@ -238,7 +247,7 @@ async def test_a_look_up_that_hangs_can_be_left() -> None:
         await in_thread(answered.wait)
         return []
 
-    task = asyncio.ensure_future(AddressRules(resolve=slow).addresses(parse_url("https://example.org/")))
+    task = asyncio.ensure_future(AddressRules(resolve=slow).find_addresses(parse_url("https://example.org/")))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

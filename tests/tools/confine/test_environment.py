@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.tools.confine.launch import DEFAULT_PATH, child_environment, search_path
+from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment, clean_search_path
 from steersman.tools.confine.sandbox import confinement
 
 CANARY = "canary-7f3a9c-do-not-show"
@@ -43,11 +43,11 @@ def test_only_allowed_names_pass() -> None:
         "TZ": "UTC",
         "PATH": "/usr/bin:/bin",
     }
-    assert child_environment(source=source | plain) == plain
+    assert build_child_environment(source=source | plain) == plain
 
 
 def test_what_is_given_for_the_child_is_added() -> None:
-    assert child_environment({"CI": "1", "LANG": "C"}, source={"PATH": "/bin", "LANG": "C.UTF-8"}) == {
+    assert build_child_environment({"CI": "1", "LANG": "C"}, source={"PATH": "/bin", "LANG": "C.UTF-8"}) == {
         "PATH": "/bin",
         "LANG": "C",
         "CI": "1",
@@ -56,8 +56,8 @@ def test_what_is_given_for_the_child_is_added() -> None:
 
 def test_there_is_always_a_path_and_a_charset() -> None:
     """failures.md K9."""
-    assert child_environment(source={}) == {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8"}
-    assert child_environment(source={"PATH": "", "LC_CTYPE": "C"}) == {"PATH": DEFAULT_PATH, "LC_CTYPE": "C"}
+    assert build_child_environment(source={}) == {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8"}
+    assert build_child_environment(source={"PATH": "", "LC_CTYPE": "C"}) == {"PATH": DEFAULT_PATH, "LC_CTYPE": "C"}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_there_is_always_a_path_and_a_charset() -> None:
     ],
 )
 def test_the_working_folder_is_never_searched_for_programs(path: str, searched: str) -> None:
-    assert search_path(path) == searched
+    assert clean_search_path(path) == searched
 
 
 def shown(folder: Path, sandbox: str, environment: dict[str, str], looks: dict[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tests.tools.confine.rooms import Room, python, walls_of
 
 import steersman
 from steersman.tools.confine import landlock, seccomp
-from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, confinement
 from steersman.types.errors import ToolError
 
@@ -253,7 +253,7 @@ def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
 
 def test_a_wall_that_cannot_be_put_up_means_that_nothing_runs(room: Room, walls: Confinement) -> None:
     argv = ["/bin/bash", "-c", "touch ran"]
-    where = places(str(room.root), [], {"PATH": "/usr/bin"})
+    where = find_sandbox_paths(str(room.root), [], {"PATH": "/usr/bin"})
     plan = walls.plan(argv, {"PATH": "/usr/bin"}, str(room.root), where, allow_network=False)
     if walls.kind == "landlock":
         plan["landlock"]["handled"] = 1 << 60
@@ -270,10 +270,10 @@ def test_a_wall_that_cannot_be_put_up_means_that_nothing_runs(room: Room, walls:
 
 
 def test_a_folder_that_is_not_there_means_that_nothing_runs(room: Room) -> None:
-    plan = confinement("off").plan(["/bin/true"], {}, "/no/such/folder", Places((), ()), allow_network=False)
+    plan = confinement("off").plan(["/bin/true"], {}, "/no/such/folder", SandboxPaths((), ()), allow_network=False)
     with pytest.raises(ToolError, match=r"^The command was not run: could not enter '/no/such/folder': "):
         room.follow(plan)
-    plan = confinement("off").plan(["/no/such/shell"], {}, "/", Places((), ()), allow_network=False)
+    plan = confinement("off").plan(["/no/such/shell"], {}, "/", SandboxPaths((), ()), allow_network=False)
     with pytest.raises(ToolError, match=r"^The command was not run: could not start '/no/such/shell': "):
         room.follow(plan)
 
@@ -289,7 +289,7 @@ def test_switched_off_means_that_everything_is_allowed(room: Room) -> None:
 def test_where_nothing_works_a_command_is_refused() -> None:
     nothing = Confinement("none", "Nothing is installed.")
     with pytest.raises(ToolError, match=r"^Commands are not run here: Nothing is installed\.$"):
-        nothing.plan(["true"], {}, "/", Places((), ()), allow_network=False)
+        nothing.plan(["true"], {}, "/", SandboxPaths((), ()), allow_network=False)
 
 
 def test_what_applies_is_told_with_its_reasons(walls: Confinement) -> None:
@@ -301,7 +301,7 @@ def test_what_applies_is_told_with_its_reasons(walls: Confinement) -> None:
 
 def test_what_the_kernel_has_is_used() -> None:
     """Or else every test of the walls would be skipped, and nobody would know."""
-    if landlock.abi() < landlock.LEAST_ABI or not seccomp.supported():
+    if landlock.read_landlock_abi() < landlock.MIN_LANDLOCK_ABI or not seccomp.is_supported():
         pytest.skip("This kernel has no Landlock that would do, or there is no filter for this processor")
     assert confinement("landlock").kind == "landlock", confinement("landlock").reason
 

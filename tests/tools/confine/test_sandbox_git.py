@@ -17,9 +17,9 @@ from tests.tools.builtin.shells import run, text, until
 from tests.tools.confine.rooms import Room, walls_of
 
 from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.confine.guards import guard, settle
-from steersman.tools.confine.launch import child_environment, launch
-from steersman.tools.confine.places import places
+from steersman.tools.confine.guards import record_guard, restore_guards
+from steersman.tools.confine.launch import build_child_environment, launch
+from steersman.tools.confine.places import find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 
 pytestmark = pytest.mark.real_time
@@ -280,20 +280,20 @@ def test_nothing_is_set_aside_through_a_link(tmp_path: Path) -> None:
     """Or a command could have somebody else's files renamed."""
     root, other = tmp_path / "root", tmp_path / "other"
     (root / "a/b").mkdir(parents=True)
-    guarded = guard(str(root / "a/b/.git"))
+    guarded = record_guard(str(root / "a/b/.git"))
     assert guarded is not None
     (other / "b/.git").mkdir(parents=True)
     (root / "a").rename(root / "old")
     (root / "a").symlink_to(other)
     told = f"{str(root / 'a/b/.git')!r} is not as it was, and could not be put right: look at it before you use it"
-    assert settle([guarded]) == [told]
+    assert restore_guards([guarded]) == [told]
     assert [path.name for path in (other / "b").iterdir()] == [".git"]
 
 
 async def test_it_is_put_right_although_nobody_waits(room: Room, walls: Confinement) -> None:
     """Also where our program was killed meanwhile: it is the supervisor who looks."""
-    environment = child_environment({"HOME": str(room.tmp)})
-    where = places(str(room.root), [], environment)
+    environment = build_child_environment({"HOME": str(room.tmp)})
+    where = find_sandbox_paths(str(room.root), [], environment)
     argv = ["/bin/bash", "-c", "mkdir .git; sleep 1000"]
     launched = launch(walls.plan(argv, environment, str(room.root), where, allow_network=False))
     await until((room.root / ".git").exists)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from steersman.tools.confine import bubblewrap, landlock
-from steersman.tools.confine.places import Places, places
-from steersman.tools.confine.protection import Kept, repositories
+from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
+from steersman.tools.confine.protection import ProtectedPaths, find_repositories
 from steersman.types.errors import ToolError
 
 
-def given(root: Path, path: str = "/usr/bin", **settings: Any) -> Places:
+def given(root: Path, path: str = "/usr/bin", **settings: Any) -> SandboxPaths:
     settings.setdefault("own", ())
-    return places(str(root), [], {"PATH": path}, **settings)
+    return find_sandbox_paths(str(root), [], {"PATH": path}, **settings)
 
 
 @pytest.mark.parametrize("folder", ["/", "/home", "/root", "~", "~/..", "//", "/usr/.."])
@@ -58,7 +58,7 @@ def test_what_is_not_there_is_not_given(tmp_path: Path) -> None:
 
 
 def pins(root: Path, **settings: Any) -> dict[str, bool]:
-    return {os.path.relpath(path, root): writable for path, writable in given(root, **settings).kept.pinned}
+    return {os.path.relpath(path, root): writable for path, writable in given(root, **settings).protected.pinned}
 
 
 def test_what_is_protected_is_pinned_after_what_lies_above_it(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_repository_that_can_be_written_keeps_its_settings(tmp_path: Path) -> 
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / ".git/config").touch()
     assert pins(tmp_path, git="read-write") == {".git": True, ".git/config": False, ".git/hooks": False}
-    guarded = [os.path.relpath(path, tmp_path) for path, *_ in given(tmp_path, git="read-write").kept.guarded]
+    guarded = [os.path.relpath(path, tmp_path) for path, *_ in given(tmp_path, git="read-write").protected.guarded]
     assert guarded == [".steersman", ".mcp.json", ".git/commondir", ".git/config.worktree", ".git/info"]
 
 
@@ -121,7 +121,7 @@ def test_what_was_allowed_by_name_is_not_pinned(tmp_path: Path) -> None:
 )
 def test_a_protected_name_may_be_any_link(tmp_path: Path, name: str, target: str) -> None:
     (tmp_path / name).symlink_to(target)
-    found = given(tmp_path).kept
+    found = given(tmp_path).protected
     assert found.pinned == ()
     assert sorted(os.path.basename(path) for path, *_ in found.guarded) == [".git", ".mcp.json", ".steersman"]
     assert [text for _, text, _, _ in found.guarded if text is not None] == [target]
@@ -139,11 +139,11 @@ def test_repositories_are_found_wherever_they_are_and_not_in_links(tmp_path: Pat
     (tmp_path / "f").mkdir()
     (tmp_path / "f/.git").symlink_to("../a/.git")
     (tmp_path / "link").symlink_to("a")
-    found = sorted(os.path.relpath(path, tmp_path) for path in repositories(str(tmp_path)))
+    found = sorted(os.path.relpath(path, tmp_path) for path in find_repositories(str(tmp_path)))
     assert found == ["a/.git", "a/b/c/.git", "d/node_modules/e/.git", "f/.git"]
-    assert repositories(str(tmp_path), folders=1) == ()
+    assert find_repositories(str(tmp_path), folders=1) == ()
     with pytest.raises(ToolError, match=r"^There are more than 4 repositories in the workspace .*git='read-write'"):
-        repositories(str(tmp_path), most=4)
+        find_repositories(str(tmp_path), most=4)
 
 
 SECRETS = """
@@ -176,13 +176,13 @@ def test_of_the_toolchains_at_home_only_programs_are_readable(tmp_path: Path, mo
 
 
 def test_the_rules_of_landlock_give_no_more_than_asked() -> None:
-    where = Places(("/usr",), ("/work",), ("/dev/null",))
-    assert landlock.wall(where, 7, own_memory=True) == {
+    where = SandboxPaths(("/usr",), ("/work",), ("/dev/null",))
+    assert landlock.build_landlock_rules(where, 7, own_memory=True) == {
         "handled": 0xFFFF,
         "scoped": 3,
         "rules": [("/usr", 0xD), ("/work", 0xF7BF), ("/dev/null", 0x8006), ("/dev", 0x8), ("/dev/shm", 0xF7BF)],
     }
-    older = landlock.wall(where, 3, own_memory=False)
+    older = landlock.build_landlock_rules(where, 3, own_memory=False)
     assert older == {
         "handled": 0x7FFF,
         "scoped": 0,
@@ -192,8 +192,10 @@ def test_the_rules_of_landlock_give_no_more_than_asked() -> None:
 
 def test_the_command_line_of_bubblewrap() -> None:
     """Also where it is not installed: what is protected comes after what contains it; the network only on demand."""
-    where = Places(("/proc", "/usr"), ("/work",), kept=Kept((("/work/.git", True), ("/work/.git/hooks", False))))
-    line = bubblewrap.arguments(
+    where = SandboxPaths(
+        ("/proc", "/usr"), ("/work",), protected=ProtectedPaths((("/work/.git", True), ("/work/.git/hooks", False)))
+    )
+    line = bubblewrap.build_bubblewrap_command(
         "/usr/bin/bwrap", where, "/work", ["bash", "-c", "ls"], allow_network=False, root=False, seccomp=True
     )
     assert " ".join(line) == (
@@ -202,7 +204,9 @@ def test_the_command_line_of_bubblewrap() -> None:
         "--bind /work/.git /work/.git --ro-bind /work/.git/hooks /work/.git/hooks "
         "--remount-ro / --chdir /work -- bash -c ls"
     )
-    shared = bubblewrap.arguments("bwrap", where, "/", ["true"], allow_network=True, root=True, seccomp=False)
+    shared = bubblewrap.build_bubblewrap_command(
+        "bwrap", where, "/", ["true"], allow_network=True, root=True, seccomp=False
+    )
     assert "--share-net" in shared
     assert "--seccomp" not in shared
     assert [shared[n + 1] for n, word in enumerate(shared) if word == "--cap-add"] == [

@@ -59,15 +59,15 @@ def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path: Path) -
 
 def test_a_folder_is_private_and_goes_when_it_is_closed() -> None:
     scratch = Scratch()
-    folder = Path(scratch.folder("tmp"))
+    folder = Path(scratch.make_folder("tmp"))
     base = folder.parent
     assert [stat.S_IMODE(path.stat().st_mode) for path in (base, folder)] == [0o700, 0o700]
-    assert scratch.folder("tmp") == str(folder)
+    assert scratch.make_folder("tmp") == str(folder)
     assert [target for _, target in open_files() if target.startswith(f"{base}/")] == [f"{base}/lock"]
     scratch.close()
     assert not base.exists()
     assert not [target for _, target in open_files() if target.startswith(f"{base}/")]
-    again = Path(scratch.folder("tmp"))
+    again = Path(scratch.make_folder("tmp"))
     assert again != folder
     del scratch
     assert not again.exists()

@@ -18,7 +18,7 @@ import pytest
 from tests.tools.confine.rooms import open_files
 
 from steersman.tools.confine.kernel import has_openat2
-from steersman.tools.confine.refusals import refusal
+from steersman.tools.confine.refusals import translate_os_error
 from steersman.tools.confine.seen import digest
 from steersman.tools.confine.workspace import (
     Entry,
@@ -511,7 +511,7 @@ MANY_WORDS: list[tuple[int, type[WorkspaceError]]] = [
 
 @pytest.mark.parametrize(("number", "kind"), MANY_WORDS)
 def test_whatever_the_system_says_becomes_words_with_the_path(number: int, kind: type[WorkspaceError]) -> None:
-    told = refusal(OSError(number, os.strerror(number)), "some/file")
+    told = translate_os_error(OSError(number, os.strerror(number)), "some/file")
     assert type(told) is kind
     assert str(told).startswith("'some/file'")
     assert str(told).endswith(".")

@@ -12,7 +12,7 @@ from steersman.tools.builtin.changes import Edit
 from steersman.tools.builtin.edit_tool import edit_tool
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
-from steersman.tools.confine.workspace import PROTECTED, ProtectedPath, Workspace, undisguised
+from steersman.tools.confine.workspace import PROTECTED, ProtectedPath, Workspace, normalize_name
 
 
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])
@@ -165,4 +165,4 @@ def test_what_is_protected_can_be_chosen(tmp_path: Path) -> None:
     ("name", "plain"), [("a:b", "a"), (":", ":"), ("...", "..."), ("\u200b", "\u200b"), ("É", "é")]
 )
 def test_a_name_is_compared_without_its_disguise(name: str, plain: str) -> None:
-    assert undisguised(name) == plain
+    assert normalize_name(name) == plain

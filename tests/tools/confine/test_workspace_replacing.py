@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.tools.confine.seen import Known, Seen, digest, lock_of
+from steersman.tools.confine.seen import KnownVersion, SeenVersions, digest, lock_file
 from steersman.tools.confine.workspace import StaleFile, Workspace, WorkspaceError, Written
 
 START = """
@@ -183,12 +183,12 @@ def test_a_file_is_held_by_one_thread_at_a_time_and_by_that_one_twice() -> None:
     def other() -> None:
         held.wait()
         asked.set()
-        with lock_of("/a/FILE"):
+        with lock_file("/a/FILE"):
             order.append("other")
 
     thread = threading.Thread(target=other)
     thread.start()
-    with lock_of("/a/file"), lock_of("/another/file"), lock_of("/a/file"):
+    with lock_file("/a/file"), lock_file("/another/file"), lock_file("/a/file"):
         held.set()
         asked.wait()
         order.append("first")
@@ -222,32 +222,32 @@ def test_a_forked_child_is_not_kept_waiting_by_threads_it_does_not_have(tmp_path
 
 def test_what_a_reader_knows_follows_edits_of_others_and_its_own_writes() -> None:
     """failures.md K4"""
-    seen = Seen()
-    assert seen.known("me", "a") is None
+    seen = SeenVersions()
+    assert seen.look_up("me", "a") is None
     seen.remember("me", "a", "1")
     seen.remember("you", "a", "1")
-    seen.edited("you", "a", "1", "2")
-    assert (seen.known("me", "a"), seen.known("you", "a")) == (Known("1", "2"), Known("2", "2"))
-    seen.edited("you", "a", "other", "3")
-    assert (seen.known("me", "a"), seen.known("you", "a")) == (Known("1", "2"), Known("3", "3"))
+    seen.record_edit("you", "a", "1", "2")
+    assert (seen.look_up("me", "a"), seen.look_up("you", "a")) == (KnownVersion("1", "2"), KnownVersion("2", "2"))
+    seen.record_edit("you", "a", "other", "3")
+    assert (seen.look_up("me", "a"), seen.look_up("you", "a")) == (KnownVersion("1", "2"), KnownVersion("3", "3"))
     seen.remember("me", "a", None)
-    assert (seen.known("me", "a"), seen.known("me", "b")) == (None, None)
+    assert (seen.look_up("me", "a"), seen.look_up("me", "b")) == (None, None)
 
 
 def test_what_was_seen_long_ago_is_forgotten_when_there_is_very_much() -> None:
     """failures.md L20"""
-    seen = Seen()
+    seen = SeenVersions()
     for number in range(12_000):
         seen.remember("me", str(number), "x")
-    assert [seen.known("me", str(number)) for number in (0, 1_999, 2_000, 11_999)] == [
+    assert [seen.look_up("me", str(number)) for number in (0, 1_999, 2_000, 11_999)] == [
         None,
         None,
-        Known("x", "x"),
-        Known("x", "x"),
+        KnownVersion("x", "x"),
+        KnownVersion("x", "x"),
     ]
     for number in range(1_200):
         seen.remember(str(number), "popular", "x")
-    assert [seen.known(str(number), "popular") for number in (199, 200)] == [None, Known("x", "x")]
+    assert [seen.look_up(str(number), "popular") for number in (199, 200)] == [None, KnownVersion("x", "x")]
 
 
 def test_a_replacement_says_what_it_did(tmp_path: Path) -> None:

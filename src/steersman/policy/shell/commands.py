@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steersman.policy.matching import LONGEST, Match, folded
-from steersman.policy.shell.programs import KNOWN, runs_others, takes_commands
-from steersman.policy.shell.suspicion import no_prefix, suspicious
-from steersman.policy.shell.syntax import Part, Reading, Word, could_run, read_command
+from steersman.policy.matching import MAX_TEXT_LENGTH, Match, fold
+from steersman.policy.shell.programs import KNOWN, explain_runner, takes_commands
+from steersman.policy.shell.suspicion import explain_unsafe_arguments, explain_unsafe_prefix
+from steersman.policy.shell.syntax import Part, Reading, Word, list_possible_commands, read_command
 
 _BLANKS = " \t\n"  # to a shell, other blanks are letters
 _MANY = 50
@@ -33,26 +33,26 @@ class AllowedCommand:
         return self.prefix or len(part.words) == size
 
 
-def allowed_command(pattern: str) -> AllowedCommand:
+def parse_allowed_command(pattern: str) -> AllowedCommand:
     """What is in the parentheses of an `allow` rule; raises `ValueError` where it could stand for too much."""
     text = pattern.strip()
     prefix = text.removesuffix("*").removesuffix(":").strip() if text.endswith("*") else text
     if not prefix:
         raise ValueError("it would allow every command; if that is meant, name the tool without parentheses")
     if prefix == text:
-        return _whole(text)
+        return _parse_whole_command(text)
     reading = read_command(prefix)
     if reading.problem is not None or len(reading.parts) != 1 or reading.parts[0].files:
         raise ValueError(f"{prefix!r} is not the beginning of one simple command")
     words = reading.parts[0].words
     if any(word.wild >= 0 for word in words):
         raise ValueError(_STAR)
-    if (why := no_prefix([word.text for word in words])) is not None:
+    if (why := explain_unsafe_prefix([word.text for word in words])) is not None:
         raise ValueError(f"{why}, so it cannot be allowed by how it begins; write the whole command without `*`")
     return AllowedCommand(text, words, prefix=True)
 
 
-def _whole(text: str) -> AllowedCommand:
+def _parse_whole_command(text: str) -> AllowedCommand:
     """A rule without `*` at its end: that very text, or that very simple command among others."""
     reading = read_command(text)
     simple = reading.problem is None and len(reading.parts) == 1 and not reading.parts[0].files
@@ -62,7 +62,7 @@ def _whole(text: str) -> AllowedCommand:
     return AllowedCommand(text, tuple(words) if simple else (), prefix=False)
 
 
-def uncovered(rules: Sequence[AllowedCommand], command: str, reading: Reading) -> str | None:
+def explain_uncovered(rules: Sequence[AllowedCommand], command: str, reading: Reading) -> str | None:
     """Why these rules do not allow a command; `None` where they allow every part of it."""
     text = command.strip(_BLANKS)
     if any(not rule.prefix and rule.text == text for rule in rules):
@@ -70,12 +70,12 @@ def uncovered(rules: Sequence[AllowedCommand], command: str, reading: Reading) -
     if reading.problem is not None:
         return f"the command is not understood: {reading.problem}"
     for part in reading.parts:
-        if (why := _part_uncovered(rules, part)) is not None:
+        if (why := _explain_uncovered_part(rules, part)) is not None:
             return why
     return None
 
 
-def _part_uncovered(rules: Sequence[AllowedCommand], part: Part) -> str | None:
+def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str | None:
     if part.files:
         return f"it is redirected to or from {part.files[0]!r}"
     covering = [rule for rule in rules if rule.covers(part)]
@@ -83,7 +83,7 @@ def _part_uncovered(rules: Sequence[AllowedCommand], part: Part) -> str | None:
         return f"no rule allows {part.text!r:.200}"
     if any(not rule.prefix for rule in covering):
         return None
-    return suspicious(part.words[0].text, part.words[1:])
+    return explain_unsafe_arguments(part.words[0].text, part.words[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,18 @@ class ForbiddenCommand:
 
     def match(self, command: str, reading: Reading) -> Match:
         """Whether any part of a command is, or could be, the one meant here."""
-        if len(command) > LONGEST:
+        if len(command) > MAX_TEXT_LENGTH:
             return "maybe" if self.words or self.pieces else "yes"
         if self.pieces:
-            texts = (command, *[part.text for part in reading.parts], *map(" ".join, could_run(command)))
-            found = any(_in_order(self.pieces, _spaced(text)) for text in texts)
+            texts = (command, *[part.text for part in reading.parts], *map(" ".join, list_possible_commands(command)))
+            found = any(_has_in_order(self.pieces, _normalize_spaces(text)) for text in texts)
         else:
-            found = not self.words or any(self._among(words) for words in _candidates(command, reading))
+            found = not self.words or any(self._is_among(words) for words in _list_candidates(command, reading))
         if found:
             return "yes"
-        return "maybe" if reading.problem is not None or self._hinted(command, reading) else "no"
+        return "maybe" if reading.problem is not None or self._is_hinted_at(command, reading) else "no"
 
-    def _hinted(self, command: str, reading: Reading) -> bool:
+    def _is_hinted_at(self, command: str, reading: Reading) -> bool:
         """Whether the words stand in a text that a program of the command could take for a command."""
         commands = [[word.text for word in part.words] for part in reading.parts]
         scripted = any(_runs_script(words) for words in commands)
@@ -115,20 +115,20 @@ class ForbiddenCommand:
             return False
         before = "" if scripted else r"(?<![a-z0-9_-])"  # in a script of sed, a letter stands right before a command
         after = ["(?![a-z0-9_-])"] * (len(self.words) - 1) + ["" if self.open else "(?![a-z0-9_-])"]
-        text = folded(command)
+        text = fold(command)
         return all(
             re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
         )
 
-    def _among(self, words: Sequence[str]) -> bool:
+    def _is_among(self, words: Sequence[str]) -> bool:
         """Whether the words are the command; behind a program that runs others, whether any of them begins it."""
-        words = [folded(word) for word in words]
+        words = [fold(word) for word in words]
         starts = range(len(words) if _runs_others(words[0]) else 1)
         places = [start for start in starts if words[start].rpartition("/")[2].startswith(self.words[0])]
         # Nobody writes such a command in earnest, and to look at every place of it would take long.
-        return len(places) > _MANY or any(self._begins(words, start) for start in places)
+        return len(places) > _MANY or any(self._begins_at(words, start) for start in places)
 
-    def _begins(self, words: Sequence[str], start: int) -> bool:
+    def _begins_at(self, words: Sequence[str], start: int) -> bool:
         wanted, *others = self.words
         name = words[start].rpartition("/")[2]
         if name == wanted or (self.open and not others):
@@ -160,12 +160,12 @@ class ForbiddenCommand:
         return True
 
 
-def forbidden_command(pattern: str) -> ForbiddenCommand:
+def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
     """What is in the parentheses of a `deny` or `ask` rule."""
-    text = folded(pattern.strip())
+    text = fold(pattern.strip())
     prefix = text.removesuffix("*")
     if "*" in prefix:
-        pieces = _spaced(text).split("*")
+        pieces = _normalize_spaces(text).split("*")
         # Several commands together may stand among others; a single one is looked for in each part.
         return ForbiddenCommand((), pieces=("", *pieces, "") if _BETWEEN.search(text) else tuple(pieces))
     joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
@@ -177,20 +177,20 @@ def forbidden_command(pattern: str) -> ForbiddenCommand:
     return ForbiddenCommand(tuple(words), open=joined)
 
 
-def _candidates(command: str, reading: Reading) -> list[list[str]]:
+def _list_candidates(command: str, reading: Reading) -> list[list[str]]:
     """The words of everything in a command that could be a command."""
     found = [[word.text for word in part.words] for part in reading.parts]
     if reading.problem is not None or any(_runs_others(words[0]) for words in found):
-        found += could_run(command)
+        found += list_possible_commands(command)
     return found
 
 
-def _spaced(text: str) -> str:
+def _normalize_spaces(text: str) -> str:
     """The text with one blank where blanks are, and around what stands between commands: `a|b` is `a | b`."""
-    return " ".join(_BETWEEN.sub(r" \g<0> ", folded(text)).split())
+    return " ".join(_BETWEEN.sub(r" \g<0> ", fold(text)).split())
 
 
-def _in_order(pieces: Sequence[str], text: str) -> bool:
+def _has_in_order(pieces: Sequence[str], text: str) -> bool:
     """Whether the text is made of the pieces, in this order, with anything between them."""
     first, *middle, last = pieces
     if not text.startswith(first):
@@ -205,7 +205,7 @@ def _in_order(pieces: Sequence[str], text: str) -> bool:
 
 
 def _runs_others(program: str) -> bool:
-    return program.rpartition("/")[2] == "find" or runs_others(program) is not None
+    return program.rpartition("/")[2] == "find" or explain_runner(program) is not None
 
 
 def _runs_script(words: Sequence[str]) -> bool:

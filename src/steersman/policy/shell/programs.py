@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
-def words_of(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """The words of a text."""
     return frozenset(text.split())
 
@@ -59,7 +59,7 @@ _FAMILIES = re.compile(r"(python|pypy|ipython|perl|ruby|php|lua|node|bash|dash|z
 _LINKER = re.compile(r"ld(-|\.so|.*\.so\.).*")
 
 
-def runs_others(program: str) -> str | None:
+def explain_runner(program: str) -> str | None:
     """Why no prefix may stand for a program that runs others, however it is called; `None` where it is not known to."""
     name = program.rpartition("/")[2]
     why = RUNNERS.get(name) or RUNNERS.get(re.sub(r"[-0-9.]+$", "", name))
@@ -77,22 +77,24 @@ _NPM = """
     restart publish pack unpack import global plugin node"""
 _CONTAINER = "run exec build buildx compose create cp commit load import plugin swarm stack context start attach"
 SUBCOMMANDS: dict[str, frozenset[str]] = {
-    "git": words_of(_GIT),
-    "npm": words_of(_NPM),
-    "pnpm": words_of(_NPM),
-    "yarn": words_of(_NPM),
-    "cargo": words_of("run install bench fix publish package new init add"),
-    "go": words_of("run generate tool install get env fix mod work"),
-    "dotnet": words_of("run exec tool script new add"),
-    "docker": words_of(_CONTAINER),
-    "podman": words_of(_CONTAINER),
-    "kubectl": words_of("exec run cp debug edit attach apply create patch plugin port-forward proxy config kustomize"),
-    "gh": words_of("api alias extension codespace config auth browse"),
-    "ip": words_of("netns vrf"),
-    "systemctl": words_of("edit link enable"),
-    "hg": words_of("config serve extdiff histedit archive init clone debugshell"),
-    "jj": words_of("config util run fix git"),
-    "svn": words_of("checkout co export update up switch relocate"),
+    "git": split_words(_GIT),
+    "npm": split_words(_NPM),
+    "pnpm": split_words(_NPM),
+    "yarn": split_words(_NPM),
+    "cargo": split_words("run install bench fix publish package new init add"),
+    "go": split_words("run generate tool install get env fix mod work"),
+    "dotnet": split_words("run exec tool script new add"),
+    "docker": split_words(_CONTAINER),
+    "podman": split_words(_CONTAINER),
+    "kubectl": split_words(
+        "exec run cp debug edit attach apply create patch plugin port-forward proxy config kustomize"
+    ),
+    "gh": split_words("api alias extension codespace config auth browse"),
+    "ip": split_words("netns vrf"),
+    "systemctl": split_words("edit link enable"),
+    "hg": split_words("config serve extdiff histedit archive init clone debugshell"),
+    "jj": split_words("config util run fix git"),
+    "svn": split_words("checkout co export update up switch relocate"),
 }
 """Programs for which a rule has to name the subcommand too, with the ones that no prefix may stand for."""
 
@@ -101,13 +103,13 @@ SCRIPTS = frozenset(("run", "run-script", "rum", "urn"))
 
 _NOT_TEXT = frozenset(("changes the folder in which later commands run", "writes what it loads to files"))
 _CHANGES = "changes what later commands mean"
-_EVALUATE = words_of(". source eval exec command builtin alias trap bind complete compgen fc enable")
+_EVALUATE = split_words(". source eval exec command builtin alias trap bind complete compgen fc enable")
 
 
 def takes_commands(words: Sequence[str]) -> bool:
     """Whether a command could take a text for a command: from its arguments, or from what is piped into it."""
     name = words[0].rpartition("/")[2]
-    why = runs_others(name)
+    why = explain_runner(name)
     if why == _CHANGES:
         return name in _EVALUATE
     if why is not None:
@@ -139,7 +141,7 @@ class Program:
     check: Callable[[Sequence[str]], str | None] | None = None
 
     @property
-    def harmless(self) -> bool:
+    def is_harmless(self) -> bool:
         """Whether no option of it matters."""
         return self == _PLAIN
 
@@ -150,7 +152,7 @@ _PLAIN = Program()
 _SED_PRINT = re.compile(r"[0-9]+(,([0-9]+|\$))?p|\$p")
 
 
-def _sed(words: Sequence[str]) -> str | None:
+def _check_sed(words: Sequence[str]) -> str | None:
     """Only the printing of lines: scripts of sed can run commands and write files."""
     options = [word for word in words if word.startswith("-")]
     rest = [word for word in words if not word.startswith("-")]
@@ -159,13 +161,13 @@ def _sed(words: Sequence[str]) -> str | None:
     return "only `sed -n 1,20p file` is known to do nothing but print"
 
 
-def _ps(words: Sequence[str]) -> str | None:
+def _check_ps(words: Sequence[str]) -> str | None:
     """Old options come without a dash, and `e` shows the environment of other processes."""
     shown = [word for word in words if "env" in word or (not word.startswith("-") and "e" in word.lower())]
     return f"{shown[0]!r} may show the environment of other processes" if shown else None
 
 
-def short_options(word: str, valued: str) -> str:
+def read_short_options(word: str, valued: str) -> str:
     """The short options of a word, up to one that takes the rest of it for its value."""
     if not word.startswith("-") or word.startswith("--"):
         return ""
@@ -175,36 +177,36 @@ def short_options(word: str, valued: str) -> str:
     return word[1:]
 
 
-def _git(words: Sequence[str]) -> str | None:
+def _check_git(words: Sequence[str]) -> str | None:
     """`git merge -s evil` runs the program `git-merge-evil`; elsewhere `-s` means something else."""
-    if words[:1] in (["merge"], ["pull"]) and any("s" in short_options(word, "mXF") for word in words[1:]):
+    if words[:1] in (["merge"], ["pull"]) and any("s" in read_short_options(word, "mXF") for word in words[1:]):
         return "a merge strategy can be another program"
     return None
 
 
-def _kubectl(words: Sequence[str]) -> str | None:
+def _check_kubectl(words: Sequence[str]) -> str | None:
     """`-f` names a file or an address, but for logs, which it follows."""
-    if words[:1] != ["logs"] and any("f" in short_options(word, "onlcL") for word in words):
+    if words[:1] != ["logs"] and any("f" in read_short_options(word, "onlcL") for word in words):
         return "the option '-f' names a file or an address"
     return None
 
 
-def _curl(words: Sequence[str]) -> str | None:
+def _check_curl(words: Sequence[str]) -> str | None:
     """`@` stands before the name of a file that is sent, wherever it is."""
     found = [word for word in words if "@" in word or word.strip().lower().startswith("file:")]
     return f"{found[0]!r} can send a file, or names one" if found else None
 
 
-def _cargo(words: Sequence[str]) -> str | None:
+def _check_cargo(words: Sequence[str]) -> str | None:
     """A target in a file names its linker."""
     found = [word for word in words if word.endswith(".json")]
     return f"{found[0]!r} can name a program to run" if found else None
 
 
-_TESTS = words_of("-s --silent --verbose -v --no-color --color")
+_TESTS = split_words("-s --silent --verbose -v --no-color --color")
 _NODE = Program(only=_TESTS, inside=True)
 KNOWN: dict[str, Program] = {
-    **dict.fromkeys(words_of("""
+    **dict.fromkeys(split_words("""
         ls cat head tail wc grep egrep fgrep echo pwd cut tr nl tac rev paste comm cmp column expand fold fmt
         basename dirname realpath readlink stat du df free uptime uname whoami id groups true false seq sleep
         md5sum sha1sum sha256sum sha512sum cksum strings od hexdump which type whereis printenv jq
@@ -218,8 +220,8 @@ KNOWN: dict[str, Program] = {
     "uniq": Program(operands=2),
     "xxd": Program(letters="r", operands=2),
     "tree": Program(letters="oR", names=("output",)),
-    "sed": Program(check=_sed),
-    "ps": Program(check=_ps),
+    "sed": Program(check=_check_sed),
+    "ps": Program(check=_check_ps),
     "find": Program(words=("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from")),
     **dict.fromkeys(("fd", "fdfind"), Program(letters="xXl", names=("exec", "exec-batch", "list-details"))),
     "rg": Program(letters="z", names=("pre", "pre-glob", "hostname-bin", "search-zip")),
@@ -228,14 +230,14 @@ KNOWN: dict[str, Program] = {
     "bat": Program(names=("pager", "paging")),
     "yq": Program(letters="is", names=("inplace", "in-place", "split-exp")),
     "curl": Program(
-        only=words_of("""
+        only=split_words("""
             -f -s -S -L -i -I -v -4 -6 -g -G -N -0 -X: -H: -A: -e: -m: -r: -z: --fail --fail-with-body --silent
             --show-error --location --include --head --verbose --ipv4 --ipv6 --globoff --get --no-buffer --request
             --header --user-agent --referer --max-time --range --time-cond --connect-timeout --compressed --retry
             --retry-delay --retry-max-time --max-redirs --max-filesize --http1.0 --http1.1 --http2 --http3
             --no-progress-meter --version -V
         """),
-        check=_curl,
+        check=_check_curl,
     ),
     "git": Program(
         letters="O",
@@ -246,9 +248,9 @@ KNOWN: dict[str, Program] = {
             "output-directory", "index-output", "editor", "strategy", "unsafe-paths",
         ),
         marks=("::", "://-"),  # transports of its own, such as `ext::sh -c ...`, and hosts that are options
-        check=_git,
+        check=_check_git,
     ),
-    **dict.fromkeys(words_of("npm pnpm yarn jest mocha vitest ava tap playwright"), _NODE),
+    **dict.fromkeys(split_words("npm pnpm yarn jest mocha vitest ava tap playwright"), _NODE),
     "eslint": Program(
         letters="cfo",
         names=(
@@ -271,17 +273,17 @@ KNOWN: dict[str, Program] = {
         letters="ZC",
         names=("config", "manifest-path", "target-dir", "artifact-dir", "lockfile-path", "out-dir"),
         inside=True,
-        check=_cargo,
+        check=_check_cargo,
     ),
     "go": Program(
-        words=tuple(f"{dash}{name}" for dash in ("-", "--") for name in words_of("""
+        words=tuple(f"{dash}{name}" for dash in ("-", "--") for name in split_words("""
             o C exec toolexec vettool overlay modfile pkgdir coverprofile cpuprofile memprofile blockprofile
             mutexprofile trace ldflags gcflags asmflags fuzz test.
         """)),
         inside=True,
     ),
     **dict.fromkeys(("pytest", "py.test"), Program(
-        only=words_of("""
+        only=split_words("""
             -q -v -x -s -l -k: -m: -r: -n: -V -h --quiet --verbose --exitfirst --showlocals --no-showlocals --capture
             --maxfail --tb --co --collect-only --lf --last-failed --ff --failed-first --nf --new-first --sw --stepwise
             --sw-skip --stepwise-skip --last-failed-no-failures --lfnf --cache-show --no-header --no-summary --color
@@ -299,7 +301,7 @@ KNOWN: dict[str, Program] = {
         inside=True,
     )),
     "tsc": Program(
-        only=words_of("""
+        only=split_words("""
             --noEmit --pretty --strict --skipLibCheck --watch -w --version -v --listFiles --listFilesOnly --showConfig
             --explainFiles --diagnostics --extendedDiagnostics --noErrorTruncation --help -h --all
         """),
@@ -313,7 +315,7 @@ KNOWN: dict[str, Program] = {
             "cluster", "user", "as", "as-group", "as-uid", "token", "username", "password", "certificate-authority",
             "client-certificate", "client-key", "insecure-skip-tls-verify", "tls-server-name",
         ),
-        check=_kubectl,
+        check=_check_kubectl,
     ),
     "gh": Program(letters="w", names=("web", "hostname", "editor")),
     "hg": Program(names=("config", "config-file", "pager", "ssh", "remotecmd", "cwd", "tool", "output", "edit")),

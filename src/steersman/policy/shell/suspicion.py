@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from steersman.policy.shell.programs import KNOWN, SCRIPTS, SUBCOMMANDS, UNKNOWN, Program, runs_others, short_options
+from steersman.policy.shell.programs import (
+    KNOWN,
+    SCRIPTS,
+    SUBCOMMANDS,
+    UNKNOWN,
+    Program,
+    explain_runner,
+    read_short_options,
+)
 from steersman.policy.shell.syntax import Word
 
 _PROCESSES = re.compile(r"(?:^|/)proc(?:/|$)")
@@ -15,11 +23,11 @@ _DESCRIPTOR = re.compile(r"std(in|out|err)|fd(/[0-9]+)?")
 _MANY = 20
 
 
-def no_prefix(words: Sequence[str]) -> str | None:
+def explain_unsafe_prefix(words: Sequence[str]) -> str | None:
     """Why a prefix of these words can never stand for what comes after it; `None` where it can."""
     program = words[0]
     name = program.rpartition("/")[2]
-    if (why := runs_others(program)) is not None:
+    if (why := explain_runner(program)) is not None:
         return f"{program!r} {why}"
     if name in SUBCOMMANDS:
         if len(words) < 2 or words[1].startswith("-"):
@@ -28,18 +36,18 @@ def no_prefix(words: Sequence[str]) -> str | None:
             return f"'{program} {words[1]}' can run other commands or change what later ones do"
         if words[1] in SCRIPTS and len(words) < 3:
             return f"'{program} {words[1]}' runs any script: name the script as well"
-    return _telling(KNOWN.get(program, UNKNOWN), [Word(word) for word in words[1:]])
+    return _find_unsafe_word(KNOWN.get(program, UNKNOWN), [Word(word) for word in words[1:]])
 
 
-def suspicious(program: str, words: Sequence[Word]) -> str | None:
+def explain_unsafe_arguments(program: str, words: Sequence[Word]) -> str | None:
     """Why these arguments may make a program run another, write a file or tell secrets; `None` where they do not."""
     for word in words:
         if _reaches_processes(word):
             return f"{word.text!r} may hold what other processes know"
     known = KNOWN.get(program, UNKNOWN)
-    if known.harmless:
+    if known.is_harmless:
         return None
-    if (why := _telling(known, words)) is not None:
+    if (why := _find_unsafe_word(known, words)) is not None:
         return why
     texts = [word.text for word in words]
     if known.operands is not None:
@@ -49,15 +57,15 @@ def suspicious(program: str, words: Sequence[Word]) -> str | None:
     return None if known.check is None else known.check(texts)
 
 
-def _telling(known: Program, words: Sequence[Word]) -> str | None:
+def _find_unsafe_word(known: Program, words: Sequence[Word]) -> str | None:
     for word in words:
         option = word.text.startswith("-") and word.text != "-"
-        if (why := _option(known, word) if option else _operand(known, word)) is not None:
+        if (why := _check_option(known, word) if option else _check_operand(known, word)) is not None:
             return why
     return None
 
 
-def _option(known: Program, word: Word) -> str | None:
+def _check_option(known: Program, word: Word) -> str | None:
     text = word.text
     name, equals, _ = text.partition("=")
     if word.wild >= 0 and (not equals or word.wild <= len(name)):
@@ -73,7 +81,7 @@ def _option(known: Program, word: Word) -> str | None:
         # Long options may be cut short: `--outp` is `--output` where no other begins so.
         wrong = text != "--" and any(option.startswith(name[2:]) for option in known.names)
     else:
-        wrong = name[1:] in known.names or not set(known.letters).isdisjoint(short_options(text, known.valued))
+        wrong = name[1:] in known.names or not set(known.letters).isdisjoint(read_short_options(text, known.valued))
     return f"the option {text!r} can run another program or write a file" if wrong else None
 
 
@@ -88,7 +96,7 @@ def _is_one_of(options: frozenset[str], text: str) -> bool:
     return True
 
 
-def _operand(known: Program, word: Word) -> str | None:
+def _check_operand(known: Program, word: Word) -> str | None:
     text = word.text
     if word.wild == 0:
         return f"{text!r} could become an option"
@@ -105,11 +113,11 @@ def _reaches_processes(word: Word) -> bool:
         return True
     if "/" not in word.text:
         return False
-    paths = [*_paths(word.text)]
-    return len(paths) > _MANY or any(_leads_there(path, wild=word.wild >= 0) for path in paths)
+    paths = [*_find_paths(word.text)]
+    return len(paths) > _MANY or any(_leads_to_proc(path, wild=word.wild >= 0) for path in paths)
 
 
-def _paths(text: str) -> Iterator[str]:
+def _find_paths(text: str) -> Iterator[str]:
     """What of a word could be a path: all of it, and what begins with a slash behind a name or an option's letter."""
     yield text
     starts = [match.start() for match in _ROOT.finditer(text)]
@@ -120,7 +128,7 @@ def _paths(text: str) -> Iterator[str]:
             yield text[start:]
 
 
-def _leads_there(path: str, *, wild: bool) -> bool:
+def _leads_to_proc(path: str, *, wild: bool) -> bool:
     steps = [step for step in path.split("/") if step not in ("", ".")]
     back = ".." in steps
     if not steps:
@@ -130,10 +138,10 @@ def _leads_there(path: str, *, wild: bool) -> bool:
     if path.startswith("/") and steps[0] == "dev" and len(steps) > 1 and steps[1].startswith(("fd", "std")):
         # Links to what this process has open, and so to the place where all processes are.
         return _DESCRIPTOR.fullmatch("/".join(steps[1:])) is None
-    return wild and _could_lead_there(steps, absolute=path.startswith("/"), back=back)
+    return wild and _could_lead_to_proc(steps, absolute=path.startswith("/"), back=back)
 
 
-def _could_lead_there(steps: Sequence[str], *, absolute: bool, back: bool) -> bool:
+def _could_lead_to_proc(steps: Sequence[str], *, absolute: bool, back: bool) -> bool:
     """The same for a path with wildcards."""
     wild = [place for place, step in enumerate(steps) if _WILD.search(step)]
     first = steps[0] if 0 in wild else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from steersman.policy.matching import LONGEST
+from steersman.policy.matching import MAX_TEXT_LENGTH
 
 # Words that begin a construct where a command is expected; `time` and `coproc` run what follows them.
 _RESERVED = re.compile(
@@ -70,21 +70,21 @@ class Reading:
     problem: str | None = None
 
 
-class _Unread(Exception):
+class _NotUnderstood(Exception):
     """Something the strict reader does not understand."""
 
 
 def read_command(command: str) -> Reading:
     """The parts of a command, where all of it is understood."""
-    if len(command) > LONGEST:
-        return Reading(problem=f"it is longer than {LONGEST:,} characters")
+    if len(command) > MAX_TEXT_LENGTH:
+        return Reading(problem=f"it is longer than {MAX_TEXT_LENGTH:,} characters")
     if not command.isprintable():
         for character in command:
             if not character.isprintable() and character not in "\n\t":
                 return Reading(problem=f"it has the invisible character {character!a}")
     try:
         return Reading(tuple(_Reader(command).read()))
-    except _Unread as error:
+    except _NotUnderstood as error:
         return Reading(problem=str(error))
 
 
@@ -108,13 +108,13 @@ class _Reader:
         while position < len(command):
             match = _TOKEN.match(command, position)
             if match is None:
-                raise _Unread(_not_understood(command[position]))
+                raise _NotUnderstood(_describe_unknown(command[position]))
             kind = match.lastgroup or ""
             if kind in ("single", "double", "tilde", "bare", "inner", "glob"):
-                self._grow(kind, match[0])
+                self._extend_word(kind, match[0])
             elif self.pieces and match[0][0].isdigit():
                 # Digits belong to the word before them, and only alone to a redirection.
-                raise _Unread(f"{match[0].strip()!r} inside a word is not understood")
+                raise _NotUnderstood(f"{match[0].strip()!r} inside a word is not understood")
             else:
                 self._close_word()
                 self._separate(kind, match[0])
@@ -122,15 +122,15 @@ class _Reader:
         self._close_word()
         self._close_part(ends=True)
         if self.joined or not self.parts:
-            raise _Unread("a command is missing")
+            raise _NotUnderstood("a command is missing")
         return self.parts
 
-    def _grow(self, kind: str, text: str) -> None:
+    def _extend_word(self, kind: str, text: str) -> None:
         if kind in ("single", "double"):
             self.quoted = True
             text = text[1:-1]
         elif kind == "inner" and not self.pieces:
-            raise _Unread(f"{text!r} at the start of a word is not understood")
+            raise _NotUnderstood(f"{text!r} at the start of a word is not understood")
         elif kind == "glob" and self.wild < 0:
             self.wild = self.size
         self.pieces.append(text)
@@ -141,7 +141,7 @@ class _Reader:
             return
         if kind in ("dup", "redirect"):
             if not self.words or self.into or text[1:2].isdigit():
-                raise _Unread(f"the redirection {text.strip()!r} is not understood here")
+                raise _NotUnderstood(f"the redirection {text.strip()!r} is not understood here")
             self.into = kind == "redirect"
             return
         if kind == "line":
@@ -167,15 +167,15 @@ class _Reader:
 
     def _close_part(self, *, ends: bool) -> None:
         if self.into:
-            raise _Unread("a redirection has no file")
+            raise _NotUnderstood("a redirection has no file")
         if self.words:
             self.parts.append(Part(tuple(self.words), tuple(self.files)))
             self.words, self.files, self.joined = [], [], False
         elif not ends:
-            raise _Unread("a command is missing")
+            raise _NotUnderstood("a command is missing")
 
 
-def _not_understood(character: str) -> str:
+def _describe_unknown(character: str) -> str:
     if character in "\"'":
         return f"a text in {character} has no end, more than one line, or something that expands in it"
     return f"{character!r} is not understood here"
@@ -183,14 +183,14 @@ def _not_understood(character: str) -> str:
 
 def _check_command(word: Word) -> None:
     if word.quoted or word.wild >= 0 or not _COMMAND.fullmatch(word.text) or _RESERVED.fullmatch(word.text):
-        raise _Unread(f"{word.text!r} is not the plain name of a program")
+        raise _NotUnderstood(f"{word.text!r} is not the plain name of a program")
 
 
 _BOUNDARY = re.compile(r"[;&|(){}<>`$\n\r]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
-def could_run(command: str) -> list[list[str]]:
+def list_possible_commands(command: str) -> list[list[str]]:
     """The words of everything in a command that could be a command, whatever quotes and constructs are around it."""
     bare = re.sub(r"\\\n", "", command)
     found: dict[tuple[str, ...], list[str]] = {}

@@ -54,10 +54,10 @@ def builtin_tools(
 
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     settings: dict[str, dict[str, Any]] = {"bash": {"sandbox": sandbox, "allow_network": allow_network, "git": git}}
-    return [_made(name, place, settings.get(name, {})) for name in _HOMES]
+    return [_make_tool(name, place, settings.get(name, {})) for name in _HOMES]
 
 
-def _made(name: str, workspace: Workspace, settings: dict[str, Any]) -> Tool:
+def _make_tool(name: str, workspace: Workspace, settings: dict[str, Any]) -> Tool:
     from importlib import import_module
 
     make: Callable[..., Tool] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), f"{name}_tool")
@@ -76,7 +76,7 @@ def __getattr__(name: str) -> Tool:
     # Tools of one folder share a workspace, and with it what is known of the files that were read.
     place, made = _here[folder]
     if name not in made:
-        made[name] = _made(name, place, {})
+        made[name] = _make_tool(name, place, {})
     return made[name]
 
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 # All at once and not when first used: a command may be able to write where this code lies.
-from steersman.tools.builtin.process import Captured, Ended, run_command
-from steersman.tools.confine.launch import DEFAULT_PATH, child_environment
-from steersman.tools.confine.places import Places, places
-from steersman.tools.confine.protection import GIT, Git, repositories
+from steersman.tools.builtin.process import CommandOutcome, OutputCapture, run_command
+from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
+from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
+from steersman.tools.confine.protection import GIT, Git, find_repositories
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.context import ToolContext
@@ -73,11 +73,11 @@ def bash_tool(
     if git not in GIT:
         raise ValueError(f"git is one of {', '.join(map(repr, GIT))}, got {git!r}.")
     shell = _Shell(
-        root=_root(workspace, sandbox),
+        root=_resolve_root(workspace, sandbox),
         sandbox=sandbox,
         allow_network=allow_network,
-        timeout=_seconds("timeout", timeout),
-        max_timeout=_seconds("max_timeout", max_timeout),
+        timeout=_check_seconds("timeout", timeout),
+        max_timeout=_check_seconds("max_timeout", max_timeout),
         readable=[os.path.realpath(path) for path in readable],
         writable=[os.path.realpath(path) for path in writable],
         git=git,
@@ -88,10 +88,10 @@ def bash_tool(
     async def bash(command: _Line, ctx: ToolContext, timeout: _Seconds = None) -> ToolOutput:
         return await shell.run(command, timeout, ctx)
 
-    return tool(name="bash", description=shell.description(), sequential=sequential)(bash)
+    return tool(name="bash", description=shell.describe(), sequential=sequential)(bash)
 
 
-def _root(workspace: Workspace | str | os.PathLike[str], sandbox: Sandbox) -> str:
+def _resolve_root(workspace: Workspace | str | os.PathLike[str], sandbox: Sandbox) -> str:
     # Not by the attribute: a `Path` has a `root` as well, and it is "/".
     root = os.path.realpath(workspace if isinstance(workspace, str | os.PathLike) else workspace.root)
     if root == os.sep and sandbox != "off":
@@ -131,7 +131,7 @@ class _Shell:
         self.scratch = Scratch()
         self.saved: deque[str] = deque()
 
-    def description(self) -> str:
+    def describe(self) -> str:
         """What the model is told."""
         words = [
             f"Run a command with bash in {self.root}. Standard output and standard error come back together.",
@@ -148,20 +148,20 @@ class _Shell:
 
     async def run(self, command: str, timeout: float | None, ctx: ToolContext) -> ToolOutput:
         """Run a command and say how it went."""
-        seconds = self._timeout(timeout)
-        _check(command)
-        walls, plan = await in_thread(self._plan, command)
-        captured = Captured(
-            self._output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
+        seconds = self._choose_timeout(timeout)
+        _check_command(command)
+        walls, plan = await in_thread(self._plan_command, command)
+        captured = OutputCapture(
+            self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
 
         def show(text: str) -> None:
             ctx.update({"type": "output", "text": text})
 
         ended = await run_command(plan, captured, timeout=seconds, on_output=show)
-        text, truncated = await in_thread(self._finish, captured)
+        text, truncated = await in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
-            "exit_code": None if ended.timed_out else _exit_code(ended),
+            "exit_code": None if ended.timed_out else _get_exit_code(ended),
             "duration": round(ended.duration, 3),
             "timed_out": ended.timed_out,
             "truncated": truncated,
@@ -169,15 +169,15 @@ class _Shell:
             "ended": list(ended.left),
             "sandbox": walls.kind,
         }
-        notes = _notes(ended, seconds)
+        notes = _describe_end(ended, seconds)
         failed = ended.timed_out or ended.status != 0 or bool(ended.refused)
         if ended.status != 0 and self.git == "read-only" and _MET_GIT.search(text):
             notes.append(_GIT_NOTE)
-        return ToolOutput(_joined(text, notes), details=details, is_error=failed)
+        return ToolOutput(_append_notes(text, notes), details=details, is_error=failed)
 
-    def _finish(self, captured: Captured) -> tuple[str, bool]:
+    def _finish_output(self, captured: OutputCapture) -> tuple[str, bool]:
         """The text of an output; of the files for long ones, only the latest are kept where nobody asked for them."""
-        text, truncated = captured.text()
+        text, truncated = captured.to_text()
         if captured.path is not None and self.output_folder is None:
             self.saved.append(captured.path)
             while len(self.saved) > MAX_FILES:
@@ -185,41 +185,41 @@ class _Shell:
                     os.unlink(self.saved.popleft())
         return text, truncated
 
-    def _timeout(self, timeout: float | None) -> float:
+    def _choose_timeout(self, timeout: float | None) -> float:
         if timeout is None:
             return self.timeout
         if not 0 < timeout <= self.max_timeout:
             raise ToolError(f"The timeout is more than 0 and at most {self.max_timeout:g} seconds, got {timeout:g}.")
         return timeout
 
-    def _plan(self, command: str) -> tuple[Confinement, dict[str, Any]]:
+    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any]]:
         if not os.path.isdir(self.root):
             raise ToolError(f"The workspace {self.root!r} is not there any more, so no command can run in it.")
         walls = confinement(self.sandbox)
-        environment = child_environment(_QUIET)
+        environment = build_child_environment(_QUIET)
         scratch: list[str] = []
         try:
             if walls.kind != "off":
-                scratch = [self.scratch.folder("home"), self.scratch.folder("tmp")]
+                scratch = [self.scratch.make_folder("home"), self.scratch.make_folder("tmp")]
                 environment.update(HOME=scratch[0], TMPDIR=scratch[1])
             environment.update(self.env)
-            where = self._places(walls, scratch, environment)
+            where = self._find_paths(walls, scratch, environment)
         except OSError as error:
             raise ToolError(
                 f"The command was not run, since a place for it could not be looked at: {error}."
             ) from error
-        argv = [*_shell(environment["PATH"]), command]
+        argv = [*_find_shell(environment["PATH"]), command]
         return walls, walls.plan(argv, environment, self.root, where, allow_network=self.allow_network)
 
-    def _places(self, walls: Confinement, scratch: list[str], environment: dict[str, str]) -> Places:
+    def _find_paths(self, walls: Confinement, scratch: list[str], environment: dict[str, str]) -> SandboxPaths:
         if walls.kind == "off":
-            return Places((), ())
+            return SandboxPaths((), ())
         inner = self._repositories if self.git == "read-only" else ()
-        return places(
+        return find_sandbox_paths(
             self.root,
             scratch,
             environment,
-            readable=self._readable(),
+            readable=self._list_readable(),
             writable=self.writable,
             git=self.git,
             inner=inner,
@@ -228,23 +228,23 @@ class _Shell:
     @functools.cached_property
     def _repositories(self) -> tuple[str, ...]:
         """Those that were there before the first command: what a command makes is in its hands anyway."""
-        return repositories(self.root)
+        return find_repositories(self.root)
 
-    def _readable(self) -> list[str]:
+    def _list_readable(self) -> list[str]:
         """With the files of earlier outputs, so that a command can look into them."""
         try:
-            return [*self.readable, self._output_folder()]
+            return [*self.readable, self._make_output_folder()]
         except OSError:
             return self.readable  # said where it matters: when an output is to be saved
 
-    def _output_folder(self) -> str:
+    def _make_output_folder(self) -> str:
         if self.output_folder is None:
-            return self.scratch.folder("output")
+            return self.scratch.make_folder("output")
         os.makedirs(self.output_folder, mode=0o700, exist_ok=True)
         return self.output_folder
 
 
-def _shell(path: str) -> list[str]:
+def _find_shell(path: str) -> list[str]:
     import shutil
 
     for name in ("bash", "sh"):
@@ -253,7 +253,7 @@ def _shell(path: str) -> list[str]:
     raise ToolError("There is no shell here: neither bash nor sh was found.")
 
 
-def _check(command: str) -> None:
+def _check_command(command: str) -> None:
     if not command.strip():
         raise ToolError("The command is empty. Give a shell command to run.")
     if "\0" in command:
@@ -266,48 +266,48 @@ def _check(command: str) -> None:
         )
 
 
-def _exit_code(ended: Ended) -> int:
+def _get_exit_code(ended: CommandOutcome) -> int:
     """As shells have it: 128 and the number of the signal for a command that was killed."""
     code = os.waitstatus_to_exitcode(ended.status)
     return code if code >= 0 else 128 - code
 
 
-def _notes(ended: Ended, timeout: float) -> list[str]:
+def _describe_end(ended: CommandOutcome, timeout: float) -> list[str]:
     notes: list[str] = []
     code = os.waitstatus_to_exitcode(ended.status)
     if ended.timed_out:
         notes.append(f"timed out after {timeout:g} s; the command and everything it started were ended")
     elif code < 0:
-        notes.append(f"killed by signal {-code} ({_signal_name(-code)})")
+        notes.append(f"killed by signal {-code} ({_name_signal(-code)})")
     elif code:
         notes.append(f"exit code {code}")
     if ended.left and not ended.timed_out:
-        notes.append(f"still running in the background when the command was over, and ended: {_names(ended.left)}")
+        notes.append(f"still running in the background when the command was over, and ended: {_join_names(ended.left)}")
     if ended.survivors:
-        notes.append(f"could not be ended: {_names(ended.survivors)}")
+        notes.append(f"could not be ended: {_join_names(ended.survivors)}")
     return [*notes, *ended.refused]
 
 
-def _names(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
-def _signal_name(number: int) -> str:
+def _name_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return "unknown"
 
 
-def _joined(text: str, notes: list[str]) -> str:
+def _append_notes(text: str, notes: list[str]) -> str:
     if not text.strip() and not notes:
         return "(no output)"
     lines = "\n".join(f"[{note}]" for note in notes)
     return f"{text.rstrip()}\n\n{lines}".strip() if notes else text
 
 
-def _seconds(name: str, value: Any) -> float:
+def _check_seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} is a number of seconds above 0, got {value!r}.")
     return float(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Annotated, NamedTuple
 
-from steersman.tools.builtin.encoding import Page, unified
+from steersman.tools.builtin.encoding import TextFile, normalize_line_ends
 from steersman.tools.text import show
 from steersman.types.content import replace_lone_surrogates
 
@@ -40,7 +40,7 @@ class Change:
     edit: int
 
 
-def changes(page: Page, edits: Sequence[Edit]) -> list[Change]:
+def find_changes(page: TextFile, edits: Sequence[Edit]) -> list[Change]:
     """The passages that the edits mean, in the order of the text. All are looked for in the text as it is.
 
     `ValueError` says what is wrong, of all edits at once.
@@ -48,14 +48,14 @@ def changes(page: Page, edits: Sequence[Edit]) -> list[Change]:
     found: list[Change] = []
     problems: list[str] = []
     for number, edit in enumerate(edits):
-        old, new = unified(edit.old), unified(replace_lone_surrogates(edit.new))
-        problem = _pointless(old, new)
-        places = [] if problem else _places(page.text, old, every=edit.all)
+        old, new = normalize_line_ends(edit.old), normalize_line_ends(replace_lone_surrogates(edit.new))
+        problem = _find_mistake(old, new)
+        places = [] if problem else _find_all(page.text, old, every=edit.all)
         if not problem and not places:
-            problem = f"the text was not found. {_hint(page, old, new)}"
+            problem = f"the text was not found. {_suggest(page, old, new)}"
         elif len(places) > 1 and not edit.all:
             problem = (
-                f"the text was found {_times(page, places)}. Give more of the lines around it, "
+                f"the text was found {_describe_count(page, places)}. Give more of the lines around it, "
                 "so that it is there only once, or set all to true."
             )
         if problem:
@@ -63,26 +63,26 @@ def changes(page: Page, edits: Sequence[Edit]) -> list[Change]:
         else:
             found += [Change(place, place + len(old), new, number) for place in places]
     found.sort(key=lambda change: change.start)
-    problems += _overlaps(page, found)
+    problems += _describe_overlaps(page, found)
     if problems:
         raise ValueError("\n".join(problems))
     return found
 
 
-def lines_of(page: Page, places: Sequence[int]) -> str:
+def describe_lines(page: TextFile, places: Sequence[int]) -> str:
     """The lines of some places, in words."""
-    numbers = list(dict.fromkeys(page.line(place) for place in places[:_MOST_NUMBERS]))
+    numbers = list(dict.fromkeys(page.find_line(place) for place in places[:_MOST_NUMBERS]))
     words = ", ".join(map(str, numbers)) + (" and more" if len(places) > _MOST_NUMBERS else "")
     return f"line{'' if len(numbers) == 1 else 's'} {words}"
 
 
-def _pointless(old: str, new: str) -> str | None:
+def _find_mistake(old: str, new: str) -> str | None:
     if not old:
         return "'old' is empty. Give a text that is in the file; to make a file or replace all of it, use write."
     return "'old' and 'new' are the same, so there is nothing to change." if old == new else None
 
 
-def _places(text: str, old: str, *, every: bool) -> list[int]:
+def _find_all(text: str, old: str, *, every: bool) -> list[int]:
     """Where the text is. Overlapping ones are all counted when one is wanted, and the first taken when all are."""
     places: list[int] = []
     place = text.find(old)
@@ -94,29 +94,34 @@ def _places(text: str, old: str, *, every: bool) -> list[int]:
     return places
 
 
-def _times(page: Page, places: Sequence[int]) -> str:
+def _describe_count(page: TextFile, places: Sequence[int]) -> str:
     times = f"{len(places)} times" if len(places) <= _MOST_NUMBERS else f"more than {_MOST_NUMBERS} times"
-    return f"{times}, at {lines_of(page, places)}"
+    return f"{times}, at {describe_lines(page, places)}"
 
 
-def _overlaps(page: Page, found: Sequence[Change]) -> list[str]:
+def _describe_overlaps(page: TextFile, found: Sequence[Change]) -> list[str]:
     pairs = [(first, second) for first, second in pairwise(found) if second.start < first.end]
     return [
-        f"edits[{first.edit}] and edits[{second.edit}] overlap at line {page.line(second.start)}. Make them one edit."
+        f"edits[{first.edit}] and edits[{second.edit}] overlap at line {page.find_line(second.start)}. "
+        "Make them one edit."
         for first, second in pairs[:_MOST_NUMBERS]
     ]
 
 
-def _hint(page: Page, old: str, new: str) -> str:
+def _suggest(page: TextFile, old: str, new: str) -> str:
     """What may have been meant."""
     if "\ufffd" in old:
         return "It has the character \ufffd, which stands for bytes that are no text. Choose a passage without them."
     if len(new) > _MOST_NUMBERS and (place := page.text.find(new)) >= 0:
-        return f"The new text is there already, at line {page.line(place)}: the edit may have been made before."
-    return _nearly(page, old) or _nearest_line(page, old) or "Read the file and copy the text exactly."
+        return f"The new text is there already, at line {page.find_line(place)}: the edit may have been made before."
+    return (
+        _suggest_similar_passage(page, old)
+        or _suggest_nearest_line(page, old)
+        or "Read the file and copy the text exactly."
+    )
 
 
-def _nearly(page: Page, old: str) -> str | None:
+def _suggest_similar_passage(page: TextFile, old: str) -> str | None:
     """A passage that differs in what the eye passes over."""
     words = old.translate(_LOOKALIKES).split()
     if not words or len(old) > _LONGEST_HINT:
@@ -129,12 +134,12 @@ def _nearly(page: Page, old: str) -> str | None:
     end = page.text.find("\n", match.end())
     passage = page.text[start : len(page.text) if end < 0 else end]
     return (
-        f"At line {page.line(match.start())} is a text that differs only in white space, case or quotes: "
+        f"At line {page.find_line(match.start())} is a text that differs only in white space, case or quotes: "
         f"{show(passage, _SHOWN)}. Copy it exactly."
     )
 
 
-def _nearest_line(page: Page, old: str) -> str | None:
+def _suggest_nearest_line(page: TextFile, old: str) -> str | None:
     # Only a mistake pays for this import.
     from difflib import get_close_matches
 
@@ -148,7 +153,7 @@ def _nearest_line(page: Page, old: str) -> str | None:
     return f"The nearest line is {numbers[near[0]]}: {show(near[0], _SHOWN)}. Read it again and copy the text exactly."
 
 
-LONGEST = 60_000
+MAX_DIFF_LENGTH = 60_000
 """The most characters of a diff: it is for somebody to look at."""
 _CONTEXT = 3
 _COMPARED = 4_000
@@ -169,7 +174,7 @@ def split_lines(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def compared(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
+def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
     """What is different between two texts: the least where they are short, one swap where they are long."""
     first = 0
     for old, new in zip(before, after, strict=False):
@@ -197,7 +202,7 @@ def compared(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
     ]
 
 
-def swaps_of(text: str, lines: Sequence[str], changes: Sequence[Change]) -> Iterator[Swap]:
+def build_swaps(text: str, lines: Sequence[str], changes: Sequence[Change]) -> Iterator[Swap]:
     """Changes of passages, in order, as swaps of whole lines."""
     starts = [0, *accumulate(map(len, lines))][:-1]
     index = 0
@@ -209,12 +214,12 @@ def swaps_of(text: str, lines: Sequence[str], changes: Sequence[Change]) -> Iter
             index += 1
         start = bisect_right(starts, changes[first].start) - 1
         low, high = starts[start], len(text) if end == len(lines) else starts[end]
-        new = split_lines(replaced(text[low:high], changes[first:index], low))
-        for swap in compared(lines[start:end], new):
+        new = split_lines(apply_changes(text[low:high], changes[first:index], low))
+        for swap in compare_lines(lines[start:end], new):
             yield Swap(start + swap.start, start + swap.end, swap.lines)
 
 
-def replaced(text: str, changes: Sequence[Change], shift: int = 0) -> str:
+def apply_changes(text: str, changes: Sequence[Change], shift: int = 0) -> str:
     """The text with the changes made; their places count from `shift` characters before it."""
     pieces: list[str] = []
     done = 0
@@ -224,43 +229,43 @@ def replaced(text: str, changes: Sequence[Change], shift: int = 0) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def diff(path: str, before: Sequence[str], swaps: Iterable[Swap], *, created: bool = False) -> str:
+def format_diff(path: str, before: Sequence[str], swaps: Iterable[Swap], *, created: bool = False) -> str:
     """The swaps as a unified diff, cut where it is too long; nothing where nothing changed."""
     # A name with a line feed in it could forge lines of the diff.
     path = path if path.isprintable() else repr(path)
     pieces = [f"--- {'/dev/null' if created else f'a/{path}'}\n+++ b/{path}\n"]
     size = 0
-    for piece in _hunks(before, swaps):
+    for piece in _format_hunks(before, swaps):
         size += len(piece)
-        if size > LONGEST:
+        if size > MAX_DIFF_LENGTH:
             pieces.append("[... the rest of the diff is left out ...]\n")
             break
         pieces.append(piece)
     return replace_lone_surrogates("".join(pieces)) if size else ""
 
 
-def _hunks(before: Sequence[str], swaps: Iterable[Swap]) -> Iterator[str]:
+def _format_hunks(before: Sequence[str], swaps: Iterable[Swap]) -> Iterator[str]:
     shift = 0
-    for group in _grouped(swaps):
+    for group in _group_swaps(swaps):
         start = max(0, group[0].start - _CONTEXT)
         end = min(len(before), group[-1].end + _CONTEXT)
         added = sum(len(swap.lines) - (swap.end - swap.start) for swap in group)
-        yield f"@@ -{_range(start, end - start)} +{_range(start + shift, end - start + added)} @@\n"
+        yield f"@@ -{_format_range(start, end - start)} +{_format_range(start + shift, end - start + added)} @@\n"
         shift += added
         place = start
         for swap in group:
-            yield from _marked(" ", before[place : swap.start])
-            yield from _marked("-", before[swap.start : swap.end])
-            yield from _marked("+", swap.lines)
+            yield from _mark_lines(" ", before[place : swap.start])
+            yield from _mark_lines("-", before[swap.start : swap.end])
+            yield from _mark_lines("+", swap.lines)
             place = swap.end
-        yield from _marked(" ", before[place:end])
+        yield from _mark_lines(" ", before[place:end])
 
 
-def _grouped(swaps: Iterable[Swap]) -> Iterator[list[Swap]]:
+def _group_swaps(swaps: Iterable[Swap]) -> Iterator[list[Swap]]:
     """Swaps whose context would touch are one hunk; no more of them than there is room for."""
     group: list[Swap] = []
     for swap in swaps:
-        if group and (swap.start - group[-1].end > 2 * _CONTEXT or len(group) > LONGEST // 4):
+        if group and (swap.start - group[-1].end > 2 * _CONTEXT or len(group) > MAX_DIFF_LENGTH // 4):
             yield group
             group = []
         group.append(swap)
@@ -268,12 +273,12 @@ def _grouped(swaps: Iterable[Swap]) -> Iterator[list[Swap]]:
         yield group
 
 
-def _range(start: int, count: int) -> str:
+def _format_range(start: int, count: int) -> str:
     # By convention an empty range names the line before it, and one line has no count.
     first = start + 1 if count else start
     return str(first) if count == 1 else f"{first},{count}"
 
 
-def _marked(mark: str, lines: Sequence[str]) -> Iterator[str]:
+def _mark_lines(mark: str, lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         yield f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}\n\\ No newline at end of file\n"

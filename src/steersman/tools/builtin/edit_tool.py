@@ -10,17 +10,25 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.tools.builtin.changes import Change, Edit, changes, diff, lines_of, split_lines, swaps_of
-from steersman.tools.builtin.encoding import UTF8, Encoding, Page, encoding_of, strange
+from steersman.tools.builtin.changes import (
+    Change,
+    Edit,
+    build_swaps,
+    describe_lines,
+    find_changes,
+    format_diff,
+    split_lines,
+)
+from steersman.tools.builtin.encoding import UTF8, Encoding, TextFile, count_undecodable, detect_encoding
 from steersman.tools.confine.refusals import MissingPath, StaleFile, TooLarge
-from steersman.tools.confine.seen import digest, reader_of
+from steersman.tools.confine.seen import digest, identify_reader
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
-LARGEST = 16 * 1024 * 1024
+MAX_FILE_BYTES = 16 * 1024 * 1024
 """The most bytes of a file that is edited."""
 
 Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
@@ -49,79 +57,83 @@ def edit_tool(workspace: Workspace) -> Tool:
         with workspace.lock(path):
             if ctx is not None and ctx.cancelled:
                 raise ToolError("The edit was cancelled.")
-            return _edit(workspace, path, edits, reader_of(ctx))
+            return _edit(workspace, path, edits, identify_reader(ctx))
 
     return edit
 
 
 def _edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -> ToolOutput:
     name = workspace.relative(path)
-    data = _read(workspace, path)
+    data = _read_file(workspace, path)
     before = digest(data)
-    known = workspace.seen.known(reader, name)
+    known = workspace.seen.look_up(reader, name)
     if known is not None and known.edited != before:
         raise StaleFile(f"{path!r} has changed since it was last read here. Read it again, then make the change.")
-    encoding, page = _page(path, data)
+    encoding, page = _decode(path, data)
     try:
-        found = changes(page, edits)
+        found = find_changes(page, edits)
     except ValueError as error:
         raise ToolError(f"{path!r} was not edited.\n{error}") from error
-    _check_letters(path, page, encoding, found)
-    new = encoding.encode(_replaced(page, found))
+    _check_encodable(path, page, encoding, found)
+    new = encoding.encode(_apply_to_raw(page, found))
     written = workspace.replace(path, new, expect=before)
-    workspace.seen.edited(reader, name, before, digest(new))
+    workspace.seen.record_edit(reader, name, before, digest(new))
     places = [change.start for change in found]
-    times = f"{len(found)} replacement{'' if len(found) == 1 else 's'}, at {lines_of(page, places)}"
+    times = f"{len(found)} replacement{'' if len(found) == 1 else 's'}, at {describe_lines(page, places)}"
     text = f"Edited {path!r}: {times}."
     if written.other_names:
         text += f" The file had {written.other_names} more names (hard links), which keep the old content."
     lines = split_lines(page.text)
-    details = {"path": name, "replacements": len(found), "diff": diff(name, lines, swaps_of(page.text, lines, found))}
+    details = {
+        "path": name,
+        "replacements": len(found),
+        "diff": format_diff(name, lines, build_swaps(page.text, lines, found)),
+    }
     return ToolOutput(text, details)
 
 
-def _read(workspace: Workspace, path: str) -> bytes:
+def _read_file(workspace: Workspace, path: str) -> bytes:
     try:
-        return workspace.read_bytes(path, limit=LARGEST)
+        return workspace.read_bytes(path, limit=MAX_FILE_BYTES)
     except MissingPath as error:
         raise MissingPath(f"{error} To make a new file, use write.") from error
     except TooLarge as error:
         raise TooLarge(f"{error} Change it with a program, such as sed.") from error
 
 
-def _page(path: str, data: bytes) -> tuple[Encoding, Page]:
-    encoding = encoding_of(data)
+def _decode(path: str, data: bytes) -> tuple[Encoding, TextFile]:
+    encoding = detect_encoding(data)
     if encoding is None:
         raise ToolError(f"{path!r} is not text in UTF-8 or UTF-16, so it cannot be edited. Use a program for it.")
     try:
-        return encoding, Page(encoding.decode(data))
+        return encoding, TextFile(encoding.decode(data))
     except UnicodeError as error:
         raise ToolError(f"{path!r} says it is {encoding.codec} and is not, so it cannot be edited.") from error
 
 
-def _check_letters(path: str, page: Page, encoding: Encoding, found: Sequence[Change]) -> None:
+def _check_encodable(path: str, page: TextFile, encoding: Encoding, found: Sequence[Change]) -> None:
     """In a file of an older encoding nobody knows which bytes a letter should be."""
-    if encoding == UTF8 and strange(page.raw) and not all(change.new.isascii() for change in found):
+    if encoding == UTF8 and count_undecodable(page.raw) and not all(change.new.isascii() for change in found):
         raise ToolError(
             f"{path!r} is not UTF-8 throughout, so only ASCII characters can be put into it. Convert it first, "
             "for example with iconv, or leave the other characters out."
         )
 
 
-def _replaced(page: Page, found: Sequence[Change]) -> str:
+def _apply_to_raw(page: TextFile, found: Sequence[Change]) -> str:
     pieces: list[str] = []
     done = 0
     for change in found:
         old = page.text[change.start : change.end]
-        head, tail = _same(old, change.new)
-        start, end = page.raw_place(change.start + head), page.raw_place(change.end - tail)
+        head, tail = _count_common(old, change.new)
+        start, end = page.find_raw_offset(change.start + head), page.find_raw_offset(change.end - tail)
         new = change.new[head : len(change.new) - tail]
-        pieces += (page.raw[done:start], page.with_ends(new, start, end))
+        pieces += (page.raw[done:start], page.restore_line_ends(new, start, end))
         done = end
     return "".join((*pieces, page.raw[done:]))
 
 
-def _same(old: str, new: str) -> tuple[int, int]:
+def _count_common(old: str, new: str) -> tuple[int, int]:
     """How much the two have in common at their beginning and end: that part keeps the line ends it has."""
     most = min(len(old), len(new))
     head = next((place for place in range(most) if old[place] != new[place]), most)

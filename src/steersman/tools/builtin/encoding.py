@@ -53,7 +53,7 @@ _MARKED = (
 )
 
 
-def encoding_of(sample: bytes) -> Encoding | None:
+def detect_encoding(sample: bytes) -> Encoding | None:
     """The encoding of a file by its first bytes; `None` when it is no text that could be shown."""
     for encoding in _MARKED:
         if sample.startswith(encoding.mark):
@@ -62,10 +62,10 @@ def encoding_of(sample: bytes) -> Encoding | None:
     if b"\0" in sample or len(_CONTROL.findall(sample)) > len(sample) * _MOST_CONTROL:
         return None
     text = sample.decode("utf-8", "surrogateescape")
-    return None if strange(text) > max(_FEW, len(text) * _MOST_STRANGE) else UTF8
+    return None if count_undecodable(text) > max(_FEW, len(text) * _MOST_STRANGE) else UTF8
 
 
-def strange(text: str) -> int:
+def count_undecodable(text: str) -> int:
     """How many bytes of a decoded text were no UTF-8."""
     return 0 if text.isascii() else len(_STRANGE.findall(text))
 
@@ -73,43 +73,43 @@ def strange(text: str) -> int:
 _END = re.compile(r"\r\n?|\n")
 
 
-def unified(text: str) -> str:
+def normalize_line_ends(text: str) -> str:
     """The text with a line feed for every line end."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-class Page:
+class TextFile:
     """A file's text: `raw` as it is, `text` with a line feed for every line end, and the way from there to there."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
-        self.text = unified(raw)
+        self.text = normalize_line_ends(raw)
         # Where a line feed of `text` stands for two characters of `raw`.
         self._pairs: list[int] = []
         if len(self.text) != len(raw):
             found = (match.start() for match in re.finditer("\r\n", raw))
             self._pairs = [place - earlier for earlier, place in enumerate(found)]
 
-    def raw_place(self, place: int) -> int:
+    def find_raw_offset(self, place: int) -> int:
         """Where a place of `text` is in `raw`."""
         return place + bisect_left(self._pairs, place)
 
-    def line(self, place: int) -> int:
+    def find_line(self, place: int) -> int:
         """The number of the line that a place of `text` is in."""
         return self.text.count("\n", 0, place) + 1
 
-    def with_ends(self, new: str, raw_start: int, raw_end: int) -> str:
+    def restore_line_ends(self, new: str, raw_start: int, raw_end: int) -> str:
         """A text that takes the place of a passage of `raw`, with line ends as the file has them there."""
         if "\n" not in new:
             return new
         lines = new.split("\n")
         ends = _END.findall(self.raw, raw_start, raw_end)
         if len(ends) != len(lines) - 1:
-            return self.end_at(raw_start).join(lines)
+            return self.find_line_end(raw_start).join(lines)
         # As many lines as before: each keeps the end it had, though they may be mixed.
         return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
 
-    def end_at(self, raw_place: int) -> str:
+    def find_line_end(self, raw_place: int) -> str:
         """How lines end around a place of `raw`: as the one that ends next, else as the one that ended last."""
         match = _END.search(self.raw, raw_place)
         if match is not None:

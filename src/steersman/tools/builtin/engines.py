@@ -19,8 +19,8 @@ from functools import cache
 from typing import IO, Any, NamedTuple, cast
 
 from steersman.tools.builtin import matching
-from steersman.tools.builtin.walk import TooSlow, Watch
-from steersman.tools.confine.launch import child_environment
+from steersman.tools.builtin.walk import Deadline, DeadlinePassed
+from steersman.tools.confine.launch import build_child_environment
 from steersman.types.errors import ToolError
 
 _TICK = 0.02
@@ -53,33 +53,33 @@ class Hit(NamedTuple):
     offset: int
 
 
-class Engines:
+class SearchEngine:
     """Finds lines in open files. `ripgrep` is the path of the program, or `None` for Python alone."""
 
     def __init__(self, ripgrep: str | None) -> None:
         self.ripgrep = ripgrep
 
-    def find(self, query: Query, files: Sequence[int], watch: Watch) -> list[Hit]:
+    def find(self, query: Query, files: Sequence[int], watch: Deadline) -> list[Hit]:
         """The lines of the files that fit, in order. `ToolError` for a pattern that is none."""
         if self.ripgrep is not None:
-            found = _by_ripgrep(self.ripgrep, query, files, watch)
+            found = _search_with_ripgrep(self.ripgrep, query, files, watch)
             if found is not None:
                 return found
             # It does not run here, or does not take the pattern: Python may, and if not, it says why.
             self.ripgrep = None
-        return _by_python(query, files, watch)
+        return _search_with_python(query, files, watch)
 
 
 def find_ripgrep(root: str) -> str | None:
     """The ripgrep on the PATH, unless it lies in the workspace: what a project brings is not run to look at it."""
-    found = shutil.which("rg", path=child_environment()["PATH"])
+    found = shutil.which("rg", path=build_child_environment()["PATH"])
     if found is None:
         return None
     inside = any(os.path.commonpath((root, path)) == root for path in (found, os.path.realpath(found)))
     return None if inside else found
 
 
-def _by_ripgrep(program: str, query: Query, files: Sequence[int], watch: Watch) -> list[Hit] | None:
+def _search_with_ripgrep(program: str, query: Query, files: Sequence[int], watch: Deadline) -> list[Hit] | None:
     flags = [*_FLAGS, f"--max-count={query.most}"]
     flags.append("--ignore-case" if query.ignore_case else "--case-sensitive")
     if query.literal:
@@ -87,16 +87,16 @@ def _by_ripgrep(program: str, query: Query, files: Sequence[int], watch: Watch) 
     # A descriptor and not a path: between a look at a path and its opening, it can become something else.
     paths = [f"/dev/fd/{file}" for file in files] or [os.devnull]
     try:
-        status, output = _run([program, *flags, "--", query.pattern, *paths], files, watch)
+        status, output = _run_child([program, *flags, "--", query.pattern, *paths], files, watch)
     except OSError:
         return None
     try:
-        return _ripgrep_hits(output, files) if status in (0, 1) else None
+        return _parse_ripgrep_output(output, files) if status in (0, 1) else None
     except (KeyError, ValueError):
         return None  # a program of that name that says something else
 
 
-def _ripgrep_hits(output: bytes, files: Sequence[int]) -> list[Hit]:
+def _parse_ripgrep_output(output: bytes, files: Sequence[int]) -> list[Hit]:
     places = {b"/dev/fd/%d" % file: index for index, file in enumerate(files)}
     hits: list[Hit] = []
     for record in output.split(b"\n")[:-1]:
@@ -106,8 +106,8 @@ def _ripgrep_hits(output: bytes, files: Sequence[int]) -> list[Hit]:
     return hits
 
 
-def _by_python(query: Query, files: Sequence[int], watch: Watch) -> list[Hit]:
-    program = _program()
+def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> list[Hit]:
+    program = _load_program()
     if not sys.executable or program is None:
         raise ToolError("Nothing can be searched here: there is no ripgrep and no Python to run. Install ripgrep.")
     request: dict[str, Any] = {
@@ -119,7 +119,7 @@ def _by_python(query: Query, files: Sequence[int], watch: Watch) -> list[Hit]:
         "seconds": int(watch.seconds) + _GRACE,
     }
     try:
-        status, output = _run([sys.executable, "-I", "-S", "-c", program, json.dumps(request)], files, watch)
+        status, output = _run_child([sys.executable, "-I", "-S", "-c", program, json.dumps(request)], files, watch)
     except OSError as error:
         raise ToolError(f"The search could not be started: {error.strerror}.") from error
     if status == matching.BAD_PATTERN:
@@ -133,41 +133,41 @@ def _by_python(query: Query, files: Sequence[int], watch: Watch) -> list[Hit]:
 
 
 @cache
-def _program() -> str | None:
+def _load_program() -> str | None:
     try:
         return inspect.getsource(matching)
     except OSError:
         return None  # installed without its source
 
 
-def _run(command: Sequence[str], files: Sequence[int], watch: Watch) -> tuple[int, bytes]:
+def _run_child(command: Sequence[str], files: Sequence[int], watch: Deadline) -> tuple[int, bytes]:
     """Run a child to its end and read what it writes; whatever happens, it is gone afterwards."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=child_environment(),
+        env=build_child_environment(),
         cwd="/",
         pass_fds=files,
         start_new_session=True,
     )
     pipe, output = cast(IO[bytes], child.stdout), bytearray()
     try:
-        _bound(child.pid)
-        _read(pipe.fileno(), output, watch)
+        _limit_memory(child.pid)
+        _read_output(pipe.fileno(), output, watch)
         return child.wait(_GRACE), bytes(output)
     except subprocess.TimeoutExpired:
         return -1, bytes(output)
-    except TooSlow as error:
-        raise TooSlow(_last_file(output)) from error
+    except DeadlinePassed as error:
+        raise DeadlinePassed(_find_last_file(output)) from error
     finally:
         child.kill()
         child.wait()
         pipe.close()
 
 
-def _read(pipe: int, output: bytearray, watch: Watch) -> None:
+def _read_output(pipe: int, output: bytearray, watch: Deadline) -> None:
     with selectors.DefaultSelector() as ready:
         ready.register(pipe, selectors.EVENT_READ)
         while len(output) < _MAX_OUTPUT:
@@ -180,7 +180,7 @@ def _read(pipe: int, output: bytearray, watch: Watch) -> None:
     raise ToolError("The search found more than it can hold. Use a narrower pattern.")
 
 
-def _bound(process: int) -> None:
+def _limit_memory(process: int) -> None:
     """Keep a child's memory within bounds, where the system has a way to do it from outside."""
     try:
         import resource
@@ -190,6 +190,6 @@ def _bound(process: int) -> None:
         return  # not Linux, or the child is gone already
 
 
-def _last_file(output: bytearray) -> int | None:
+def _find_last_file(output: bytearray) -> int | None:
     begun = bytes(output).rpartition(b"file ")[2].partition(b"\n")[0]
     return int(begun) if begun.isdigit() else None

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steersman.tools.builtin.html import readable
-from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
-from steersman.tools.confine.addresses import AddressRules, Resolve, matches
-from steersman.tools.confine.urls import Place, parse_url
+from steersman.tools.builtin.html import extract_text
+from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.confine.addresses import AddressRules, Resolve, matches_host
+from steersman.tools.confine.urls import ParsedUrl, parse_url
 from steersman.tools.text import show
 from steersman.tools.threads import in_thread
 from steersman.tools.tool import Tool
@@ -91,35 +91,35 @@ class _Fetcher:
         first = parse_url(url)
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._from(first)
+                return await self._follow_redirects(first)
         except TimeoutError:
             raise ToolError(f"{first.url!r} did not answer in full within {self.timeout:g}s.") from None
 
-    async def _from(self, first: Place) -> ToolOutput:
+    async def _follow_redirects(self, first: ParsedUrl) -> ToolOutput:
         self.rules.check(first)
         place = first
         for _ in range(self.max_redirects + 1):
-            outcome = await self._ask(place, first)
+            outcome = await self._request(place, first)
             if isinstance(outcome, ToolOutput):
                 return outcome
             self.rules.check(outcome)
-            if not self._follows(first, outcome):
-                return _elsewhere(place, outcome)
+            if not self._may_follow(first, outcome):
+                return _report_redirect(place, outcome)
             place = outcome
         raise ToolError(f"{first.url!r} was redirected more than {self.max_redirects} times, last to {place.url!r}.")
 
-    def _follows(self, first: Place, target: Place) -> bool:
+    def _may_follow(self, first: ParsedUrl, target: ParsedUrl) -> bool:
         """Whoever approved a call approved its host; another one is for them to approve again."""
         if first.host.removeprefix("www.") == target.host.removeprefix("www."):
             return True
-        return self.rules.hosts is not None and matches(target.host, self.rules.hosts)
+        return self.rules.hosts is not None and matches_host(target.host, self.rules.hosts)
 
-    async def _ask(self, place: Place, first: Place) -> ToolOutput | Place:
+    async def _request(self, place: ParsedUrl, first: ParsedUrl) -> ToolOutput | ParsedUrl:
         """One request: what it gave, or where it was redirected."""
         import aiohttp
         from yarl import URL
 
-        addresses = await self._addresses(place)
+        addresses = await self._find_addresses(place)
         target = URL(place.url, encoded=True)
         if target.raw_host != place.host or target.port != place.port:
             # Two readers of one URL that do not agree are what is guarded against here.
@@ -132,68 +132,72 @@ class _Fetcher:
                 session.get(target, allow_redirects=False, headers={"Accept": _ACCEPT}) as response,
             ):
                 if (location := response.headers.get("Location")) and response.status in REDIRECTS:
-                    return place.joined(location)
+                    return place.join(location)
                 if response.status >= 300:
-                    return await self._failure(response, place)
-                return await self._success(response, place, first)
+                    return await self._describe_failure(response, place)
+                return await self._read_response(response, place, first)
         except aiohttp.ConnectionTimeoutError:
             raise ToolError(f"No connection to {place.url!r} within {self.connect_timeout:g}s.") from None
         except (aiohttp.ClientError, OSError) as error:
             raise trouble(place.url, error) from error
 
-    async def _addresses(self, place: Place) -> tuple[str, ...]:
+    async def _find_addresses(self, place: ParsedUrl) -> tuple[str, ...]:
         try:
             async with asyncio.timeout(self.connect_timeout):
-                return await self.rules.addresses(place)
+                return await self.rules.find_addresses(place)
         except TimeoutError:
             raise ToolError(f"The host {place.host!r} could not be found within {self.connect_timeout:g}s.") from None
 
-    async def _failure(self, response: ClientResponse, place: Place) -> ToolOutput:
+    async def _describe_failure(self, response: ClientResponse, place: ParsedUrl) -> ToolOutput:
         words = f"HTTP {response.status} {response.reason or ''}".rstrip()
         body = await read_body(response, min(self.max_bytes, _LARGEST_FAILURE))
-        text = (await _text(body, place.url, _LARGEST_FAILURE))[:_LONGEST_FAILURE]
-        return ToolOutput(f"{words} from {place.url}\n\n{text}".rstrip(), _details(response, place), is_error=True)
+        text = (await _extract_text(body, place.url, _LARGEST_FAILURE))[:_LONGEST_FAILURE]
+        return ToolOutput(
+            f"{words} from {place.url}\n\n{text}".rstrip(), _build_details(response, place), is_error=True
+        )
 
-    async def _success(self, response: ClientResponse, place: Place, first: Place) -> ToolOutput:
+    async def _read_response(self, response: ClientResponse, place: ParsedUrl, first: ParsedUrl) -> ToolOutput:
         head = place.url if place.url == first.url else f"{place.url} (redirected from {first.url})"
-        details = _details(response, place)
+        details = _build_details(response, place)
         if kind_of(details["media_type"] or "text/plain") == "other":
             # Nobody will see it, so it is not read.
-            return ToolOutput(f"{head}\n{_unseen(details['media_type'], response.content_length)}", details)
+            return ToolOutput(f"{head}\n{_describe_unshown(details['media_type'], response.content_length)}", details)
         body = await read_body(response, self.max_bytes)
         if body.kind == "image" and self.images:
-            return _picture(head, body, details)
+            return _build_image_output(head, body, details)
         if body.kind in ("other", "image"):
-            return ToolOutput(f"{head}\n{_unseen(body.media_type, len(body.data) if body.whole else None)}", details)
-        text = await _text(body, place.url, self.max_bytes)
+            return ToolOutput(
+                f"{head}\n{_describe_unshown(body.media_type, len(body.data) if body.whole else None)}", details
+            )
+        text = await _extract_text(body, place.url, self.max_bytes)
         return ToolOutput(f"{head}\n\n{text or '(The answer is empty.)'}", details)
 
 
-def _details(response: ClientResponse, place: Place) -> dict[str, Any]:
+def _build_details(response: ClientResponse, place: ParsedUrl) -> dict[str, Any]:
     media_type, _ = content_type(response.headers.get("Content-Type", ""))
     return {"url": place.url, "http_status": response.status, "media_type": media_type}
 
 
-def _picture(head: str, body: Body, details: dict[str, Any]) -> ToolOutput:
+def _build_image_output(head: str, body: Body, details: dict[str, Any]) -> ToolOutput:
     size = len(body.data) if body.whole else None
     try:
-        if not body.whole or len(body.data) > LARGEST:
-            raise ValueError(f"it has more than {min(LARGEST, len(body.data)):,} bytes")
-        if (kind := picture_type(body.data)) is None:
+        if not body.whole or len(body.data) > MAX_IMAGE_BYTES:
+            raise ValueError(f"it has more than {min(MAX_IMAGE_BYTES, len(body.data)):,} bytes")
+        if (kind := detect_image_type(body.data)) is None:
             raise ValueError("it is not a PNG, JPEG, GIF or WebP picture")
-        found = examine(body.data, kind)
+        found = inspect_image(body.data, kind)
     except ValueError as error:
-        return ToolOutput(f"{head}\n{_unseen(body.media_type, size)} This picture cannot: {error}.", details)
+        return ToolOutput(f"{head}\n{_describe_unshown(body.media_type, size)} This picture cannot: {error}.", details)
     words = f"{head}\n{kind}, {found.width} x {found.height} pixels, {len(body.data):,} bytes"
     return ToolOutput([TextContent(words), ImageContent(b64encode(body.data).decode("ascii"), kind)], details)
 
 
-def _unseen(media_type: str, size: int | None) -> str:
+def _describe_unshown(media_type: str, size: int | None) -> str:
     length = "of unknown size" if size is None else f"{size:,} bytes"
     return f"Not shown: {media_type or 'binary data'}, {length}. Only text, HTML and pictures can be shown."
 
 
-async def _text(body: Body, url: str, limit: int) -> str:
+async def _extract_text(body: Body, url: str, limit: int) -> str:
     """The words of a body; none where it holds no words."""
     if body.kind in ("other", "image"):
         return ""
@@ -202,14 +206,14 @@ async def _text(body: Body, url: str, limit: int) -> str:
         # Work that grows with the page belongs in a thread, and the thread stops when nobody waits any more.
         over = threading.Event()
         try:
-            page = await in_thread(readable, text, url, limit=limit, stopped=over.is_set)
+            page = await in_thread(extract_text, text, url, limit=limit, stopped=over.is_set)
         finally:
             over.set()
         text, whole = f"Title: {page.title}\n\n{page.text}" if page.title else page.text, whole and page.whole
     return text if whole else f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
 
 
-def _elsewhere(place: Place, target: Place) -> ToolOutput:
+def _report_redirect(place: ParsedUrl, target: ParsedUrl) -> ToolOutput:
     text = (
         f"{place.url} redirects to another host, {target.host!r}, and nothing was fetched from there. "
         f"If that is wanted, call fetch with this URL: {target.url}"

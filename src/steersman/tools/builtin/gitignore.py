@@ -33,12 +33,12 @@ class BadGlob(ValueError):
     """A pattern that can match nothing; its text says why."""
 
 
-def glob_regex(pattern: str) -> str:
+def translate_glob(pattern: str) -> str:
     """A regular expression for whole paths: `*`, `?` and `[a-z]` stay within a name, `**` goes through folders."""
-    runs = _runs(_segments(list(_tokens(pattern))))
+    runs = _split_runs(_split_segments(list(_tokenize(pattern))))
     if len(runs) == 1:
-        return "/".join(map(_segment_regex, runs[0]))
-    first, *middle, last = [list(map(_segment_regex, run)) for run in runs]
+        return "/".join(map(_translate_segment, runs[0]))
+    first, *middle, last = [list(map(_translate_segment, run)) for run in runs]
     parts = ["".join(f"{segment}/" for segment in first)]
     # The first place where a run of names fits leaves the most room for the next one: there is no reason to go back.
     parts += [f"(?>(?:[^/]*/)*?{''.join(f'{segment}/' for segment in run)})" for run in middle if run]
@@ -46,13 +46,13 @@ def glob_regex(pattern: str) -> str:
     return "".join(parts)
 
 
-def braces(pattern: str) -> list[str]:
+def expand_braces(pattern: str) -> list[str]:
     """The patterns that `{a,b}` stands for; braces without a comma or without an end are taken as they are."""
     found = [pattern]
     done: list[str] = []
     while found:
         candidate = found.pop(0)
-        choice = _first_choice(candidate)
+        choice = _find_first_choice(candidate)
         if choice is None:
             done.append(candidate)
         else:
@@ -63,7 +63,7 @@ def braces(pattern: str) -> list[str]:
     return list(dict.fromkeys(done))
 
 
-def _tokens(pattern: str) -> Iterator[str]:
+def _tokenize(pattern: str) -> Iterator[str]:
     """One at a time: a star, a run of stars, a slash, or a regular expression for one character."""
     place, size = 0, len(pattern)
     while place < size:
@@ -73,33 +73,33 @@ def _tokens(pattern: str) -> Iterator[str]:
             start = place - 1
             while place < size and pattern[place] == "*":
                 place += 1
-            yield _STAR if place - start == 1 or not _stands_alone(pattern, start, place) else _FOLDERS
+            yield _STAR if place - start == 1 or not _is_whole_name(pattern, start, place) else _FOLDERS
         elif char == "?":
             yield "[^/]"
         elif char == "[":
-            char_class, place = _class(pattern, place)
+            char_class, place = _translate_class(pattern, place)
             yield char_class
         elif char == "\\":
             if place == size:
                 raise BadGlob("it ends with a backslash")
-            yield _literal(pattern[place])
+            yield _translate_char(pattern[place])
             place += 1
         else:
-            yield _literal(char)
+            yield _translate_char(char)
 
 
-def _literal(char: str) -> str:
+def _translate_char(char: str) -> str:
     return _SLASH if char == "/" else re.escape(char)
 
 
-def _stands_alone(pattern: str, start: int, end: int) -> bool:
+def _is_whole_name(pattern: str, start: int, end: int) -> bool:
     """Whether the stars between two places are a whole name, and so mean any number of folders."""
     return (start == 0 or pattern[start - 1] == "/") and (
         end == len(pattern) or pattern[end] == "/" or pattern.startswith("\\/", end)
     )
 
 
-def _class(pattern: str, place: int) -> tuple[str, int]:
+def _translate_class(pattern: str, place: int) -> tuple[str, int]:
     """A character class, from behind its bracket, and the place behind it."""
     negated = pattern[place : place + 1] in ("!", "^") and pattern[place : place + 1] != ""
     place += negated
@@ -116,21 +116,21 @@ def _class(pattern: str, place: int) -> tuple[str, int]:
             items.append(_POSIX[named[1]])
             before, place = "", named.end()
         elif char == "-" and before and pattern[place + 1 : place + 2] not in ("", "]"):
-            last, place = _member(pattern, place + 1)
+            last, place = _read_member(pattern, place + 1)
             if before <= last:
                 items.append(f"{_escape(before)}-{_escape(last)}")
             before = ""
         else:
-            before, place = _member(pattern, place)
+            before, place = _read_member(pattern, place)
             items.append(_escape(before))
-    return f"(?!/)[{'^' if negated else ''}{''.join(items)}]" if items else _nothing(negated), place + 1
+    return f"(?!/)[{'^' if negated else ''}{''.join(items)}]" if items else _translate_empty_class(negated), place + 1
 
 
-def _nothing(negated: bool) -> str:
+def _translate_empty_class(negated: bool) -> str:
     return "[^/]" if negated else "(?!)"
 
 
-def _member(pattern: str, place: int) -> tuple[str, int]:
+def _read_member(pattern: str, place: int) -> tuple[str, int]:
     if pattern[place] == "\\":
         place += 1
         if place == len(pattern):
@@ -142,7 +142,7 @@ def _escape(char: str) -> str:
     return f"\\U{ord(char):08x}"
 
 
-def _segments(tokens: Sequence[str]) -> list[list[str]]:
+def _split_segments(tokens: Sequence[str]) -> list[list[str]]:
     segments: list[list[str]] = [[]]
     for token in tokens:
         if token == _SLASH:
@@ -152,7 +152,7 @@ def _segments(tokens: Sequence[str]) -> list[list[str]]:
     return segments
 
 
-def _runs(segments: Sequence[list[str]]) -> list[list[list[str]]]:
+def _split_runs(segments: Sequence[list[str]]) -> list[list[list[str]]]:
     """The names between two `**`."""
     runs: list[list[list[str]]] = [[]]
     for segment in segments:
@@ -163,7 +163,7 @@ def _runs(segments: Sequence[list[str]]) -> list[list[list[str]]]:
     return runs
 
 
-def _segment_regex(tokens: Sequence[str]) -> str:
+def _translate_segment(tokens: Sequence[str]) -> str:
     """One name. What follows a star is taken where it fits first, except for the last piece, which is at the end."""
     pieces = [""]
     for token in tokens:
@@ -177,15 +177,15 @@ def _segment_regex(tokens: Sequence[str]) -> str:
     return f"{pieces[0]}{middle}[^/]*{pieces[-1]}"
 
 
-def _first_choice(pattern: str) -> tuple[int, int, list[str]] | None:
+def _find_first_choice(pattern: str) -> tuple[int, int, list[str]] | None:
     """Where the first `{a,b}` begins and ends, and its options."""
     for match in re.finditer(r"\\.|\{", pattern, re.DOTALL):
-        if match[0] == "{" and (found := _options(pattern, match.start())) is not None:
+        if match[0] == "{" and (found := _parse_options(pattern, match.start())) is not None:
             return found
     return None
 
 
-def _options(pattern: str, start: int) -> tuple[int, int, list[str]] | None:
+def _parse_options(pattern: str, start: int) -> tuple[int, int, list[str]] | None:
     depth, begin = 0, start + 1
     options: list[str] = []
     for match in re.compile(r"\\.|[{},]", re.DOTALL).finditer(pattern, start):
@@ -204,7 +204,7 @@ MAX_RULES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """One line: what it fits, and whether that is hidden or shown again."""
 
     regex: str
@@ -213,25 +213,25 @@ class Rule:
     by_name: bool
 
 
-class Rules:
+class IgnoreFile:
     """The rules of one file. Patterns and paths are bytes to git: here they are Latin-1 text, a letter for a byte."""
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, rules: tuple[IgnoreRule, ...]) -> None:
         self.rules = rules
 
     @cached_property
     def _names(self) -> re.Pattern[str]:
-        return _any_of([rule.regex for rule in self.rules if rule.by_name])
+        return compile_any([rule.regex for rule in self.rules if rule.by_name])
 
     @cached_property
     def _paths(self) -> re.Pattern[str]:
-        return _any_of([rule.regex for rule in self.rules if not rule.by_name])
+        return compile_any([rule.regex for rule in self.rules if not rule.by_name])
 
     @cached_property
-    def _single(self) -> list[tuple[Rule, re.Pattern[str]]]:
+    def _single(self) -> list[tuple[IgnoreRule, re.Pattern[str]]]:
         return [(rule, re.compile(rule.regex)) for rule in reversed(self.rules)]
 
-    def verdict(self, path: str, *, folder: bool) -> bool | None:
+    def match(self, path: str, *, folder: bool) -> bool | None:
         """Whether a path is hidden; `None` when no rule says anything about it."""
         name = path.rpartition("/")[2]
         # Most paths fit nothing, which one look at all rules together shows.
@@ -244,55 +244,55 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignores:
+class IgnoreRules:
     """All rules that hold in a folder: its own file and those above it.
 
     Paths are relative to the workspace. A file in it sees them without the first `cut` characters, one above it with
     `prefix` before them.
     """
 
-    rules: Rules
+    rules: IgnoreFile
     cut: int = 0
     prefix: str = ""
-    above: Ignores | None = None
+    above: IgnoreRules | None = None
 
     def hides(self, path: str, *, folder: bool) -> bool:
         """Whether an entry is hidden, provided that its folder is not."""
         if not path.isascii():
-            path = as_bytes(path)
-        level: Ignores | None = self
+            path = to_latin1(path)
+        level: IgnoreRules | None = self
         while level is not None:
-            verdict = level.rules.verdict(level.prefix + path[level.cut :], folder=folder)
+            verdict = level.rules.match(level.prefix + path[level.cut :], folder=folder)
             if verdict is not None:
                 return verdict
             level = level.above
         return False
 
-    def within(self, folder: str, text: bytes) -> Ignores:
+    def extend(self, folder: str, text: bytes) -> IgnoreRules:
         """These rules and those of a file in a folder beneath; the workspace itself is `""`."""
-        return Ignores(parse(text), len(as_bytes(folder)) + 1 if folder else 0, "", self)
+        return IgnoreRules(parse_ignore_file(text), len(to_latin1(folder)) + 1 if folder else 0, "", self)
 
 
-def as_bytes(path: str) -> str:
+def to_latin1(path: str) -> str:
     """A path with a character for every byte."""
     return os.fsencode(path).decode("latin-1")
 
 
 @lru_cache(maxsize=64)
-def parse(text: bytes) -> Rules:
+def parse_ignore_file(text: bytes) -> IgnoreFile:
     """The rules of a file; a line that can match nothing is left out, as git does."""
-    rules: list[Rule] = []
+    rules: list[IgnoreRule] = []
     for line in text[:MAX_BYTES].removeprefix(b"\xef\xbb\xbf").split(b"\n"):
-        rule = _rule(line.removesuffix(b"\r").decode("latin-1"))
+        rule = _parse_rule(line.removesuffix(b"\r").decode("latin-1"))
         if rule is not None:
             rules.append(rule)
-    return Rules(tuple(rules[:MAX_RULES]))
+    return IgnoreFile(tuple(rules[:MAX_RULES]))
 
 
-NOTHING = Ignores(Rules(()))
+NO_RULES = IgnoreRules(IgnoreFile(()))
 
 
-def _rule(line: str) -> Rule | None:
+def _parse_rule(line: str) -> IgnoreRule | None:
     if line.startswith("#"):
         return None
     # A space at the end counts only behind a backslash.
@@ -308,40 +308,41 @@ def _rule(line: str) -> Rule | None:
     # git compares what stands before the first wildcard as it is, and reads the rest as a pattern of its own.
     plain = "" if by_name else re.split(r"[*?\[\\]", pattern, maxsplit=1)[0]
     try:
-        regex = re.escape(plain) + glob_regex(pattern.removeprefix(plain))
+        regex = re.escape(plain) + translate_glob(pattern.removeprefix(plain))
     except BadGlob:
         return None
-    return Rule(regex, negated, folders_only, by_name)
+    return IgnoreRule(regex, negated, folders_only, by_name)
 
 
-def _any_of(regexes: list[str]) -> re.Pattern[str]:
+def compile_any(regexes: list[str]) -> re.Pattern[str]:
+    """Compile one pattern that matches whatever any of them matches."""
     return re.compile("|".join(f"(?:{regex})" for regex in regexes) if regexes else "(?!)")
 
 
-def outer(root: Path) -> Ignores:
+def load_outer_rules(root: Path) -> IgnoreRules:
     """The rules that hold in a whole workspace: those of its repository, when there is one, above the workspace."""
-    top = repository(root)
+    top = find_repository(root)
     if top is None:
-        return NOTHING
+        return NO_RULES
     steps = root.relative_to(top).parts
-    ignores = NOTHING
+    ignores = NO_RULES
     folder, prefix = top, "".join(f"{part}/" for part in steps)
     sources = [(top / ".git" / "info" / "exclude", prefix)]
     for part in steps:
         sources.append((folder / ".gitignore", prefix))
         folder, prefix = folder / part, prefix.removeprefix(f"{part}/")
     for path, before in sources:
-        if (text := _read(path)) is not None:
-            ignores = Ignores(parse(text), 0, as_bytes(before), ignores)
+        if (text := _read_file(path)) is not None:
+            ignores = IgnoreRules(parse_ignore_file(text), 0, to_latin1(before), ignores)
     return ignores
 
 
-def repository(folder: Path) -> Path | None:
+def find_repository(folder: Path) -> Path | None:
     """The nearest folder at or above this one that holds a `.git`."""
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
 
 
-def _read(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
     try:
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

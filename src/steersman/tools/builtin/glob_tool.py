@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.gitignore import BadGlob, braces, glob_regex
-from steersman.tools.builtin.walk import SECONDS, TooSlow, Walk, Watch, left_out, shown, start_of
+from steersman.tools.builtin.gitignore import BadGlob, compile_any, expand_braces, translate_glob
+from steersman.tools.builtin.walk import (
+    DEFAULT_SECONDS,
+    Deadline,
+    DeadlinePassed,
+    Walk,
+    describe_omissions,
+    format_path,
+    resolve_start,
+)
 from steersman.tools.confine.workspace import Workspace, WrongKind
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -37,20 +44,20 @@ class Glob:
             raise ToolError(f"The glob pattern is too long ({len(pattern):,} characters; at most {MAX_PATTERN:,}).")
         self.folders = pattern.endswith("/")
         try:
-            single = [_single(part.rstrip("/")) for part in braces(pattern)]
+            single = [_translate_single(part.rstrip("/")) for part in expand_braces(pattern)]
         except BadGlob as error:
             raise ToolError(
                 f"The glob pattern {pattern!r:.200} is wrong: {error}. A backslash takes the next character as it is."
             ) from error
-        self._names = _any_of([regex for regex, by_name in single if by_name])
-        self._paths = _any_of([regex for regex, by_name in single if not by_name])
+        self._names = compile_any([regex for regex, by_name in single if by_name])
+        self._paths = compile_any([regex for regex, by_name in single if not by_name])
 
     def fits(self, path: str, name: str) -> bool:
         """Whether it fits a path relative to the folder it is for, and that path's last name."""
         return self._names.fullmatch(name) is not None or self._paths.fullmatch(path) is not None
 
 
-def _single(pattern: str) -> tuple[str, bool]:
+def _translate_single(pattern: str) -> tuple[str, bool]:
     by_name = "/" not in pattern
     while pattern.startswith("./"):
         pattern = pattern[2:]
@@ -60,14 +67,10 @@ def _single(pattern: str) -> tuple[str, bool]:
         raise BadGlob("it begins with '/', and patterns are relative to the folder given as 'path'")
     if ".." in pattern.split("/"):
         raise BadGlob("it has '..'; give the folder as 'path' instead")
-    return glob_regex(pattern), by_name
+    return translate_glob(pattern), by_name
 
 
-def _any_of(regexes: list[str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{regex})" for regex in regexes) if regexes else "(?!)")
-
-
-def glob_tool(workspace: Workspace, *, seconds: float = SECONDS) -> Tool:
+def glob_tool(workspace: Workspace, *, seconds: float = DEFAULT_SECONDS) -> Tool:
     """The `glob` tool for a workspace."""
 
     @tool(name="glob", access="read", idempotent=True)
@@ -78,12 +81,12 @@ def glob_tool(workspace: Workspace, *, seconds: float = SECONDS) -> Tool:
         """
         inside = f"{workspace.root}/"
         finder = Finder(Glob(pattern.removeprefix(inside) if path == "." else pattern))
-        walk = Walk(workspace, start_of(workspace, path), Watch(ctx, seconds), ignored=ignored)
+        walk = Walk(workspace, resolve_start(workspace, path), Deadline(ctx, seconds), ignored=ignored)
         try:
-            finder.look(walk)
+            finder.search(walk)
         except WrongKind as error:
             raise ToolError(f"{path!r} is not a folder. Give the folder to look in, or leave 'path' out.") from error
-        return finder.output(pattern, path, walk)
+        return finder.build_output(pattern, path, walk)
 
     return glob
 
@@ -97,25 +100,25 @@ class Finder:
         self.count = self.size = 0
         self.late = False
 
-    def look(self, walk: Walk) -> None:
+    def search(self, walk: Walk) -> None:
         """Go through the folders, as long as there is time."""
         try:
             for folder in walk:
                 for name in folder.folders if self.glob.folders else sorted(folder.files + folder.links):
-                    self._hold_against(folder.join(name), name, walk.start)
-        except TooSlow:
+                    self._consider(folder.join(name), name, walk.start)
+        except DeadlinePassed:
             self.late = True
 
-    def _hold_against(self, path: str, name: str, start: str) -> None:
+    def _consider(self, path: str, name: str, start: str) -> None:
         if not self.glob.fits(path[len(start) + 1 :] if start else path, name):
             return
-        line = shown(path) + "/" * self.glob.folders
+        line = format_path(path) + "/" * self.glob.folders
         self.count += 1
         self.size += len(line.encode("utf-8", "replace")) + 1
         if self.count <= MAX_MATCHES and self.size <= MAX_BYTES:
             self.lines.append(line)
 
-    def output(self, pattern: str, path: str, walk: Walk) -> ToolOutput:
+    def build_output(self, pattern: str, path: str, walk: Walk) -> ToolOutput:
         """What was found, and what was not looked at."""
         lines = list(self.lines)
         if not lines:
@@ -128,6 +131,6 @@ class Finder:
             more = self.count - len(lines)
             lines.append(f"[{more:,} more of {self.count:,}. Use a narrower pattern, or give a path.]")
         if self.late:
-            lines.append(f"[Stopped after {walk.watch.seconds:g} seconds, before everything was seen. Give a path.]")
-        lines += [f"[{note}]" for note in left_out(walk)]
+            lines.append(f"[Stopped after {walk.deadline.seconds:g} seconds, before everything was seen. Give a path.]")
+        lines += [f"[{note}]" for note in describe_omissions(walk)]
         return ToolOutput("\n".join(lines), details={"matches": self.count}, is_error=self.late)

@@ -51,20 +51,20 @@ def unescape(text: str) -> str:
     return unescape_short(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
 
 
-def readable(html: str, url: str, *, limit: int, stopped: Callable[[], bool] = lambda: False) -> Page:
+def extract_text(html: str, url: str, *, limit: int, stopped: Callable[[], bool] = lambda: False) -> Page:
     """The text of a page that was found at `url`, which its links are relative to; what there is once `stopped`."""
     writer = _Writer(url, limit)
     whole = True
-    for token in _tokens(html):
+    for token in _tokenize(html):
         if stopped():
             whole = False
             break
         if isinstance(token, str):
-            writer.text(unescape(token))
+            writer.write_text(unescape(token))
         elif token.closing:
-            writer.close(token.name)
+            writer.close_tag(token.name)
         else:
-            writer.open(token)
+            writer.open_tag(token)
         if writer.size > limit:
             break
     text = writer.finish()
@@ -78,7 +78,7 @@ class _Scanner:
         self.html = html
         self.absent: set[str] = set()
 
-    def end_of(self, name: str, start: int) -> int:
+    def find_closing_tag(self, name: str, start: int) -> int:
         """Where the closing tag of an element begins, or -1."""
         if name not in self.absent:
             found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(self.html, start)
@@ -87,24 +87,24 @@ class _Scanner:
             self.absent.add(name)
         return -1
 
-    def tag(self, start: int) -> tuple[_Tag, int] | None:
+    def read_tag(self, start: int) -> tuple[_Tag, int] | None:
         """The tag that begins at a `<`, and where it ends; `None` for one that never ends."""
         html = self.html
         name = _NAME.match(html, start + 1)
         if name is None:
             return None
         attributes: dict[str, str] = {}
-        at = _end(_BETWEEN, html, name.end())
+        at = _skip(_BETWEEN, html, name.end())
         while (found := _ATTRIBUTE.match(html, at)) is not None:
             value = next((value for value in found.groups()[1:] if value is not None), "")
             attributes.setdefault(found[1].lower(), value)
-            at = _end(_BETWEEN, html, found.end())
+            at = _skip(_BETWEEN, html, found.end())
         if at >= len(html):
             return None
         return _Tag(name[1].lower(), html[start + 1] == "/", attributes), at + 1
 
 
-def _tokens(html: str) -> Iterator[str | _Tag]:
+def _tokenize(html: str) -> Iterator[str | _Tag]:
     """The texts and tags of a page, without comments and without what is not for reading."""
     scanner, at = _Scanner(html), 0
     while (begun := _MARKUP.search(html, at)) is not None:
@@ -112,28 +112,28 @@ def _tokens(html: str) -> Iterator[str | _Tag]:
         if start > at:
             yield html[at:start]
         if html[start + 1] in "!?":
-            at = _after_declaration(html, start)
-        elif (found := scanner.tag(start)) is None:
+            at = _skip_declaration(html, start)
+        elif (found := scanner.read_tag(start)) is None:
             return
         else:
             tag, at = found
             if tag.closing or not _SKIPPED.fullmatch(tag.name):
                 yield tag
-            elif (end := scanner.end_of(tag.name, at)) >= 0:
+            elif (end := scanner.find_closing_tag(tag.name, at)) >= 0:
                 at = end
             elif tag.name in _RAW:
                 return
     yield html[at:]
 
 
-def _after_declaration(html: str, start: int) -> int:
+def _skip_declaration(html: str, start: int) -> int:
     mark = "-->" if html.startswith("<!--", start) else ">"
     # "<!-->" is a whole comment.
     found = html.find(mark, start + 2)
     return len(html) if found < 0 else found + len(mark)
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
@@ -157,20 +157,20 @@ class _Writer:
         self._lists: list[int | None] = []
         self._link: tuple[str, int] | None = None
 
-    def text(self, text: str) -> None:
+    def write_text(self, text: str) -> None:
         if self._in_title:
-            self.title = f"{self.title} {_squeezed(text)}".strip()[:300]
+            self.title = f"{self.title} {_collapse_spaces(text)}".strip()[:300]
         elif self._pre:
-            self._put(text)
-        elif words := _squeezed(text):
+            self._write(text)
+        elif words := _collapse_spaces(text):
             if text[0].isspace():
                 self._gap = True
-            self._put(words)
+            self._write(words)
             self._gap = text[-1].isspace()
         elif text:
             self._gap = True
 
-    def open(self, tag: _Tag) -> None:
+    def open_tag(self, tag: _Tag) -> None:
         name, attributes = tag.name, tag.attributes
         match name:
             case "a":
@@ -179,23 +179,23 @@ class _Writer:
                 self._break(1)
             case "hr":
                 self._break(2)
-                self._put("---")
+                self._write("---")
                 self._break(2)
             case "img":
-                self._picture(attributes)
+                self._write_image(attributes)
             case "title":
                 self._in_title = not self.title
             case "base":
                 self._set_base(attributes.get("href", ""))
             case "td" | "th":
                 if self._cells:
-                    self._put(" | ")
+                    self._write(" | ")
                     self._gap = False
                 self._cells += 1
             case _:
                 self._open_block(name)
 
-    def close(self, name: str) -> None:
+    def close_tag(self, name: str) -> None:
         match name:
             case "a":
                 self._end_link()
@@ -203,13 +203,13 @@ class _Writer:
                 self._in_title = False
             case "pre" if self._pre:
                 self._pre -= 1
-                self._put("\n```")
+                self._write("\n```")
                 self._break(2)
             case "li":
                 self._mark = ""
                 self._break(1)
             case "code" if not self._pre:
-                self._put("`")
+                self._write("`")
             case _ if name in _LISTS:
                 self._mark = ""
                 if self._lists:
@@ -238,10 +238,10 @@ class _Writer:
             self._begin_item()
         elif name == "pre":
             self._break(2)
-            self._put("```\n")
+            self._write("```\n")
             self._pre += 1
         elif name == "code" and not self._pre:
-            self._put("`")
+            self._write("`")
             self._gap = False
         else:
             self._cells = 0 if name == "tr" else self._cells
@@ -258,21 +258,21 @@ class _Writer:
 
     def _begin_link(self, href: str) -> None:
         self._end_link()
-        if (url := self._absolute(href)) is not None and not self._pre:
+        if (url := self._resolve_link(href)) is not None and not self._pre:
             # What waits belongs before the link, not into it.
-            self._put("")
+            self._write("")
             self._link = url, len(self._out)
 
     def _end_link(self) -> None:
         if self._link is None:
             return
         (url, start), self._link = self._link, None
-        words = _squeezed("".join(self._out[start:]))
+        words = _collapse_spaces("".join(self._out[start:]))
         if words:
             self._out[start:] = [f"[{words}]({url})"]
             self.size += len(url) + 4
 
-    def _absolute(self, href: str) -> str | None:
+    def _resolve_link(self, href: str) -> str | None:
         """A link as it can be fetched; `None` for one that leads nowhere else, and for scripts and data."""
         href = unescape(href).strip()
         if not href or href.startswith("#") or len(href) > _LONGEST_URL:
@@ -289,12 +289,12 @@ class _Writer:
         # Only the first one counts, as in browsers: else each could make the next longer.
         if href and not self._has_base:
             self._has_base = True
-            base = self._absolute(href)
+            base = self._resolve_link(href)
             self._base = self._base if base is None or len(base) > _LONGEST_URL else base
 
-    def _picture(self, attributes: dict[str, str]) -> None:
-        if words := _squeezed(unescape(attributes.get("alt", ""))):
-            self._put(f"[image: {words}]")
+    def _write_image(self, attributes: dict[str, str]) -> None:
+        if words := _collapse_spaces(unescape(attributes.get("alt", ""))):
+            self._write(f"[image: {words}]")
 
     def _break_around(self, name: str) -> None:
         if _PARAGRAPH.fullmatch(name):
@@ -308,7 +308,7 @@ class _Writer:
             self._breaks = max(self._breaks, lines)
             self._gap = False
 
-    def _put(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         if self._breaks:
             if self._out:
                 text = "\n" * self._breaks + self._mark + text
@@ -323,5 +323,5 @@ class _Writer:
         self.size += len(text)
 
 
-def _squeezed(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return _SPACE.sub(" ", text).strip()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.walk import TooSlow, Watch, shown, start_of
+from steersman.tools.builtin.walk import Deadline, DeadlinePassed, format_path, resolve_start
 from steersman.tools.confine.workspace import OutsideWorkspace, Workspace, WorkspaceError, WrongKind
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -31,18 +31,18 @@ def list_tool(workspace: Workspace) -> Tool:
 
         Hidden entries are listed too. Links are shown with where they lead. Use glob to find files further down.
         """
-        return _listing(workspace, path, ctx)
+        return _list_folder(workspace, path, ctx)
 
     return list_
 
 
-def _listing(workspace: Workspace, path: str, ctx: ToolContext) -> ToolOutput:
-    start = start_of(workspace, path)
+def _list_folder(workspace: Workspace, path: str, ctx: ToolContext) -> ToolOutput:
+    start = resolve_start(workspace, path)
     try:
         descriptor = workspace.open_folder(path)
     except WrongKind as error:
         raise ToolError(f"{path!r} is not a folder, so it has no entries. Use read to see a file.") from error
-    watch, count = Watch(ctx), 0
+    watch, count = Deadline(ctx), 0
 
     def keys() -> Iterator[tuple[bool, str]]:
         nonlocal count
@@ -55,8 +55,8 @@ def _listing(workspace: Workspace, path: str, ctx: ToolContext) -> ToolOutput:
     try:
         # However many there are, only those that will be shown are kept.
         first = nsmallest(MAX_ENTRIES, keys())
-        lines = [_line(workspace, start, descriptor, name) for _, name in first]
-    except TooSlow as error:
+        lines = [_describe_entry(workspace, start, descriptor, name) for _, name in first]
+    except DeadlinePassed as error:
         raise ToolError(f"{path!r} has too many entries to list. Use glob with a pattern.") from error
     except OSError as error:
         raise ToolError(f"{path!r} cannot be listed: {error.strerror}.") from error
@@ -69,26 +69,26 @@ def _listing(workspace: Workspace, path: str, ctx: ToolContext) -> ToolOutput:
     return ToolOutput("\n".join(lines), details={"entries": count})
 
 
-def _line(workspace: Workspace, folder: str, descriptor: int, name: str) -> str:
+def _describe_entry(workspace: Workspace, folder: str, descriptor: int, name: str) -> str:
     try:
         found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     except OSError:
-        return f"{shown(name)} (cannot be looked at)"
+        return f"{format_path(name)} (cannot be looked at)"
     if stat.S_ISDIR(found.st_mode):
-        return f"{shown(name)}/"
+        return f"{format_path(name)}/"
     if stat.S_ISREG(found.st_mode):
-        return f"{shown(name)} ({found.st_size:,} bytes)"
+        return f"{format_path(name)} ({found.st_size:,} bytes)"
     if stat.S_ISLNK(found.st_mode):
-        return _link(workspace, f"{folder}/{name}" if folder else name, descriptor, name)
+        return _describe_link(workspace, f"{folder}/{name}" if folder else name, descriptor, name)
     kinds = ((stat.S_ISFIFO, "named pipe"), (stat.S_ISSOCK, "socket"))
-    return f"{shown(name)} ({next((words for test, words in kinds if test(found.st_mode)), 'device')})"
+    return f"{format_path(name)} ({next((words for test, words in kinds if test(found.st_mode)), 'device')})"
 
 
-def _link(workspace: Workspace, path: str, descriptor: int, name: str) -> str:
+def _describe_link(workspace: Workspace, path: str, descriptor: int, name: str) -> str:
     try:
-        text = f"{shown(name)} -> {shown(os.readlink(name, dir_fd=descriptor))}"
+        text = f"{format_path(name)} -> {format_path(os.readlink(name, dir_fd=descriptor))}"
     except OSError:
-        return f"{shown(name)} (a link that cannot be read)"
+        return f"{format_path(name)} (a link that cannot be read)"
     try:
         return f"{text}/" if stat.S_ISDIR(workspace.stat(path).st_mode) else text
     except OutsideWorkspace:

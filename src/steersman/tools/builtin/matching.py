@@ -17,7 +17,7 @@ BAD_PATTERN = 3
 MEMORY = 1 << 30
 
 
-def compiled(pattern: str, *, literal: bool, ignore_case: bool) -> re.Pattern[str]:
+def compile_pattern(pattern: str, *, literal: bool, ignore_case: bool) -> re.Pattern[str]:
     """The pattern, or `re.error`."""
     with warnings.catch_warnings():
         # Sets within sets: other engines read them otherwise, so nobody should rely on what this one makes of them.
@@ -25,7 +25,7 @@ def compiled(pattern: str, *, literal: bool, ignore_case: bool) -> re.Pattern[st
         return re.compile(re.escape(pattern) if literal else pattern, re.IGNORECASE if ignore_case else 0)
 
 
-def search(pattern: re.Pattern[str], file: int, index: int, most: int) -> None:
+def search_file(pattern: re.Pattern[str], file: int, index: int, most: int) -> None:
     """Write where the lines of an open file fit, at most so many."""
     offset = count = 0
     with open(file, "rb", closefd=False) as lines:
@@ -41,7 +41,7 @@ def search(pattern: re.Pattern[str], file: int, index: int, most: int) -> None:
             offset += len(line)
 
 
-def limit(seconds: int) -> None:
+def limit_resources(seconds: int) -> None:
     """Bound what this process may use, in case nobody is left to stop it."""
     try:
         import resource
@@ -54,16 +54,16 @@ def limit(seconds: int) -> None:
 
 def main(request: dict[str, Any]) -> int:
     """Search the files of a request; the exit status says whether the pattern was one."""
-    limit(request["seconds"])
+    limit_resources(request["seconds"])
     try:
-        pattern = compiled(request["pattern"], literal=request["literal"], ignore_case=request["ignore_case"])
+        pattern = compile_pattern(request["pattern"], literal=request["literal"], ignore_case=request["ignore_case"])
     except (re.error, FutureWarning, OverflowError, RecursionError, MemoryError) as error:
         sys.stdout.write(" ".join(str(error or type(error).__name__).split()))
         return BAD_PATTERN
     for index, file in enumerate(request["files"]):
         sys.stdout.write(f"file {index}\n")
         sys.stdout.flush()
-        search(pattern, file, index, request["most"])
+        search_file(pattern, file, index, request["most"])
     return 0
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LARGEST = 3_500_000
+MAX_IMAGE_BYTES = 3_500_000
 """The most bytes of a picture: in base64 this stays below what every provider takes."""
-_WIDEST = 8_000
+_MAX_PIXELS = 8_000
 _MARKERS_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
 _NOT_FRAMES = frozenset((0xC4, 0xC8, 0xCC))
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImageInfo:
     """What a picture's bytes say of it."""
 
     mime_type: str
@@ -23,7 +23,7 @@ class Picture:
     height: int
 
 
-def picture_type(sample: bytes) -> str | None:
+def detect_image_type(sample: bytes) -> str | None:
     """The kind of picture a file is, by its first bytes."""
     if sample.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -36,33 +36,38 @@ def picture_type(sample: bytes) -> str | None:
     return None
 
 
-def examine(data: bytes, mime_type: str) -> Picture:
+def inspect_image(data: bytes, mime_type: str) -> ImageInfo:
     """The picture; `ValueError` with the reason when a model could not be shown it."""
     try:
-        size = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp}[mime_type](data)
+        size = {
+            "image/png": _read_png_size,
+            "image/jpeg": _read_jpeg_size,
+            "image/gif": _read_gif_size,
+            "image/webp": _read_webp_size,
+        }[mime_type](data)
     except IndexError:
         size = None
     if size is None:
         raise ValueError("it is broken or cut off")
     width, height = size
-    if not (0 < width <= _WIDEST and 0 < height <= _WIDEST):
-        raise ValueError(f"it has {width:,} x {height:,} pixels, and at most {_WIDEST:,} each way can be shown")
-    return Picture(mime_type, width, height)
+    if not (0 < width <= _MAX_PIXELS and 0 < height <= _MAX_PIXELS):
+        raise ValueError(f"it has {width:,} x {height:,} pixels, and at most {_MAX_PIXELS:,} each way can be shown")
+    return ImageInfo(mime_type, width, height)
 
 
-def _png(data: bytes) -> tuple[int, int] | None:
+def _read_png_size(data: bytes) -> tuple[int, int] | None:
     if data[12:16] != b"IHDR" or b"IEND\xaeB`\x82" not in data[-64:]:
         return None
     return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
 
 
-def _gif(data: bytes) -> tuple[int, int] | None:
+def _read_gif_size(data: bytes) -> tuple[int, int] | None:
     if len(data) < 14 or b"\x3b" not in data[-16:]:
         return None
     return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
 
 
-def _jpeg(data: bytes) -> tuple[int, int] | None:
+def _read_jpeg_size(data: bytes) -> tuple[int, int] | None:
     """The size stands in the first frame, after any number of other segments."""
     if b"\xff\xd9" not in data[-1_024:]:
         return None
@@ -84,7 +89,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _webp(data: bytes) -> tuple[int, int] | None:
+def _read_webp_size(data: bytes) -> tuple[int, int] | None:
     if int.from_bytes(data[4:8], "little") + 8 > len(data) or len(data) < 30:
         return None
     match data[12:16]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steersman.tools.confine.launch import KILL, TERMINATE, Launched, launch, read_report
+from steersman.tools.confine.launch import KILL, TERMINATE, RunningSupervisor, launch, parse_report
 from steersman.tools.threads import in_thread
 from steersman.types.errors import ToolError
 
@@ -23,7 +23,7 @@ _RECENT = 4_000
 _HEAD_SHARE = 4  # the beginning gets one part in so many: what went wrong is mostly said at the end
 
 
-class Captured:
+class OutputCapture:
     """What a command wrote, at most `max_bytes` and `max_lines` of it as text.
 
     `folder` says where the file goes when there is more. One thread adds; the text is asked for when it is done.
@@ -68,16 +68,16 @@ class Captured:
         """Whether something came since `recent` was asked."""
         return bool(self._recent)
 
-    def recent(self) -> str:
+    def take_recent(self) -> str:
         """The text that came since the last time, or the end of it when that was much."""
-        whole = _complete(self._recent)
-        text = _text(_from_a_character(self._recent[:whole][-_RECENT:]))
+        whole = _count_complete(self._recent)
+        text = _decode(skip_partial_character(self._recent[:whole][-_RECENT:]))
         del self._recent[:whole]
         return text
 
-    def text(self) -> tuple[str, bool]:
+    def to_text(self) -> tuple[str, bool]:
         """The output, and whether it had to be shortened."""
-        data = _text(self._head).encode()
+        data = _decode(self._head).encode()
         if self.bytes <= self._max_bytes and self.lines <= self._max_lines and len(data) <= self._max_bytes:
             return data.decode(), False
         if self.path is None and not self._trouble:
@@ -85,11 +85,14 @@ class Captured:
         self.close()
         head_room, head_lines = self._max_bytes // _HEAD_SHARE, self._max_lines // _HEAD_SHARE
         end = self._head + self._tail if self.bytes == len(self._head) + len(self._tail) else self._tail
-        head = _first(data, head_room, head_lines).decode("utf-8", "ignore")
-        tail = _last(
-            _text(_from_a_character(end)).encode(), self._max_bytes - head_room, self._max_lines - head_lines
+        head = _take_first(data, head_room, head_lines).decode("utf-8", "ignore")
+        tail = _take_last(
+            _decode(skip_partial_character(end)).encode(), self._max_bytes - head_room, self._max_lines - head_lines
         ).decode("utf-8", "ignore")
-        return f"{head}{'' if head.endswith(chr(10)) or not head else chr(10)}{self._note()}\n{tail}", True
+        return (
+            f"{head}{'' if head.endswith(chr(10)) or not head else chr(10)}{self._describe_truncation()}\n{tail}",
+            True,
+        )
 
     def close(self) -> None:
         """Close the file; what was captured stays."""
@@ -97,7 +100,7 @@ class Captured:
             os.close(self._file)
             self._file = None
 
-    def _note(self) -> str:
+    def _describe_truncation(self) -> str:
         size = f"{self.bytes:,} bytes in {self.lines:,} line{'' if self.lines == 1 else 's'}"
         if self.path is None:
             where = f"it could not be saved: {self._trouble}"
@@ -134,12 +137,12 @@ class Captured:
             self.close()
 
 
-def _text(data: bytes | bytearray) -> str:
+def _decode(data: bytes | bytearray) -> str:
     """Bytes as text that can be sent and shown: what is not UTF-8 is replaced, and there is no NUL."""
     return data.decode("utf-8", "replace").replace("\x00", "")
 
 
-def _complete(data: bytearray) -> int:
+def _count_complete(data: bytearray) -> int:
     """How many of the bytes make whole characters; the rest of the last one is still on its way."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
@@ -150,7 +153,7 @@ def _complete(data: bytearray) -> int:
     return len(data)
 
 
-def _from_a_character(data: bytearray) -> bytearray:
+def skip_partial_character(data: bytearray) -> bytearray:
     """The bytes without the end of a character whose beginning was cut off."""
     start = 0
     while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
@@ -158,16 +161,16 @@ def _from_a_character(data: bytearray) -> bytearray:
     return data[start:]
 
 
-def _first(data: bytes, room: int, lines: int) -> bytes:
+def _take_first(data: bytes, room: int, lines: int) -> bytes:
     """The first lines that fit; part of a line only where less than half of the room would be used."""
-    end = _end_of_line(data, lines)
+    end = _find_line_end(data, lines)
     if end <= room:
         return data[:end]
     line_end = data.rfind(b"\n", 0, room) + 1
     return data[: line_end if line_end > room // 2 else room]
 
 
-def _last(data: bytes, room: int, lines: int) -> bytes:
+def _take_last(data: bytes, room: int, lines: int) -> bytes:
     """The last lines that fit, likewise."""
     start = len(data)
     for _ in range(lines):
@@ -178,10 +181,10 @@ def _last(data: bytes, room: int, lines: int) -> bytes:
         return data[start:]
     cut = data[-room:]
     line_start = cut.find(b"\n") + 1
-    return bytes(_from_a_character(bytearray(cut[line_start if 0 < line_start < room // 2 else 0 :])))
+    return bytes(skip_partial_character(bytearray(cut[line_start if 0 < line_start < room // 2 else 0 :])))
 
 
-def _end_of_line(data: bytes, count: int) -> int:
+def _find_line_end(data: bytes, count: int) -> int:
     end = 0
     for _ in range(count):
         found = data.find(b"\n", end)
@@ -203,7 +206,7 @@ _LOOK_SECONDS = 1.0  # orders may come from another thread, so it looks now and 
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandOutcome:
     """How a command ended. `left` ran on in the background and were ended with it, `survivors` could not be.
 
     `refused` says what it changed that it may not, and what became of that.
@@ -218,15 +221,15 @@ class Ended:
 
 
 async def run_command(
-    plan: Mapping[str, Any], captured: Captured, *, timeout: float, on_output: Callable[[str], None]
-) -> Ended:
+    plan: Mapping[str, Any], captured: OutputCapture, *, timeout: float, on_output: Callable[[str], None]
+) -> CommandOutcome:
     """Run a plan to its end; `on_output` is shown new text now and then. `ToolError` when it could not be started."""
     command = Command(plan, captured, timeout, on_output)
     work = asyncio.ensure_future(in_thread(command.run))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        await _ended(command, work)
+        await _end_command(command, work)
         raise
     finally:
         # Cancelled twice, or closed with its loop: no more waiting.
@@ -235,7 +238,7 @@ async def run_command(
             work.cancel()
 
 
-async def _ended(command: Command, work: asyncio.Future[Ended]) -> None:
+async def _end_command(command: Command, work: asyncio.Future[CommandOutcome]) -> None:
     command.order(TERMINATE)
     done, _ = await asyncio.wait((work,), timeout=_CANCEL_GRACE)
     if not done:
@@ -249,7 +252,7 @@ class Command:
     """The conversation with a supervisor. `run` blocks; `order` may come from any thread and at any time."""
 
     def __init__(
-        self, plan: Mapping[str, Any], captured: Captured, timeout: float, on_output: Callable[[str], None]
+        self, plan: Mapping[str, Any], captured: OutputCapture, timeout: float, on_output: Callable[[str], None]
     ) -> None:
         self._mark = os.urandom(16).hex()
         self._plan = {**plan, "env": {**plan["env"], MARK: self._mark}}
@@ -279,7 +282,7 @@ class Command:
             except OSError:
                 pass  # it is over already
 
-    def run(self) -> Ended:
+    def run(self) -> CommandOutcome:
         """Run the command until nothing of it is left."""
         began = time.monotonic()
         launched = launch(self._plan)
@@ -287,7 +290,7 @@ class Command:
             with self._lock:
                 self._orders = launched.orders
                 self._send(self._ordered)
-            report = read_report(self._converse(launched, began + self._timeout))
+            report = parse_report(self._read_until_done(launched, began + self._timeout))
         finally:
             with self._lock:
                 self._orders = None
@@ -295,13 +298,13 @@ class Command:
             launched.close()
             self._captured.close()
         if report is None:
-            end_marked(self._mark)
+            kill_marked(self._mark)
             raise ToolError(
                 "The process that looks after the command was ended before it could report, and the command with it."
             )
         if "error" in report:
             raise ToolError(f"The command was not run: {report['error']}.")
-        return Ended(
+        return CommandOutcome(
             report["status"],
             self._timed_out,
             time.monotonic() - began,
@@ -310,7 +313,7 @@ class Command:
             tuple(report["refused"]),
         )
 
-    def _converse(self, launched: Launched, deadline: float) -> bytes:
+    def _read_until_done(self, launched: RunningSupervisor, deadline: float) -> bytes:
         """Take output until the supervisor has reported and gone; what it reported."""
         buffer, report = bytearray(_BUFFER), b""
         poll = select.poll()
@@ -318,7 +321,7 @@ class Command:
         poll.register(launched.report, select.POLLIN)
         waiting, until = {launched.output, launched.report}, float("inf")
         while waiting and time.monotonic() < until:
-            for number, _ in poll.poll(self._pause(until if self._timed_out else min(deadline, until))):
+            for number, _ in poll.poll(self._compute_pause(until if self._timed_out else min(deadline, until))):
                 if number == launched.output:
                     size = os.readv(number, [buffer])
                     self._captured.add(buffer, size)
@@ -333,10 +336,10 @@ class Command:
             self._tick(deadline)
             if time.monotonic() >= self._give_up_at:
                 launched.process.kill()  # it hangs; its report is missed, and what it looked after is found by its mark
-        self._show()
+        self._report_output()
         return report
 
-    def _pause(self, due: float) -> float:
+    def _compute_pause(self, due: float) -> float:
         """Milliseconds until there is something to do without being told."""
         due = min(due, self._kill_at, self._next_update if self._captured.has_recent else due)
         return max(0.001, min(due - time.monotonic(), _LOOK_SECONDS)) * 1000
@@ -351,15 +354,15 @@ class Command:
             self._kill_at = float("inf")
             self.order(KILL)
         if self._captured.has_recent and now >= self._next_update:
-            self._show()
+            self._report_output()
 
-    def _show(self) -> None:
+    def _report_output(self) -> None:
         self._next_update = time.monotonic() + _UPDATE_SECONDS
-        if text := self._captured.recent():
+        if text := self._captured.take_recent():
             self._on_output(text)
 
 
-def end_marked(mark: str) -> None:
+def kill_marked(mark: str) -> None:
     """Kill the processes that carry the mark of a call in their environment, when nobody else looks after them."""
     wanted = f"{MARK}={mark}".encode()
     for entry in os.listdir("/proc"):

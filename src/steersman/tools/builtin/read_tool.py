@@ -15,10 +15,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.tools.builtin.encoding import SAMPLE, Encoding, encoding_of, strange
-from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
-from steersman.tools.confine.refusals import WrongKind, refusal
-from steersman.tools.confine.seen import DIGEST_SIZE, reader_of
+from steersman.tools.builtin.encoding import SAMPLE, Encoding, count_undecodable, detect_encoding
+from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.confine.refusals import WrongKind, translate_os_error
+from steersman.tools.confine.seen import DIGEST_SIZE, identify_reader
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -123,8 +123,8 @@ class Window:
         self.full = self.full or len(self.kept) == self._lines
 
 
-MOST_LINES = 1_990
-MOST_BYTES = 48_000
+MAX_LINES = 1_990
+MAX_BYTES = 48_000
 """A window with its note stays below what the loop lets a tool's output have, so nothing is cut out of its middle."""
 _COUNTED = 64 * 1024 * 1024
 _FARTHEST = 512 * 1024 * 1024
@@ -142,7 +142,7 @@ _KINDS = {
 Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
 Offset = Annotated[int | None, msgspec.Meta(ge=0, description="The first line to show, counted from 1.")]
 Limit = Annotated[
-    int | None, msgspec.Meta(ge=1, description=f"How many lines to show. {MOST_LINES:,} if not given, and at most.")
+    int | None, msgspec.Meta(ge=1, description=f"How many lines to show. {MAX_LINES:,} if not given, and at most.")
 ]
 
 
@@ -158,38 +158,38 @@ def read_tool(workspace: Workspace) -> Tool:
 
         A long text comes in windows of lines; a note at the end says how to read on.
         """
-        descriptor = _open(workspace, path)
+        descriptor = _open_file(workspace, path)
         try:
             sample = os.pread(descriptor, SAMPLE, 0)
-            if (mime_type := picture_type(sample)) is not None:
-                return _picture(descriptor, path, mime_type)
-            encoding = encoding_of(sample)
+            if (mime_type := detect_image_type(sample)) is not None:
+                return _read_image(descriptor, path, mime_type)
+            encoding = detect_encoding(sample)
             if encoding is None:
-                raise ToolError(_binary(path, sample, os.fstat(descriptor).st_size))
-            window = Window(max(1, offset or 1), min(limit or MOST_LINES, MOST_LINES), MOST_BYTES)
+                raise ToolError(_describe_binary(path, sample, os.fstat(descriptor).st_size))
+            window = Window(max(1, offset or 1), min(limit or MAX_LINES, MAX_LINES), MAX_BYTES)
             scan = _Scan(descriptor, encoding, window, ctx)
             try:
-                scan.work()
+                scan.run()
             except UnicodeError as error:
                 raise ToolError(f"{path!r} says it is {encoding.codec} and is not: {error}.") from error
-            workspace.seen.remember(reader_of(ctx), workspace.relative(path), scan.digest)
-            return _shown(path, scan)
+            workspace.seen.remember(identify_reader(ctx), workspace.relative(path), scan.digest)
+            return _build_output(path, scan)
         except OSError as error:
-            raise refusal(error, path) from error
+            raise translate_os_error(error, path) from error
         finally:
             os.close(descriptor)
 
     return read
 
 
-def _open(workspace: Workspace, path: str) -> int:
+def _open_file(workspace: Workspace, path: str) -> int:
     try:
         return workspace.open(path)
     except WrongKind as error:
-        raise _folder(workspace, path, error) from error
+        raise _explain_folder(workspace, path, error) from error
 
 
-def _folder(workspace: Workspace, path: str, error: WrongKind) -> WrongKind:
+def _explain_folder(workspace: Workspace, path: str, error: WrongKind) -> WrongKind:
     """A folder for a file is a common slip: what is in it helps to get it right."""
     try:
         entries = workspace.scan(path)
@@ -213,7 +213,7 @@ class _Scan:
         self._descriptor = descriptor
         self._ctx = ctx
 
-    def work(self) -> None:
+    def run(self) -> None:
         """Read until the window is full, and on to the end where that does not take long."""
         content = blake2b(digest_size=DIGEST_SIZE) if self.size <= _COUNTED else None
         decoder = codecs.getincrementaldecoder(self._encoding.codec)(self._encoding.errors)
@@ -237,25 +237,25 @@ class _Scan:
 
     def _take(self, text: str) -> None:
         if self._encoding.codec == "utf-8":
-            self.strange += strange(text)
+            self.strange += count_undecodable(text)
         self.window.feed(text)
 
 
-def _shown(path: str, scan: _Scan) -> ToolOutput:
+def _build_output(path: str, scan: _Scan) -> ToolOutput:
     window = scan.window
     if scan.size == 0 and not window.kept:
         return ToolOutput(f"{path!r} is empty.", {"total_lines": 0})
     if not window.kept:
-        raise ToolError(f"{path!r} has {_count(window.total, 'line')}, so there is no line {window.first:,}.")
+        raise ToolError(f"{path!r} has {_pluralize(window.total, 'line')}, so there is no line {window.first:,}.")
     details: dict[str, Any] = {"first_line": window.first, "last_line": window.next_line - 1}
     if scan.whole:
         details["total_lines"] = window.total
     text = "\n".join(window.kept)
-    notes = list(_notes(scan))
+    notes = list(_describe_window(scan))
     return ToolOutput(f"{text}\n\n[{' '.join(notes)}]" if notes else text, details)
 
 
-def _notes(scan: _Scan) -> Iterator[str]:
+def _describe_window(scan: _Scan) -> Iterator[str]:
     window = scan.window
     last = window.next_line - 1
     if window.cut is not None:
@@ -267,29 +267,30 @@ def _notes(scan: _Scan) -> Iterator[str]:
     if more:
         yield f"Read on with offset={window.next_line}."
     if scan.strange:
-        yield f"{_count(scan.strange, 'byte')} not UTF-8, shown as \ufffd where they are; edit keeps them."
+        yield f"{_pluralize(scan.strange, 'byte')} not UTF-8, shown as \ufffd where they are; edit keeps them."
 
 
-def _count(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _picture(descriptor: int, path: str, mime_type: str) -> ToolOutput:
+def _read_image(descriptor: int, path: str, mime_type: str) -> ToolOutput:
     size = os.fstat(descriptor).st_size
-    if size > LARGEST:
+    if size > MAX_IMAGE_BYTES:
         raise ToolError(
-            f"{path!r} is a picture ({mime_type}) of {size:,} bytes; at most {LARGEST:,} can be shown. Make it smaller."
+            f"{path!r} is a picture ({mime_type}) of {size:,} bytes; at most {MAX_IMAGE_BYTES:,} can be shown. "
+            "Make it smaller."
         )
-    data = os.pread(descriptor, LARGEST + 1, 0)
+    data = os.pread(descriptor, MAX_IMAGE_BYTES + 1, 0)
     try:
-        picture = examine(data, mime_type)
+        picture = inspect_image(data, mime_type)
     except ValueError as error:
         raise ToolError(f"{path!r} is a picture ({mime_type}) that cannot be shown: {error}.") from error
     words = f"{path!r}: {mime_type}, {picture.width} x {picture.height} pixels, {len(data):,} bytes."
     return ToolOutput([TextContent(words), ImageContent(base64.b64encode(data).decode(), mime_type)])
 
 
-def _binary(path: str, sample: bytes, size: int) -> str:
+def _describe_binary(path: str, sample: bytes, size: int) -> str:
     kind = next((words for start, words in _KINDS.items() if sample.startswith(start)), None)
     if kind is None and b"\0" not in sample:
         return (

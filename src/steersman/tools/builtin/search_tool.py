@@ -11,10 +11,19 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.engines import Engines, Hit, Query, find_ripgrep
+from steersman.tools.builtin.engines import Hit, Query, SearchEngine, find_ripgrep
 from steersman.tools.builtin.glob_tool import Glob, Ignored
-from steersman.tools.builtin.walk import SECONDS, Folder, TooSlow, Walk, Watch, left_out, shown, start_of
-from steersman.tools.confine.kernel import made_by_the_kernel
+from steersman.tools.builtin.walk import (
+    DEFAULT_SECONDS,
+    Deadline,
+    DeadlinePassed,
+    Folder,
+    Walk,
+    describe_omissions,
+    format_path,
+    resolve_start,
+)
+from steersman.tools.confine.kernel import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -28,13 +37,13 @@ _WINDOW = 1 << 15
 _MORE = "…"
 
 
-def excerpt(descriptor: int, hits: Iterable[Hit], context: int) -> list[str]:
+def format_excerpt(descriptor: int, hits: Iterable[Hit], context: int) -> list[str]:
     """The lines that fit as `12: text`, those around them as `13- text`, and `--` where lines are left out between."""
     lines: dict[int, tuple[str, str]] = {}
     for hit in hits:
         if context:
             _add_context(lines, descriptor, hit, context)
-        lines[hit.line] = (":", _own_line(descriptor, hit))
+        lines[hit.line] = (":", _read_match_line(descriptor, hit))
     shown: list[str] = []
     last = 0
     for number in sorted(lines):
@@ -46,11 +55,11 @@ def excerpt(descriptor: int, hits: Iterable[Hit], context: int) -> list[str]:
     return shown
 
 
-def _own_line(descriptor: int, hit: Hit) -> str:
+def _read_match_line(descriptor: int, hit: Hit) -> str:
     """The line of a match, from a little before the match where the line is long."""
     skipped = max(0, hit.column - 1 - _BEFORE_MATCH) if hit.column > MAX_LINE - _BEFORE_MATCH else 0
     data = os.pread(descriptor, MAX_LINE * 4 + 4, hit.offset + skipped)
-    return _MORE * (skipped > 0) + clipped(
+    return _MORE * (skipped > 0) + clip(
         _without_stump(data.partition(b"\n")[0]) if skipped else data.partition(b"\n")[0]
     )
 
@@ -68,17 +77,17 @@ def _add_context(lines: dict[int, tuple[str, str]], descriptor: int, hit: Hit, c
     before = os.pread(descriptor, hit.offset - start, start).split(b"\n")[:-1]
     for back, data in enumerate(reversed(before[-context:]), 1):
         cut = start > 0 and back == len(before)
-        lines.setdefault(hit.line - back, ("-", _MORE * cut + clipped(_without_stump(data) if cut else data)))
+        lines.setdefault(hit.line - back, ("-", _MORE * cut + clip(_without_stump(data) if cut else data)))
     after = os.pread(descriptor, _WINDOW, hit.offset)
     following = after.split(b"\n")[1:]
     if following and not following[-1]:
         # Nothing behind the last line break is no line.
         following.pop()
     for ahead, data in enumerate(following[:context], 1):
-        lines.setdefault(hit.line + ahead, ("-", clipped(data)))
+        lines.setdefault(hit.line + ahead, ("-", clip(data)))
 
 
-def clipped(data: bytes) -> str:
+def clip(data: bytes) -> str:
     """A line as text, and no more of it than is worth showing."""
     text = data.removesuffix(b"\r")[: MAX_LINE * 4 + 4].decode("utf-8", "replace")
     return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}{_MORE}"
@@ -103,7 +112,7 @@ Context = Annotated[int, msgspec.Meta(ge=0, le=20, description="How many lines t
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_MATCHES, description="How many matching lines to show at most.")]
 
 
-def search_tool(workspace: Workspace, *, seconds: float = SECONDS, ripgrep: bool = True) -> Tool:
+def search_tool(workspace: Workspace, *, seconds: float = DEFAULT_SECONDS, ripgrep: bool = True) -> Tool:
     """The `search` tool for a workspace; `ripgrep=False` searches with Python even where ripgrep is installed."""
 
     @tool(name="search", access="read", idempotent=True)
@@ -127,8 +136,8 @@ def search_tool(workspace: Workspace, *, seconds: float = SECONDS, ripgrep: bool
         work = Search(
             workspace,
             Query(pattern, literal, ignore_case, limit + 1),
-            Engines(program),
-            Watch(ctx, seconds),
+            SearchEngine(program),
+            Deadline(ctx, seconds),
             context=context,
             limit=limit,
         )
@@ -146,7 +155,7 @@ def _check_pattern(pattern: str) -> None:
         raise ToolError("The pattern has a character that no text file has (NUL, or half of one).")
 
 
-def _at_once() -> int:
+def _choose_batch_size() -> int:
     """How many files to have open together: few enough for other searches, and for the child, to have theirs."""
     try:
         import resource
@@ -164,8 +173,8 @@ class Search:
 
     workspace: Workspace
     query: Query
-    engines: Engines
-    watch: Watch
+    engines: SearchEngine
+    deadline: Deadline
     context: int
     limit: int
     lines: list[str] = field(default_factory=list[str])
@@ -174,65 +183,65 @@ class Search:
     size: int = 0
     matches: int = 0
     matched_files: int = 0
-    together: int = field(default_factory=_at_once)
+    batch_size: int = field(default_factory=_choose_batch_size)
     tried: bool = False
     large: list[str] = field(default_factory=list[str])
     more: bool = False
 
     def run(self, path: str, glob: str | None, *, ignored: bool) -> ToolOutput:
         """Search a file, or the files beneath a folder."""
-        start = start_of(self.workspace, path)
+        start = resolve_start(self.workspace, path)
         late = False
         try:
             if stat.S_ISDIR(self.workspace.stat(path).st_mode):
-                self._folder(start, glob, ignored=ignored)
+                self._search_folder(start, glob, ignored=ignored)
             else:
-                self._file(start, path)
-        except TooSlow as error:
+                self._search_file(start, path)
+        except DeadlinePassed as error:
             late = True
-            self._tell_late(error)
+            self._report_timeout(error)
         finally:
-            self._close()
-        return self._output(path, late=late)
+            self._close_batch()
+        return self._build_output(path, late=late)
 
-    def _folder(self, start: str, glob: str | None, *, ignored: bool) -> None:
-        walk = Walk(self.workspace, start, self.watch, ignored=ignored)
-        for found in _chosen(walk, start, glob):
-            self._take(*found)
+    def _search_folder(self, start: str, glob: str | None, *, ignored: bool) -> None:
+        walk = Walk(self.workspace, start, self.deadline, ignored=ignored)
+        for found in _filter_files(walk, start, glob):
+            self._open_into_batch(*found)
             if self.more:
                 break
-        self._look()
+        self._search_batch()
         if not self.more:
-            self.notes += left_out(walk)
+            self.notes += describe_omissions(walk)
         if not self.matches and walk.hidden:
             self.notes.append(
                 f"Hidden by .gitignore and not searched: {walk.hidden:,}. Use ignored=true to search there too."
             )
 
-    def _file(self, start: str, path: str) -> None:
+    def _search_file(self, start: str, path: str) -> None:
         descriptor = self.workspace.open(path)
         self.batch.append((start, descriptor))
         if os.fstat(descriptor).st_size > MAX_FILE:
             raise ToolError(f"{path!r} is too large to search: more than {MAX_FILE:,} bytes.")
         if b"\0" in os.pread(descriptor, _HEAD, 0):
             raise ToolError(f"{path!r} is not a text file; only text is searched.")
-        self._look()
+        self._search_batch()
 
-    def _take(self, folder: Folder, name: str) -> None:
+    def _open_into_batch(self, folder: Folder, name: str) -> None:
         """Open a file for the next batch, unless it is one that is not searched."""
         try:
             descriptor = os.open(name, _OPEN, dir_fd=folder.descriptor)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self.batch:
-                self._look()
-                self._take(folder, name)
+                self._search_batch()
+                self._open_into_batch(folder, name)
             return  # gone since it was listed, or nobody may read it
         path = folder.join(name)
         self.batch.append((path, descriptor))
         if not self._is_text(path, descriptor, folder):
             os.close(self.batch.pop()[1])
-        elif len(self.batch) >= self.together:
-            self._look()
+        elif len(self.batch) >= self.batch_size:
+            self._search_batch()
 
     def _is_text(self, path: str, descriptor: int, folder: Folder) -> bool:
         found = os.fstat(descriptor)
@@ -241,34 +250,34 @@ class Search:
         if found.st_size > MAX_FILE:
             self.large.append(path)
             return False
-        if found.st_dev != os.fstat(folder.descriptor).st_dev and made_by_the_kernel(descriptor):
+        if found.st_dev != os.fstat(folder.descriptor).st_dev and is_pseudo_file(descriptor):
             return False
         return b"\0" not in os.pread(descriptor, _HEAD, 0)
 
-    def _look(self) -> None:
+    def _search_batch(self) -> None:
         """Search the batch and keep what is to be shown of it; where there is no file, the pattern is still tried."""
         if not self.batch and self.tried:
             return
-        hits = self.engines.find(self.query, [descriptor for _, descriptor in self.batch], self.watch)
+        hits = self.engines.find(self.query, [descriptor for _, descriptor in self.batch], self.deadline)
         self.tried = True
         for index, (path, descriptor) in enumerate(self.batch):
             of_file = [hit for hit in hits if hit.file == index]
             if of_file and not self.more:
-                self._keep(path, descriptor, of_file)
-        self._close()
+                self._add_matches(path, descriptor, of_file)
+        self._close_batch()
 
-    def _keep(self, path: str, descriptor: int, hits: list[Hit]) -> None:
+    def _add_matches(self, path: str, descriptor: int, hits: list[Hit]) -> None:
         room = self.limit - self.matches
         self.more = len(hits) > room
         if room <= 0:
             return
         kept = hits[:room]
-        lines = [shown(path), *excerpt(descriptor, kept, self.context)]
+        lines = [format_path(path), *format_excerpt(descriptor, kept, self.context)]
         size = sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
         while self.size + size > MAX_BYTES and len(kept) > 1:
             self.more = True
             kept = kept[: len(kept) // 2]
-            lines = [shown(path), *excerpt(descriptor, kept, self.context)]
+            lines = [format_path(path), *format_excerpt(descriptor, kept, self.context)]
             size = sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
         if self.size + size > MAX_BYTES and self.lines:
             self.more = True
@@ -278,21 +287,23 @@ class Search:
         self.matches += len(kept)
         self.matched_files += 1
 
-    def _close(self) -> None:
+    def _close_batch(self) -> None:
         for _, descriptor in self.batch:
             os.close(descriptor)
         self.batch.clear()
 
-    def _tell_late(self, error: TooSlow) -> None:
+    def _report_timeout(self, error: DeadlinePassed) -> None:
         where = (
-            f" in {shown(self.batch[error.file][0])}" if error.file is not None and error.file < len(self.batch) else ""
+            f" in {format_path(self.batch[error.file][0])}"
+            if error.file is not None and error.file < len(self.batch)
+            else ""
         )
         self.notes.append(
-            f"Stopped after {self.watch.seconds:g} seconds{where}, not everything was searched. "
+            f"Stopped after {self.deadline.seconds:g} seconds{where}, not everything was searched. "
             "Use a simpler pattern, or narrow it down with 'path' or 'glob'."
         )
 
-    def _output(self, path: str, *, late: bool) -> ToolOutput:
+    def _build_output(self, path: str, *, late: bool) -> ToolOutput:
         lines = self.lines
         if self.matches:
             files = "1 file" if self.matched_files == 1 else f"{self.matched_files:,} files"
@@ -300,24 +311,24 @@ class Search:
             more = ". There are more: narrow the search with 'path' or 'glob'" if self.more else ""
             lines.append(f"[{count} in {files}{more}.]")
         elif not late:
-            lines.append(_nothing(self.query, path))
+            lines.append(_describe_no_match(self.query, path))
         if self.large:
             self.notes.append(
-                f"Not searched, because larger than {MAX_FILE:,} bytes: {', '.join(map(shown, self.large[:5]))}."
+                f"Not searched, because larger than {MAX_FILE:,} bytes: {', '.join(map(format_path, self.large[:5]))}."
             )
         lines += [f"[{note}]" for note in self.notes]
         details = {"matches": self.matches, "files": self.matched_files, "complete": not (late or self.more)}
         return ToolOutput("\n".join(lines), details=details, is_error=late)
 
 
-def _nothing(query: Query, path: str) -> str:
+def _describe_no_match(query: Query, path: str) -> str:
     text = f"No line in {path!r} fits {query.pattern!r:.200}."
     if "\\n" in query.pattern or "\n" in query.pattern:
         text += " Lines are searched one by one, so a pattern with a line break fits none."
     return text
 
 
-def _chosen(walk: Walk, start: str, glob: str | None) -> Iterator[tuple[Folder, str]]:
+def _filter_files(walk: Walk, start: str, glob: str | None) -> Iterator[tuple[Folder, str]]:
     """The files of a walk that a filter lets through."""
     wanted = glob is None or not glob.startswith("!")
     pattern = None if glob is None else Glob(glob if wanted else glob[1:])

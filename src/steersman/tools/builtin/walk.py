@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from steersman.tools.builtin.gitignore import NOTHING, Ignores, outer, read_rules
-from steersman.tools.confine.kernel import made_by_the_kernel
+from steersman.tools.builtin.gitignore import NO_RULES, IgnoreRules, load_outer_rules, read_rules
+from steersman.tools.confine.kernel import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace, WorkspaceError
 from steersman.tools.context import ToolContext
 from steersman.types.errors import ToolError
 
 MAX_ENTRIES = 300_000
 MAX_IN_FOLDER = 100_000
-SECONDS = 30.0
+DEFAULT_SECONDS = 30.0
 _OFTEN = 1_000
 
 
-class TooSlow(Exception):
+class DeadlinePassed(Exception):
     """The time is up; `file` is the number of the one that was being searched, where that is known."""
 
     def __init__(self, file: int | None = None) -> None:
@@ -32,10 +32,10 @@ class TooSlow(Exception):
         self.file = file
 
 
-class Watch:
+class Deadline:
     """Until when a call may work; `check` is asked often."""
 
-    def __init__(self, ctx: ToolContext, seconds: float = SECONDS) -> None:
+    def __init__(self, ctx: ToolContext, seconds: float = DEFAULT_SECONDS) -> None:
         self.ctx = ctx
         self.seconds = seconds
         self.until = time.monotonic() + seconds
@@ -45,7 +45,7 @@ class Watch:
         if self.ctx.cancelled:
             raise ToolError("The call was cancelled.")
         if time.monotonic() > self.until:
-            raise TooSlow
+            raise DeadlinePassed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Walk:
 
     workspace: Workspace
     start: str
-    watch: Watch
+    deadline: Deadline
     ignored: bool = False
     entries: int = 0
     hidden: int = 0
@@ -81,11 +81,11 @@ class Walk:
     unreadable: list[str] = field(default_factory=list[str])
 
     def __iter__(self) -> Iterator[Folder]:
-        rules = NOTHING if self.ignored else _rules_above(self.workspace, self.start)
+        rules = NO_RULES if self.ignored else _load_rules_above(self.workspace, self.start)
         waiting = [(self.start, rules)]
         while waiting:
             path, above = waiting.pop()
-            self.watch.check()
+            self.deadline.check()
             try:
                 descriptor = self.workspace.open_folder(path or ".")
             except WorkspaceError:
@@ -95,28 +95,28 @@ class Walk:
                 self.unreadable.append(path)
                 continue
             try:
-                folder, rules = self._look(path, descriptor, above)
+                folder, rules = self._list_folder(path, descriptor, above)
                 yield folder
                 waiting += [(folder.join(name), rules) for name in reversed(folder.folders)]
             finally:
                 os.close(descriptor)
 
-    def _look(self, path: str, descriptor: int, above: Ignores) -> tuple[Folder, Ignores]:
+    def _list_folder(self, path: str, descriptor: int, above: IgnoreRules) -> tuple[Folder, IgnoreRules]:
         folder = Folder(path, descriptor, [], [], [])
-        if made_by_the_kernel(descriptor):
+        if is_pseudo_file(descriptor):
             return folder, above
         text = None if self.ignored else read_rules(descriptor)
-        rules = above if text is None else above.within(path, text)
-        for entry in self._names(folder):
+        rules = above if text is None else above.extend(path, text)
+        for entry in self._scan_entries(folder):
             self.entries += 1
             if self.entries % _OFTEN == 0:
-                self.watch.check()
-            self._sort_in(folder, entry, rules)
+                self.deadline.check()
+            self._classify(folder, entry, rules)
         for names in (folder.files, folder.links, folder.folders):
             names.sort()
         return folder, rules
 
-    def _names(self, folder: Folder) -> Iterator[os.DirEntry[str]]:
+    def _scan_entries(self, folder: Folder) -> Iterator[os.DirEntry[str]]:
         most = min(MAX_IN_FOLDER, MAX_ENTRIES - self.entries)
         try:
             with os.scandir(folder.descriptor) as entries:
@@ -125,7 +125,7 @@ class Walk:
         except OSError:
             self.unreadable.append(folder.path)
 
-    def _sort_in(self, folder: Folder, entry: os.DirEntry[str], rules: Ignores) -> None:
+    def _classify(self, folder: Folder, entry: os.DirEntry[str], rules: IgnoreRules) -> None:
         name = entry.name
         if name == ".git":
             return
@@ -141,11 +141,11 @@ class Walk:
             folder.files.append(name)
 
 
-def _rules_above(workspace: Workspace, start: str) -> Ignores:
+def _load_rules_above(workspace: Workspace, start: str) -> IgnoreRules:
     """The rules that hold in the start folder already, without its own."""
     if start.startswith("/"):
-        return NOTHING
-    rules = outer(workspace.root)
+        return NO_RULES
+    rules = load_outer_rules(workspace.root)
     if not start:
         return rules
     names = start.split("/")
@@ -156,11 +156,11 @@ def _rules_above(workspace: Workspace, start: str) -> Ignores:
             text = read_rules(descriptor)
         finally:
             os.close(descriptor)
-        rules = rules if text is None else rules.within(path, text)
+        rules = rules if text is None else rules.extend(path, text)
     return rules
 
 
-def start_of(workspace: Workspace, path: str) -> str:
+def resolve_start(workspace: Workspace, path: str) -> str:
     """A path as the walk wants it: where it really leads, `""` for the workspace itself."""
     if not path:
         raise ToolError("The path is empty. Use '.' for the whole workspace, or leave it out.")
@@ -168,18 +168,18 @@ def start_of(workspace: Workspace, path: str) -> str:
     return "" if found == "." else found
 
 
-def shown(path: str) -> str:
+def format_path(path: str) -> str:
     """A path on one line: as a JSON string where it has characters that nobody sees, or sees as something else."""
     return path if path.isprintable() else json.dumps(path)
 
 
-def left_out(walk: Walk) -> list[str]:
+def describe_omissions(walk: Walk) -> list[str]:
     """What a walk did not see, as sentences."""
     notes: list[str] = []
     if walk.cut:
         notes.append(f"Only the first {walk.entries:,} entries were looked at; give a path to look further down.")
     if walk.unreadable:
         more = f" and {len(walk.unreadable) - 3:,} more" if len(walk.unreadable) > 3 else ""
-        names = ", ".join(shown(path or ".") for path in walk.unreadable[:3])
+        names = ", ".join(format_path(path or ".") for path in walk.unreadable[:3])
         notes.append(f"Not readable: {names}{more}.")
     return notes

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from steersman.tools.builtin.changes import compared, diff, split_lines
-from steersman.tools.builtin.encoding import encoding_of, unified
+from steersman.tools.builtin.changes import compare_lines, format_diff, split_lines
+from steersman.tools.builtin.encoding import detect_encoding, normalize_line_ends
 from steersman.tools.confine.refusals import MissingPath, TooLarge
-from steersman.tools.confine.seen import digest, reader_of
+from steersman.tools.confine.seen import digest, identify_reader
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -37,15 +37,15 @@ def write_tool(workspace: Workspace) -> Tool:
         with workspace.lock(path):
             if ctx is not None and ctx.cancelled:
                 raise ToolError("The write was cancelled.")
-            return _write(workspace, path, replace_lone_surrogates(content), reader_of(ctx))
+            return _write(workspace, path, replace_lone_surrogates(content), identify_reader(ctx))
 
     return write
 
 
 def _write(workspace: Workspace, path: str, content: str, reader: str) -> ToolOutput:
     name, data = workspace.relative(path), content.encode()
-    old = _old(workspace, path)
-    known = None if old is None else workspace.seen.known(reader, name)
+    old = _read_old(workspace, path)
+    known = None if old is None else workspace.seen.look_up(reader, name)
     written = workspace.replace(path, data, expect=None if known is None else known.content)
     workspace.seen.remember(reader, name, digest(data))
     lines = split_lines(content)
@@ -54,16 +54,16 @@ def _write(workspace: Workspace, path: str, content: str, reader: str) -> ToolOu
     if written.other_names:
         words.append(f"The file had {written.other_names} more names (hard links), which keep the old content.")
     details: dict[str, Any] = {"path": name, "created": written.created}
-    before = _text(old)
+    before = _decode_old(old)
     if before is not None:
-        words += _differences(old or b"", before, content)
-        old_lines = split_lines(unified(before))
-        swaps = compared(old_lines, split_lines(unified(content)))
-        details["diff"] = diff(name, old_lines, swaps, created=written.created)
+        words += _describe_differences(old or b"", before, content)
+        old_lines = split_lines(normalize_line_ends(before))
+        swaps = compare_lines(old_lines, split_lines(normalize_line_ends(content)))
+        details["diff"] = format_diff(name, old_lines, swaps, created=written.created)
     return ToolOutput(" ".join(words), details)
 
 
-def _old(workspace: Workspace, path: str) -> bytes | None:
+def _read_old(workspace: Workspace, path: str) -> bytes | None:
     """What the file has now; `None` where there is none, and no text where it is too long to compare."""
     try:
         return workspace.read_bytes(path, limit=_COMPARED)
@@ -73,21 +73,21 @@ def _old(workspace: Workspace, path: str) -> bytes | None:
         return b"\0"
 
 
-def _text(old: bytes | None) -> str | None:
+def _decode_old(old: bytes | None) -> str | None:
     """The old content as text, for the diff; `None` where it is none."""
     if not old:
         return ""
-    encoding = encoding_of(old)
+    encoding = detect_encoding(old)
     try:
         return None if encoding is None else encoding.decode(old)
     except UnicodeError:
         return None
 
 
-def _differences(old: bytes, before: str, content: str) -> Iterator[str]:
+def _describe_differences(old: bytes, before: str, content: str) -> Iterator[str]:
     """What a model cannot see and may not have meant to change."""
     if "\r\n" in before and "\r" not in content and "\n" in content:
         yield "It had line ends of Windows (CRLF) and has line feeds now; edit would have kept them."
-    encoding = encoding_of(old)
+    encoding = detect_encoding(old)
     if encoding is not None and encoding.mark:
         yield f"It was {encoding.codec} with a byte order mark and is UTF-8 without one now; edit would have kept it."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from steersman.tools.confine.urls import Place, UnfitUrl, host_name
+from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, normalize_host
 from steersman.tools.text import show
 from steersman.types.errors import ToolError, describe_exception
 
@@ -91,7 +91,7 @@ class ForbiddenAddress(ToolError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
+class _AllowedNetwork:
     """An address or a network the user opened, on one port or on those of the web."""
 
     network: Network
@@ -121,37 +121,37 @@ class AddressRules:
         deny_hosts: Iterable[str] = (),
         resolve: Resolve | None = None,
     ) -> None:
-        self.openings = tuple(map(_opening, _several("allow", allow)))
-        self.hosts = None if hosts is None else frozenset(map(_pattern, _several("hosts", hosts)))
-        self.deny_hosts = frozenset(map(_pattern, _several("deny_hosts", deny_hosts)))
-        self.resolve = resolve or look_up
+        self.allowed_networks = tuple(map(_parse_allowed_network, _check_list("allow", allow)))
+        self.hosts = None if hosts is None else frozenset(map(_parse_host_pattern, _check_list("hosts", hosts)))
+        self.deny_hosts = frozenset(map(_parse_host_pattern, _check_list("deny_hosts", deny_hosts)))
+        self.resolve = resolve or look_up_host
 
-    def check(self, place: Place) -> None:
+    def check(self, place: ParsedUrl) -> None:
         """Raise `ForbiddenAddress` for what is known before any name is looked up."""
-        if matches(place.host, self.deny_hosts):
+        if matches_host(place.host, self.deny_hosts):
             raise ForbiddenAddress(f"The host {place.host!r} is on the list of hosts that may not be fetched.")
-        if self.hosts is not None and not matches(place.host, self.hosts):
+        if self.hosts is not None and not matches_host(place.host, self.hosts):
             known = ", ".join(sorted(self.hosts)) or "none"
             raise ForbiddenAddress(f"The host {place.host!r} is not among those that may be fetched: {known}.")
-        if (literal := _literal(place.host)) is not None:
-            self._judge([literal], place)
-        elif not is_web_port(place.port) and not any(opening.port == place.port for opening in self.openings):
-            raise ForbiddenAddress(_port_words(place))
+        if (literal := _parse_literal(place.host)) is not None:
+            self._check_addresses([literal], place)
+        elif not is_web_port(place.port) and not any(opening.port == place.port for opening in self.allowed_networks):
+            raise ForbiddenAddress(_describe_port(place))
 
-    async def addresses(self, place: Place) -> tuple[str, ...]:
+    async def find_addresses(self, place: ParsedUrl) -> tuple[str, ...]:
         """The addresses to connect to, looked up once; raises `ForbiddenAddress` if a single one may not be reached."""
-        if (literal := _literal(place.host)) is not None:
+        if (literal := _parse_literal(place.host)) is not None:
             found: Sequence[str] = [str(literal)]
         elif place.host == "localhost" or place.host.endswith(".localhost"):
             # The name has one meaning, and no server of names is asked for another.
             found = _LOOPBACK
         else:
-            found = await self._looked_up(place)
-        addresses = [_address(text, place) for text in found]
-        self._judge(addresses, place)
+            found = await self._look_up(place)
+        addresses = [_parse_address(text, place) for text in found]
+        self._check_addresses(addresses, place)
         return tuple(map(str, addresses[:_MOST_ADDRESSES]))
 
-    async def _looked_up(self, place: Place) -> Sequence[str]:
+    async def _look_up(self, place: ParsedUrl) -> Sequence[str]:
         try:
             found = list(dict.fromkeys(map(str, await self.resolve(place.host, place.port))))
         except OSError as error:
@@ -160,24 +160,24 @@ class AddressRules:
             raise ToolError(f"The host {place.host!r} could not be found: it has no address.")
         return found
 
-    def _judge(self, addresses: Iterable[Address], place: Place) -> None:
+    def _check_addresses(self, addresses: Iterable[Address], place: ParsedUrl) -> None:
         for address in addresses:
-            if any(opening.covers(_plain(address), place.port) for opening in self.openings):
+            if any(opening.covers(_unmap(address), place.port) for opening in self.allowed_networks):
                 continue
-            if (kind := special(address)) is not None:
+            if (kind := classify_address(address)) is not None:
                 raise ForbiddenAddress(
                     f"The host {place.host!r} leads to {kind} address, and only public addresses may be fetched. "
                     "Only the user can open others, with fetch_tool(allow=[...])."
                 )
             if not is_web_port(place.port):
-                raise ForbiddenAddress(_port_words(place))
+                raise ForbiddenAddress(_describe_port(place))
 
 
-def special(address: Address) -> str | None:
+def classify_address(address: Address) -> str | None:
     """What kind of address this is, with its article, if it is not a public one: `a loopback`, `a private`."""
-    address = _plain(address)
+    address = _unmap(address)
     if isinstance(address, IPv6Address):
-        return _special_v6(address)
+        return _classify_v6(address)
     if address in METADATA:
         return "a cloud metadata"
     return next((kind for network, kind in _SPECIAL if address in network), None)
@@ -188,12 +188,12 @@ def is_web_port(port: int) -> bool:
     return port in (80, 443) or (port >= 1_024 and port not in _OTHER_SERVICES)
 
 
-def matches(host: str, patterns: Iterable[str]) -> bool:
+def matches_host(host: str, patterns: Iterable[str]) -> bool:
     """Whether a host is one of some names, or below one written `*.name`; `*` is every host."""
     return any(pattern in ("*", host) or (pattern[:2] == "*." and host.endswith(pattern[1:])) for pattern in patterns)
 
 
-async def look_up(host: str, port: int) -> list[str]:
+async def look_up_host(host: str, port: int) -> list[str]:
     """The addresses this machine knows for a name."""
     import socket
 
@@ -204,23 +204,23 @@ async def look_up(host: str, port: int) -> list[str]:
     return [str(info[4][0]) for info in infos]
 
 
-def _special_v6(address: IPv6Address) -> str | None:
+def _classify_v6(address: IPv6Address) -> str | None:
     if address in METADATA:
         return "a cloud metadata"
     if address in _NAT64:
-        return special(IPv4Address(int(address) & 0xFFFF_FFFF))
+        return classify_address(IPv4Address(int(address) & 0xFFFF_FFFF))
     for network, kind in _SPECIAL_V6:
         if address in network:
             return kind
     return None if address in _PUBLIC_V6 else "a reserved"
 
 
-def _plain(address: Address) -> Address:
+def _unmap(address: Address) -> Address:
     """The address a connection really goes to: a mapped IPv4 address is one of IPv4."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _address(text: str, place: Place) -> Address:
+def _parse_address(text: str, place: ParsedUrl) -> Address:
     """An answer to a look-up as an address; one with a zone belongs to a link and is none."""
     try:
         if "%" not in text:
@@ -230,33 +230,33 @@ def _address(text: str, place: Place) -> Address:
     raise ForbiddenAddress(f"The host {place.host!r} leads to {show(text)}, which is no address to connect to.")
 
 
-def _literal(host: str) -> Address | None:
+def _parse_literal(host: str) -> Address | None:
     try:
         return ip_address(host)
     except ValueError:
         return None
 
 
-def _port_words(place: Place) -> str:
+def _describe_port(place: ParsedUrl) -> str:
     return f"Port {place.port} of {place.host!r} is not one of the web; those are 80, 443 and most from 1024 on."
 
 
-def _several(setting: str, values: Iterable[str]) -> Iterable[str]:
+def _check_list(setting: str, values: Iterable[str]) -> Iterable[str]:
     if isinstance(values, str):
         raise TypeError(f"{setting!r} is a list, such as {setting}=[{values!r}], got a string.")
     return values
 
 
-def _opening(text: str) -> _Opening:
+def _parse_allowed_network(text: str) -> _AllowedNetwork:
     """An entry of `allow`: an address or a network, with a port or without."""
     try:
-        return _Opening(_network(text), None)
+        return _AllowedNetwork(_parse_network(text), None)
     except ValueError:
         pass
     inner, _, port = text.rpartition(":")
     try:
         if port.isascii() and port.isdigit() and 0 < int(port) < 65_536:
-            return _Opening(_network(inner), int(port))
+            return _AllowedNetwork(_parse_network(inner), int(port))
     except ValueError:
         pass
     raise ValueError(
@@ -265,15 +265,15 @@ def _opening(text: str) -> _Opening:
     )
 
 
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> Network:
     return ip_network(text[1:-1] if text[:1] == "[" and text[-1:] == "]" else text)
 
 
-def _pattern(text: str) -> str:
+def _parse_host_pattern(text: str) -> str:
     if text == "*":
         return text
     star, name = ("*.", text[2:]) if text.startswith("*.") else ("", text)
     try:
-        return star + (str(ip_address(name)) if ":" in name else host_name(name))
-    except (UnfitUrl, ValueError) as error:
+        return star + (str(ip_address(name)) if ":" in name else normalize_host(name))
+    except (InvalidUrl, ValueError) as error:
         raise ValueError(f"A host pattern is a name such as 'example.org' or '*.example.org', got {text!r}.") from error

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
-from steersman.tools.confine.kernel import FOLDER, made_by_the_kernel, openat2
-from steersman.tools.confine.refusals import MissingPath, WorkspaceError, WrongKind, outside
+from steersman.tools.confine.kernel import FOLDER, is_pseudo_file, openat2
+from steersman.tools.confine.refusals import MissingPath, WorkspaceError, WrongKind, make_outside_error
 
 _MOST_LINKS = 40
 _SWAPPED = frozenset((errno.ENOTDIR, errno.ELOOP, errno.ENOENT))
 
 
-class Moved(Exception):
+class PathChanged(Exception):
     """Something was changed between two steps; the walk begins again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """Where a path leads. `folder` is the deepest folder there is, as a descriptor that whoever asked closes.
 
     `names` lead to it from the root, with no link among them. `rest` is empty for the folder itself, one name in it,
@@ -42,7 +42,7 @@ class Place:
     links: tuple[str, ...] = ()
 
     @property
-    def real(self) -> tuple[str, ...]:
+    def real_names(self) -> tuple[str, ...]:
         """The names from the root to the place, without links."""
         return self.names + self.rest
 
@@ -56,12 +56,12 @@ class Root:
     kernel: bool
 
 
-def split(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
     """The names of a path; `.` and doubled slashes mean nothing."""
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
-def look(folder: int, name: str) -> os.stat_result | None:
+def stat_entry(folder: int, name: str) -> os.stat_result | None:
     """What a name in a folder is, without following it; `None` where there is nothing."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -69,45 +69,45 @@ def look(folder: int, name: str) -> os.stat_result | None:
         return None
 
 
-def step(folder: int, name: str) -> int:
+def open_subfolder(folder: int, name: str) -> int:
     """A folder in a folder, as a descriptor; `Moved` when it is no folder any more."""
     try:
         return os.open(name, FOLDER, dir_fd=folder)
     except OSError as error:
         if error.errno in _SWAPPED:
-            raise Moved from error
+            raise PathChanged from error
         raise
 
 
-def locate(root: Root, names: Sequence[str], shown: str) -> Place:
+def resolve_path(root: Root, names: Sequence[str], shown: str) -> ResolvedPath:
     """Where the names lead from the root; `Moved` when something changed on the way."""
     if root.kernel and names and ".." not in names:
-        place = _at_once(root, names)
+        place = _resolve_with_openat2(root, names)
         if place is not None:
             return place
     walk = _Walk(root, names, shown)
     try:
-        return walk.place()
+        return walk.run()
     except BaseException:
         os.close(walk.folder)
         raise
 
 
-def _at_once(root: Root, names: Sequence[str]) -> Place | None:
+def _resolve_with_openat2(root: Root, names: Sequence[str]) -> ResolvedPath | None:
     """The usual path has no link in it: one call opens its folder. `None` where the walk must tell."""
     try:
         folder = openat2(root.folder, "/".join(names[:-1]) or ".")
     except (OSError, ValueError):
         return None
     try:
-        found = look(folder, names[-1])
+        found = stat_entry(folder, names[-1])
         if found is not None and stat.S_ISDIR(found.st_mode):
-            inner = step(folder, names[-1])
+            inner = open_subfolder(folder, names[-1])
             os.close(folder)
-            return Place(inner, tuple(names), (), found)
+            return ResolvedPath(inner, tuple(names), (), found)
         if found is None or not stat.S_ISLNK(found.st_mode):
-            return Place(folder, tuple(names[:-1]), (names[-1],), found)
-    except (OSError, ValueError, Moved):
+            return ResolvedPath(folder, tuple(names[:-1]), (names[-1],), found)
+    except (OSError, ValueError, PathChanged):
         # The walk meets the same trouble, and has words for it.
         pass
     os.close(folder)
@@ -125,55 +125,55 @@ class _Walk:
         self.links: list[str] = []
         self.folder = os.dup(root.folder)
 
-    def place(self) -> Place:
+    def run(self) -> ResolvedPath:
         """Go to the end."""
         while self.todo:
             name = self.todo.popleft()
             if name == "..":
                 self.go_up()
                 continue
-            found = look(self.folder, name)
+            found = stat_entry(self.folder, name)
             if found is None:
-                return self.missing(name)
+                return self.stop_at_missing(name)
             if stat.S_ISLNK(found.st_mode):
                 self.follow(name)
             elif stat.S_ISDIR(found.st_mode):
-                self.stand(step(self.folder, name))
+                self.enter(open_subfolder(self.folder, name))
                 self.names.append(name)
             elif self.todo:
                 raise WrongKind(f"{self.shown!r} goes through {name!r}, which is not a folder.")
             else:
-                return self.here((name,), found)
-        return self.here((), os.fstat(self.folder))
+                return self.build_result((name,), found)
+        return self.build_result((), os.fstat(self.folder))
 
-    def here(self, rest: tuple[str, ...], found: os.stat_result | None) -> Place:
+    def build_result(self, rest: tuple[str, ...], found: os.stat_result | None) -> ResolvedPath:
         """The place where the walk has come to."""
-        return Place(self.folder, tuple(self.names), rest, found, tuple(self.links))
+        return ResolvedPath(self.folder, tuple(self.names), rest, found, tuple(self.links))
 
-    def missing(self, name: str) -> Place:
+    def stop_at_missing(self, name: str) -> ResolvedPath:
         """A name that is not there: the rest can only be what somebody is about to make."""
         if ".." in self.todo:
             raise MissingPath(f"{self.shown!r} goes through {name!r}, which does not exist.")
-        return self.here((name, *self.todo), None)
+        return self.build_result((name, *self.todo), None)
 
-    def stand(self, folder: int) -> None:
+    def enter(self, folder: int) -> None:
         """Be in another folder."""
         os.close(self.folder)
         self.folder = folder
 
-    def start(self) -> None:
+    def restart(self) -> None:
         """Be at the root again."""
         self.names.clear()
-        self.stand(os.dup(self.root.folder))
+        self.enter(os.dup(self.root.folder))
 
     def go_up(self) -> None:
         """Go back to the folder this one was entered from. It is not asked for its `..`: it may have been moved."""
         if not self.names:
-            raise outside(self.shown, "/" + "/".join(self.root.parts))
+            raise make_outside_error(self.shown, "/" + "/".join(self.root.parts))
         names = self.names[:-1]
-        self.start()
+        self.restart()
         for name in names:
-            self.stand(step(self.folder, name))
+            self.enter(open_subfolder(self.folder, name))
         self.names = names
 
     def follow(self, name: str) -> None:
@@ -184,21 +184,21 @@ class _Walk:
         try:
             target = os.readlink(name, dir_fd=self.folder)
         except OSError as error:
-            raise Moved from error
-        parts = split(target)
+            raise PathChanged from error
+        parts = split_path(target)
         if target.startswith("/"):
             length = len(self.root.parts)
             if tuple(parts[:length]) != self.root.parts:
-                raise outside(self.shown, "/" + "/".join(self.root.parts))
+                raise make_outside_error(self.shown, "/" + "/".join(self.root.parts))
             parts = parts[length:]
-            self.start()
+            self.restart()
         self.todo.extendleft(reversed(parts))
 
 
 _MOST_NAMES = 5_000
 
 
-def missing(place: Place, path: str) -> NoReturn:
+def raise_missing(place: ResolvedPath, path: str) -> NoReturn:
     """Raise `MissingPath` for a place where nothing is."""
     # Only a mistake pays for this import.
     from difflib import get_close_matches
@@ -208,7 +208,7 @@ def missing(place: Place, path: str) -> NoReturn:
     text = f"{path!r} does not exist."
     if len(place.rest) > 1:
         text += f" There is no {name!r} in {where or '.'!r}."
-    names = _names(place.folder)
+    names = _list_names(place.folder)
     by_case = {known.casefold(): known for known in names}
     near = [by_case[known] for known in get_close_matches(name.casefold(), by_case, 3)]
     if near:
@@ -216,7 +216,7 @@ def missing(place: Place, path: str) -> NoReturn:
     raise MissingPath(text)
 
 
-def _names(folder: int) -> list[str]:
+def _list_names(folder: int) -> list[str]:
     try:
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -234,7 +234,7 @@ _ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
 
 
-def open_file(place: Place, path: str, flags: int, mode: int, *, writing: bool) -> int:
+def open_file(place: ResolvedPath, path: str, flags: int, mode: int, *, writing: bool) -> int:
     """The file at a place, as a descriptor."""
     found, name = place.found, place.rest[-1] if place.rest else ""
     if not name:
@@ -242,7 +242,7 @@ def open_file(place: Place, path: str, flags: int, mode: int, *, writing: bool) 
     if path.endswith(("/", "/.")):
         raise WrongKind(f"{path!r} names a folder. Give the path of a file.")
     if found is None and (len(place.rest) > 1 or not flags & os.O_CREAT):
-        missing(place, path)
+        raise_missing(place, path)
     if found is not None:
         # Before it is opened: opening is an act for some devices.
         _check_kind(found, path, writing=writing)
@@ -251,11 +251,11 @@ def open_file(place: Place, path: str, flags: int, mode: int, *, writing: bool) 
         descriptor = os.open(name, flags & ~os.O_TRUNC | _ALWAYS, mode, dir_fd=place.folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO) or (error.errno == errno.ENOENT and found is not None):
-            raise Moved from error
+            raise PathChanged from error
         raise
     try:
         _check_kind(os.fstat(descriptor), path, writing=writing)
-        if made_by_the_kernel(descriptor):
+        if is_pseudo_file(descriptor):
             raise WrongKind(f"{path!r} is made by the kernel and is no file of the workspace.")
         if flags & os.O_TRUNC:
             os.ftruncate(descriptor, 0)

@@ -14,7 +14,7 @@ Guard = tuple[str, str | None, str, bool]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def guard(path: str) -> Guard | None:
+def record_guard(path: str) -> Guard | None:
     """What is to be found again at a path; `None` for a file or a folder, which walls can hold."""
     try:
         text = os.readlink(path)
@@ -25,12 +25,12 @@ def guard(path: str) -> Guard | None:
     return path, text, os.path.realpath(path), os.path.exists(path)
 
 
-def settle(guards: list[Guard]) -> list[str]:
+def restore_guards(guards: list[Guard]) -> list[str]:
     """Put back what changed, once nothing of the command runs any more; what there is to say about it."""
-    return [words for each in guards if (words := _settled(*each))]
+    return [words for each in guards if (words := _restore(*each))]
 
 
-def _settled(path: str, text: str | None, real: str, there: bool) -> str:
+def _restore(path: str, text: str | None, real: str, there: bool) -> str:
     parent, name = os.path.split(path)
     lost = f"{path!r} is not as it was, and could not be put right: look at it before you use it"
     try:
@@ -41,7 +41,7 @@ def _settled(path: str, text: str | None, real: str, there: bool) -> str:
         # Never through a link: that would be to rename the files of somebody else at a command's wish.
         if os.readlink(f"/proc/self/fd/{folder}") != parent:
             return lost
-        found = _found(folder, name)
+        found = _read_link(folder, name)
         if found == text and (text is None or (os.path.realpath(path), os.path.exists(path)) == (real, there)):
             return ""
         words = f"commands may not make or change {path!r}"
@@ -57,7 +57,7 @@ def _settled(path: str, text: str | None, real: str, there: bool) -> str:
         os.close(folder)
 
 
-def _found(folder: int, name: str) -> str | None:
+def _read_link(folder: int, name: str) -> str | None:
     """The text of a link, nothing for what is not there, and an empty text for anything else."""
     try:
         return os.readlink(name, dir_fd=folder)

@@ -42,7 +42,7 @@ _MADE_BY_THE_KERNEL = frozenset(
 
 def openat2(folder: int, path: str) -> int:
     """A folder beneath another, as a descriptor; no link is followed and nothing can lead out. One call, so no race."""
-    call = _syscall()
+    call = _load_openat2()
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     return call(folder, path)
@@ -65,15 +65,15 @@ def has_openat2() -> bool:
     return True
 
 
-def made_by_the_kernel(descriptor: int) -> bool:
+def is_pseudo_file(descriptor: int) -> bool:
     """Whether an open file is of /proc, /sys or the like."""
-    ask = _fstatfs()
+    ask = _load_fstatfs()
     return ask is not None and not _MADE_BY_THE_KERNEL.isdisjoint(ask(descriptor))
 
 
 @functools.cache
-def _syscall() -> Callable[[int, str], int] | None:
-    library = _library()
+def _load_openat2() -> Callable[[int, str], int] | None:
+    library = _load_libc()
     if library is None:
         return None
     import ctypes
@@ -102,8 +102,8 @@ def _syscall() -> Callable[[int, str], int] | None:
 
 
 @functools.cache
-def _fstatfs() -> Callable[[int], tuple[int, int]] | None:
-    library = _library()
+def _load_fstatfs() -> Callable[[int], tuple[int, int]] | None:
+    library = _load_libc()
     if library is None:
         return None
     import ctypes
@@ -120,7 +120,7 @@ def _fstatfs() -> Callable[[int], tuple[int, int]] | None:
 
 
 @functools.cache
-def _library() -> Any:
+def _load_libc() -> Any:
     if sys.platform != "linux":
         return None
     try:

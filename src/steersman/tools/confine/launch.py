@@ -28,7 +28,7 @@ ALLOWED = frozenset(
 _ALLOWED_PREFIX = "LC_"
 
 
-def child_environment(
+def build_child_environment(
     extra: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The allowed variables of `source` (our own environment), then `extra`; there is always a PATH and a charset.
@@ -37,14 +37,14 @@ def child_environment(
     """
     source = os.environ if source is None else source
     found = {name: value for name, value in source.items() if name in ALLOWED or name.startswith(_ALLOWED_PREFIX)}
-    found["PATH"] = search_path(found.get("PATH", ""))
+    found["PATH"] = clean_search_path(found.get("PATH", ""))
     if not (found.get("LC_ALL") or found.get("LC_CTYPE") or found.get("LANG")):
         found["LANG"] = "C.UTF-8"
     found.update(extra or {})
     return found
 
 
-def search_path(path: str) -> str:
+def clean_search_path(path: str) -> str:
     """A PATH of absolute folders: an empty or relative one would run what lies in the working folder."""
     return os.pathsep.join([folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]) or DEFAULT_PATH
 
@@ -59,7 +59,7 @@ supervisor, walls, guards = {"__name__": "supervisor"}, {"__name__": "walls"}, {
 exec(code[0], supervisor)
 exec(code[1], walls)
 exec(code[2], guards)
-supervisor["main"](plan, walls["build"], guards["settle"])
+supervisor["main"](plan, walls["build_sandbox"], guards["restore_guards"])
 """
 _CODE = marshal.dumps(
     [
@@ -69,7 +69,7 @@ _CODE = marshal.dumps(
 )
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
 # The bare plan: no walls.
-OPEN: Mapping[str, Any] = {
+UNCONFINED: Mapping[str, Any] = {
     "view": None,
     "capabilities": None,
     "landlock": None,
@@ -85,7 +85,7 @@ TERMINATE, KILL = b"t", b"k"
 _PIPE = 1 << 20
 
 
-class Launched:
+class RunningSupervisor:
     """A supervisor at work: `output` and `report` are to be read, `orders` takes its letters. To be closed."""
 
     __slots__ = ("orders", "output", "process", "report")
@@ -104,7 +104,7 @@ class Launched:
         self.process.wait()
 
 
-def launch(plan: Mapping[str, Any]) -> Launched:
+def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
     """Start the supervisor and hand it the plan; `ToolError` where no process can be started."""
     # Only a call that runs something pays for this import.
     import subprocess
@@ -123,7 +123,7 @@ def launch(plan: Mapping[str, Any]) -> Launched:
             stderr=subprocess.STDOUT,
             pass_fds=(orders, report),
             cwd="/",
-            env=_own_environment(),
+            env=_build_supervisor_environment(),
             start_new_session=True,
         )
     except OSError as error:
@@ -133,8 +133,8 @@ def launch(plan: Mapping[str, Any]) -> Launched:
     finally:
         os.close(orders)
         os.close(report)
-    launched = Launched(process, our_orders, our_report)
-    _widen(launched.output)
+    launched = RunningSupervisor(process, our_orders, our_report)
+    _enlarge_pipe(launched.output)
     try:
         with cast(IO[bytes], process.stdin) as stdin:
             stdin.write(_CODE + marshal.dumps(dict(plan)))
@@ -143,13 +143,13 @@ def launch(plan: Mapping[str, Any]) -> Launched:
     return launched
 
 
-def _own_environment() -> dict[str, str]:
+def _build_supervisor_environment() -> dict[str, str]:
     """For the supervisor, which is a Python of ours and not the command: what it takes to start it, and no more."""
     libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
     return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", **libraries}
 
 
-def _widen(pipe: int) -> None:
+def _enlarge_pipe(pipe: int) -> None:
     """Room for more output between two looks: a flood then costs a sixteenth of the system calls."""
     import fcntl
 
@@ -159,7 +159,7 @@ def _widen(pipe: int) -> None:
         pass  # no room for it, or not Linux: it works as it is
 
 
-def read_report(data: bytes) -> dict[str, Any] | None:
+def parse_report(data: bytes) -> dict[str, Any] | None:
     """What the supervisor said; `None` when it did not come to that."""
     try:
         return cast(dict[str, Any], marshal.loads(data)) if data else None

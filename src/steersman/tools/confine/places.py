@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steersman.tools.confine.protection import Git, Kept, keep, repositories
+from steersman.tools.confine.protection import Git, ProtectedPaths, find_repositories, protect_paths
 
 # Whole folders of programs and what they read.
 _SYSTEM = """
@@ -43,16 +43,16 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SandboxPaths:
     """What a command may read, write and use, and what of that is to stay as it is (`kept`)."""
 
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     devices: tuple[str, ...] = _DEVICES
-    kept: Kept = field(default_factory=Kept)
+    protected: ProtectedPaths = field(default_factory=ProtectedPaths)
 
 
-def places(
+def find_sandbox_paths(
     root: str,
     scratch: Iterable[str],
     environment: Mapping[str, str],
@@ -62,7 +62,7 @@ def places(
     own: Iterable[str] = (sys.prefix, sys.base_prefix),
     git: Git = "read-only",
     inner: Iterable[str] | None = None,
-) -> Places:
+) -> SandboxPaths:
     """The places for a command in the workspace `root`, with folders of its own to scribble in (`scratch`).
 
     `own` is where we run from: in the workspace it is protected, unless it is among the `writable` places. `inner` are
@@ -73,30 +73,30 @@ def places(
         *_SYSTEM.split(),
         *(f"/etc/{name}" for name in _CONFIGURATION.split()),
         *java,
-        *_programs(environment),
+        *_find_program_folders(environment),
         *readable,
     )
     if inner is None:
-        inner = repositories(root) if git == "read-only" else ()
+        inner = find_repositories(root) if git == "read-only" else ()
     allowed = [os.path.realpath(path) for path in writable]
     write = (root, *scratch, *writable)
-    return Places(
+    return SandboxPaths(
         tuple(sorted({path for path in read if os.path.exists(path)})),
         tuple(dict.fromkeys(path for path in write if os.path.exists(path))),
         tuple(path for path in _DEVICES if os.path.exists(path)),
-        keep(root, repositories=inner, own=own, allowed=allowed, git=git),
+        protect_paths(root, repositories=inner, own=own, allowed=allowed, git=git),
     )
 
 
-def _programs(environment: Mapping[str, str]) -> list[str]:
+def _find_program_folders(environment: Mapping[str, str]) -> list[str]:
     """The folders of the PATH, this Python, and the toolchains at home; never a folder that has a home inside."""
     home = os.path.expanduser("~")
     found = [*environment.get("PATH", "").split(os.pathsep), sys.prefix, sys.base_prefix]
     found += [environment[name] for name in ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV") if name in environment]
     homes = {os.path.realpath(path) for path in (home, "/home", "/root", "/Users")}
-    narrow = [path for path in found if os.path.isabs(path) and not _holds(os.path.realpath(path), homes)]
+    narrow = [path for path in found if os.path.isabs(path) and not _contains_any(os.path.realpath(path), homes)]
     return [*narrow, *(os.path.join(home, name) for name in _TOOLCHAINS.split() if os.path.isabs(home))]
 
 
-def _holds(folder: str, paths: Iterable[str]) -> bool:
+def _contains_any(folder: str, paths: Iterable[str]) -> bool:
     return any(os.path.commonpath((folder, path)) == folder for path in paths)

@@ -46,7 +46,7 @@ class StaleFile(WorkspaceError):
     """The file is not what it was when it was last read."""
 
 
-def outside(path: str, root: str) -> OutsideWorkspace:
+def make_outside_error(path: str, root: str) -> OutsideWorkspace:
     """The refusal of a path that leads out."""
     return OutsideWorkspace(f"{path!r} is outside the workspace {root!r}. Use a path inside it, relative to it.")
 
@@ -68,7 +68,7 @@ _WORDS: dict[int, tuple[type[WorkspaceError], str]] = {
 }
 
 
-def refusal(error: OSError, path: str) -> WorkspaceError:
+def translate_os_error(error: OSError, path: str) -> WorkspaceError:
     """What the system said about a path, as words for the model."""
     number = error.errno or 0
     if number not in _WORDS:

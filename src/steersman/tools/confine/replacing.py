@@ -13,10 +13,10 @@ import stat
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from steersman.tools.confine.beneath import Moved, Place, look, step
-from steersman.tools.confine.kernel import made_by_the_kernel
+from steersman.tools.confine.beneath import PathChanged, ResolvedPath, open_subfolder, stat_entry
+from steersman.tools.confine.kernel import is_pseudo_file
 from steersman.tools.confine.refusals import StaleFile, WorkspaceError, WrongKind
-from steersman.tools.confine.seen import digest_of
+from steersman.tools.confine.seen import digest_stream
 
 _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
@@ -32,7 +32,7 @@ class Written:
     other_names: int
 
 
-def put(place: Place, data: bytes, shown: str, expect: str | None) -> Written:
+def write_atomically(place: ResolvedPath, data: bytes, shown: str, expect: str | None) -> Written:
     """Give the place a new content, at once or not at all."""
     if not place.rest:
         raise WrongKind(f"{shown!r} is a folder, not a file.")
@@ -40,25 +40,25 @@ def put(place: Place, data: bytes, shown: str, expect: str | None) -> Written:
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise WrongKind(f"{shown!r} is not a regular file. It is left as it is.")
     if old is None and expect is not None:
-        raise _stale(shown)
+        raise _make_stale_error(shown)
     name = place.rest[-1]
-    with _folder(place) as folder:
+    with _open_parent(place) as folder:
         if old is not None and not os.access(name, os.W_OK, dir_fd=folder, effective_ids=_EFFECTIVE):
             raise WorkspaceError(f"{shown!r} is not writable by its permissions. Ask for them to be changed first.")
-        with _temporary(folder, data, old, name) as temporary:
-            if expect is not None and _current(folder, name) != expect:
-                raise _stale(shown)
-            _take_place(folder, temporary, name, new=old is None)
-        _keep(folder)
+        with _write_temporary(folder, data, old, name) as temporary:
+            if expect is not None and _digest_current(folder, name) != expect:
+                raise _make_stale_error(shown)
+            _move_into_place(folder, temporary, name, new=old is None)
+        _fsync_folder(folder)
     return Written(old is None, 0 if old is None else old.st_nlink - 1)
 
 
-def _stale(shown: str) -> StaleFile:
+def _make_stale_error(shown: str) -> StaleFile:
     return StaleFile(f"{shown!r} has changed since it was last read here. Read it again, then make the change.")
 
 
 @contextlib.contextmanager
-def _folder(place: Place) -> Generator[int]:
+def _open_parent(place: ResolvedPath) -> Generator[int]:
     """The folder of the file, with what is missing of it made, and taken back if the file cannot be made in it."""
     folder = os.dup(place.folder)
     made = 0
@@ -67,49 +67,49 @@ def _folder(place: Place) -> Generator[int]:
             try:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError as error:
-                raise Moved from error
+                raise PathChanged from error
             made += 1
-            folder = _deeper(folder, name)
+            folder = _descend(folder, name)
         yield folder
     except BaseException:
         while made:
             made -= 1
-            with contextlib.suppress(OSError, Moved):
-                _remove(place, made)
+            with contextlib.suppress(OSError, PathChanged):
+                _remove_folder(place, made)
         raise
     finally:
         os.close(folder)
 
 
-def _deeper(folder: int, name: str) -> int:
-    inner = step(folder, name)
+def _descend(folder: int, name: str) -> int:
+    inner = open_subfolder(folder, name)
     os.close(folder)
     return inner
 
 
-def _remove(place: Place, index: int) -> None:
+def _remove_folder(place: ResolvedPath, index: int) -> None:
     """Remove a folder that was made, found again from where it began; it is empty, or somebody uses it by now."""
     folder = os.dup(place.folder)
     try:
         for name in place.rest[:index]:
-            folder = _deeper(folder, name)
+            folder = _descend(folder, name)
         os.rmdir(place.rest[index], dir_fd=folder)
     finally:
         os.close(folder)
 
 
 @contextlib.contextmanager
-def _temporary(folder: int, data: bytes, old: os.stat_result | None, name: str) -> Generator[str]:
+def _write_temporary(folder: int, data: bytes, old: os.stat_result | None, name: str) -> Generator[str]:
     temporary = f".{os.urandom(16).hex()}.tmp"
     descriptor = os.open(temporary, _TEMPORARY, 0o600, dir_fd=folder)
     try:
         try:
-            if made_by_the_kernel(descriptor):
+            if is_pseudo_file(descriptor):
                 raise WrongKind("What the kernel makes up cannot be written.")
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view[:_CHUNK]) :]
-            _liken(descriptor, folder, name, old)
+            _copy_owner_and_mode(descriptor, folder, name, old)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -120,10 +120,10 @@ def _temporary(folder: int, data: bytes, old: os.stat_result | None, name: str) 
             os.unlink(temporary, dir_fd=folder)
 
 
-def _liken(descriptor: int, folder: int, name: str, old: os.stat_result | None) -> None:
+def _copy_owner_and_mode(descriptor: int, folder: int, name: str, old: os.stat_result | None) -> None:
     """Give the new file the owner and the permissions of the old one, or those a new file has."""
     if old is None:
-        os.fchmod(descriptor, 0o666 & ~_umask())
+        os.fchmod(descriptor, 0o666 & ~_read_umask())
         return
     mine = os.fstat(descriptor)
     kept = (mine.st_uid, mine.st_gid) == (old.st_uid, old.st_gid)
@@ -140,7 +140,7 @@ def _liken(descriptor: int, folder: int, name: str, old: os.stat_result | None) 
 
 def _copy_access_list(descriptor: int, folder: int, name: str) -> None:
     """Without its access list, a file's mode would give the group what was meant for the others on the list."""
-    source = _open_quietly(folder, name)
+    source = _open_nonblocking(folder, name)
     try:
         access = os.getxattr(source, _ACCESS_LIST)
     except OSError as error:
@@ -152,7 +152,7 @@ def _copy_access_list(descriptor: int, folder: int, name: str) -> None:
     os.setxattr(descriptor, _ACCESS_LIST, access)
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     """The process's mask for new files. Asking the system for it would set it for a moment, for every thread."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
@@ -161,39 +161,39 @@ def _umask() -> int:
         return 0o022
 
 
-def _current(folder: int, name: str) -> str | None:
+def _digest_current(folder: int, name: str) -> str | None:
     """The digest of what is there now; `None` when it is no file any more."""
-    found = look(folder, name)
+    found = stat_entry(folder, name)
     if found is None or not stat.S_ISREG(found.st_mode):
         return None
-    with open(_open_quietly(folder, name), "rb", buffering=0) as file:
-        return digest_of(file)
+    with open(_open_nonblocking(folder, name), "rb", buffering=0) as file:
+        return digest_stream(file)
 
 
-def _open_quietly(folder: int, name: str) -> int:
+def _open_nonblocking(folder: int, name: str) -> int:
     try:
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOENT, errno.ENXIO):
-            raise Moved from error
+            raise PathChanged from error
         raise
 
 
-def _take_place(folder: int, temporary: str, name: str, *, new: bool) -> None:
+def _move_into_place(folder: int, temporary: str, name: str, *, new: bool) -> None:
     if new:
         try:
             # Unlike a rename, this fails when somebody made the file in the meantime.
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             return
         except FileExistsError as error:
-            raise Moved from error
+            raise PathChanged from error
         except OSError:
             # File systems without hard links.
             pass
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _keep(folder: int) -> None:
+def _fsync_folder(folder: int) -> None:
     """Have the folder on the disk too, so that a power cut does not bring the old name back."""
     # The file is in its place by now: where this cannot be done, it is no failure.
     with contextlib.suppress(OSError):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from steersman.tools.confine import bubblewrap, landlock, seccomp
-from steersman.tools.confine.launch import DEFAULT_PATH, OPEN, launch, read_report
-from steersman.tools.confine.places import Places, places
+from steersman.tools.confine.launch import DEFAULT_PATH, UNCONFINED, launch, parse_report
+from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.scratch import Scratch
 from steersman.types.errors import ToolError
 
@@ -72,37 +72,41 @@ class Confinement:
     abi: int = 0
 
     def plan(
-        self, argv: Sequence[str], environment: Mapping[str, str], cwd: str, where: Places, *, allow_network: bool
+        self, argv: Sequence[str], environment: Mapping[str, str], cwd: str, where: SandboxPaths, *, allow_network: bool
     ) -> dict[str, Any]:
         """What the supervisor needs to know to run a command behind these walls; `ToolError` where there are none."""
-        common = {**OPEN, "argv": list(argv), "env": dict(environment), "cwd": cwd}
+        common = {**UNCONFINED, "argv": list(argv), "env": dict(environment), "cwd": cwd}
         if self.kind == "off":
             return common
-        common["guarded"] = where.kept.guarded
+        common["guarded"] = where.protected.guarded
         match self.kind:
             case "bubblewrap":
-                return {**common, **_wrapped(argv, cwd, where, allow_network=allow_network)}
+                return {**common, **_plan_bubblewrap(argv, cwd, where, allow_network=allow_network)}
             case "landlock":
-                return {**common, **self._walled(where, allow_network=allow_network)}
+                return {**common, **self._plan_landlock(where, allow_network=allow_network)}
             case "none":
                 raise ToolError(f"Commands are not run here: {self.reason}")
 
-    def _walled(self, where: Places, *, allow_network: bool) -> dict[str, Any]:
-        view = {"own_network": not allow_network, "writable": list(where.writable), "pinned": list(where.kept.pinned)}
+    def _plan_landlock(self, where: SandboxPaths, *, allow_network: bool) -> dict[str, Any]:
+        view = {
+            "own_network": not allow_network,
+            "writable": list(where.writable),
+            "pinned": list(where.protected.pinned),
+        }
         families = _INTERNET if allow_network or self.namespaces else ()
         return {
             "view": view if self.namespaces else None,
             "capabilities": _FILE_CAPABILITIES,
-            "landlock": landlock.wall(where, self.abi, own_memory=self.namespaces),
-            "seccomp": seccomp.filter_program(families),
+            "landlock": landlock.build_landlock_rules(where, self.abi, own_memory=self.namespaces),
+            "seccomp": seccomp.build_filter(families),
         }
 
 
-def _wrapped(argv: Sequence[str], cwd: str, where: Places, *, allow_network: bool) -> dict[str, Any]:
+def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allow_network: bool) -> dict[str, Any]:
     # With the network come the abstract sockets of local services, which have no file that could be hidden.
-    filtered = seccomp.filter_program(_INTERNET if allow_network else None) if seccomp.supported() else b""
-    line = bubblewrap.arguments(
-        bubblewrap.program() or "bwrap",
+    filtered = seccomp.build_filter(_INTERNET if allow_network else None) if seccomp.is_supported() else b""
+    line = bubblewrap.build_bubblewrap_command(
+        bubblewrap.find_bubblewrap() or "bwrap",
         where,
         cwd,
         argv,
@@ -136,14 +140,14 @@ def confinement(sandbox: Sandbox = "auto") -> Confinement:
 
 
 def _wanted(kind: str) -> Any:
-    return _bubblewrap if kind == "bubblewrap" else _landlock
+    return _probe_bubblewrap if kind == "bubblewrap" else _probe_landlock
 
 
 @functools.cache
-def _bubblewrap() -> Confinement:
+def _probe_bubblewrap() -> Confinement:
     if sys.platform != "linux":
         return Confinement("none", f"Bubblewrap is for Linux, this is {sys.platform}.")
-    if bubblewrap.program() is None:
+    if bubblewrap.find_bubblewrap() is None:
         return Confinement("none", "Bubblewrap is not installed.")
     works = Confinement(
         "bubblewrap",
@@ -151,20 +155,20 @@ def _bubblewrap() -> Confinement:
         (_FILES, _NETWORK, _SERVICES, _PROCESSES, _PRIVILEGES, _GIT),
         (_NEW_GIT, _LIMITS),
     )
-    trouble = _tried(works)
+    trouble = _try_sandbox(works)
     return Confinement("none", f"Bubblewrap is installed and does not work: {trouble}.") if trouble else works
 
 
 @functools.cache
-def _landlock() -> Confinement:
-    version = landlock.abi()
+def _probe_landlock() -> Confinement:
+    version = landlock.read_landlock_abi()
     if version == 0:
         return Confinement("none", "This kernel has no Landlock, or it is switched off.")
-    if version < landlock.LEAST_ABI:
+    if version < landlock.MIN_LANDLOCK_ABI:
         return Confinement("none", f"The Landlock of this kernel is too old (version {version}, needs 3: Linux 6.2).")
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         return Confinement("none", "There is no seccomp filter for this processor yet.")
-    scoped = version >= landlock.SIGNALS_ABI
+    scoped = version >= landlock.LANDLOCK_SIGNALS_ABI
     more = (_PROCESSES,) if scoped else ()
     less = (() if scoped else (_SIGNALS,)) + (_LISTED, _LIMITS)
     whole = Confinement(
@@ -175,7 +179,7 @@ def _landlock() -> Confinement:
         True,
         version,
     )
-    trouble = _tried(whole)
+    trouble = _try_sandbox(whole)
     if not trouble:
         return whole
     part = Confinement(
@@ -186,36 +190,36 @@ def _landlock() -> Confinement:
         False,
         version,
     )
-    trouble = _tried(part)
+    trouble = _try_sandbox(part)
     return Confinement("none", f"Landlock is there and does not work: {trouble}.") if trouble else part
 
 
-def _tried(walls: Confinement) -> str:
+def _try_sandbox(walls: Confinement) -> str:
     """Put up the walls around a command that tries to get out; what went wrong, or nothing."""
     scratch = Scratch()
     try:
-        root, outside = scratch.folder("root"), scratch.folder("outside")
+        root, outside = scratch.make_folder("root"), scratch.make_folder("outside")
         secret = os.path.join(outside, "secret")
         with open(secret, "wb"):
             pass
         argv = ["/bin/sh", "-c", _TRIAL, "sh", secret, os.path.join(outside, "new"), os.path.join(root, "new")]
         environment = {"PATH": DEFAULT_PATH}
-        plan = walls.plan(argv, environment, root, places(root, (), environment), allow_network=False)
-        return _outcome(plan)
+        plan = walls.plan(argv, environment, root, find_sandbox_paths(root, (), environment), allow_network=False)
+        return _run_trial(plan)
     except (OSError, ToolError) as error:
         return str(error)
     finally:
         scratch.close()
 
 
-def _outcome(plan: Mapping[str, Any]) -> str:
+def _run_trial(plan: Mapping[str, Any]) -> str:
     launched = launch(plan)
     try:
         poll = select.poll()
         poll.register(launched.report, select.POLLIN)
         if not poll.poll(_TRIAL_SECONDS * 1000):
             return f"the trial took longer than {_TRIAL_SECONDS:g} seconds"
-        report = read_report(os.read(launched.report, 65_536)) or {"error": "the supervisor died"}
+        report = parse_report(os.read(launched.report, 65_536)) or {"error": "the supervisor died"}
         said = os.read(launched.output, 4_096).decode("utf-8", "replace").strip()
     finally:
         launched.close()

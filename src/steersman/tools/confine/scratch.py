@@ -22,11 +22,11 @@ class Scratch:
         self._base: Path | None = None
         self._removal: weakref.finalize[[str, int, int], Scratch] | None = None
 
-    def folder(self, name: str) -> str:
+    def make_folder(self, name: str) -> str:
         """The folder of that name, which only its owner can enter."""
         with self._lock:
             if self._base is None or not self._base.is_dir():
-                self._base = self._made()
+                self._base = self._make_base()
             path = self._base / name
             path.mkdir(mode=0o700, exist_ok=True)
             return str(path)
@@ -38,7 +38,7 @@ class Scratch:
             if self._removal is not None:
                 self._removal()
 
-    def _made(self) -> Path:
+    def _make_base(self) -> Path:
         # Only a call that needs a folder pays for this import.
         import tempfile
 
@@ -46,11 +46,11 @@ class Scratch:
         base = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
         if self._removal is not None:
             self._removal()  # of a folder that somebody deleted
-        self._removal = weakref.finalize(self, _remove, base, _locked(base), os.getpid())
+        self._removal = weakref.finalize(self, _remove, base, _take_lock(base), os.getpid())
         return Path(base)
 
 
-def _locked(base: str) -> int:
+def _take_lock(base: str) -> int:
     """A lock of ours in a folder. It has its name only once it is held, so nobody takes it for a stale one."""
     import fcntl
 

@@ -77,12 +77,12 @@ _MACHINES = {
 _Step = tuple[int, int, int, int]
 
 
-def supported(machine: str | None = None) -> bool:
+def is_supported(machine: str | None = None) -> bool:
     """Whether there is a filter for this architecture."""
     return (machine or platform.machine()) in _MACHINES
 
 
-def filter_program(families: Iterable[int] | None, *, machine: str | None = None) -> bytes:
+def build_filter(families: Iterable[int] | None, *, machine: str | None = None) -> bytes:
     """The filter; `families` are the sockets that may be opened, `None` where another wall takes care of them.
 
     A pair of connected sockets may always be made: it leads nowhere else.
@@ -95,33 +95,33 @@ def filter_program(families: Iterable[int] | None, *, machine: str | None = None
         (_LOAD, 0, 0, _NUMBER),
     ]
     if known.foreign_from is not None:
-        steps += _answer(_AT_LEAST, known.foreign_from, _NOT_THERE)
+        steps += _return_if(_AT_LEAST, known.foreign_from, _NOT_THERE)
     # Its flags are behind a pointer that no filter can follow; without it, programs use `clone`.
-    steps += _answer(_EQUAL, known.clone3, _NOT_THERE)
+    steps += _return_if(_EQUAL, known.clone3, _NOT_THERE)
     for number in (*known.denied, *_DENIED_EVERYWHERE):
-        steps += _answer(_EQUAL, number, _NOT_PERMITTED)
+        steps += _return_if(_EQUAL, number, _NOT_PERMITTED)
     for number in (known.clone, known.unshare):
-        steps += _inspect(number, [(_LOAD, 0, 0, _FIRST), *_answer(_ANY_BIT, _NEW_NAMESPACE, _NOT_PERMITTED)])
-    terminal = [step for request in _TYPE_INTO_TERMINAL for step in _answer(_EQUAL, request, _NOT_PERMITTED)]
-    steps += _inspect(known.ioctl, [(_LOAD, 0, 0, _SECOND), *terminal])
+        steps += _filter_call(number, [(_LOAD, 0, 0, _FIRST), *_return_if(_ANY_BIT, _NEW_NAMESPACE, _NOT_PERMITTED)])
+    terminal = [step for request in _TYPE_INTO_TERMINAL for step in _return_if(_EQUAL, request, _NOT_PERMITTED)]
+    steps += _filter_call(known.ioctl, [(_LOAD, 0, 0, _SECOND), *terminal])
     if families is not None:
-        allowed = [step for family in families for step in _answer(_EQUAL, family, _ALLOW)]
-        steps += _inspect(known.socket, [(_LOAD, 0, 0, _FIRST), *allowed, (_RETURN, 0, 0, _NOT_PERMITTED)])
-        steps += _inspect(known.socketpair, _pair())
+        allowed = [step for family in families for step in _return_if(_EQUAL, family, _ALLOW)]
+        steps += _filter_call(known.socket, [(_LOAD, 0, 0, _FIRST), *allowed, (_RETURN, 0, 0, _NOT_PERMITTED)])
+        steps += _filter_call(known.socketpair, _check_socketpair())
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _answer(test: int, value: int, verdict: int) -> list[_Step]:
+def _return_if(test: int, value: int, verdict: int) -> list[_Step]:
     return [(test, 0, 1, value), (_RETURN, 0, 0, verdict)]
 
 
-def _inspect(number: int, steps: list[_Step]) -> list[_Step]:
+def _filter_call(number: int, steps: list[_Step]) -> list[_Step]:
     """Steps for one call only; whoever gets through them is let through."""
     return [(_EQUAL, 0, len(steps) + 1, number), *steps, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _pair() -> list[_Step]:
+def _check_socketpair() -> list[_Step]:
     """Unix pairs that stay paired: one for datagrams could be turned to somebody else's address."""
     return [
         (_LOAD, 0, 0, _FIRST),
@@ -129,5 +129,5 @@ def _pair() -> list[_Step]:
         (_RETURN, 0, 0, _NOT_PERMITTED),
         (_LOAD, 0, 0, _SECOND),
         (_AND, 0, 0, 0xF),
-        *_answer(_EQUAL, _DATAGRAM, _NOT_PERMITTED),
+        *_return_if(_EQUAL, _DATAGRAM, _NOT_PERMITTED),
     ]

@@ -24,7 +24,7 @@ _here = _Here()
 
 
 @contextlib.contextmanager
-def lock_of(path: str) -> Generator[None]:
+def lock_file(path: str) -> Generator[None]:
     """Hold a file, by its real path. Two files may share a lock; two spellings that differ by case alone always do.
 
     A thread that holds one already gets no second: a link that is turned round in between cannot make two threads wait
@@ -41,12 +41,12 @@ def lock_of(path: str) -> Generator[None]:
             _here.held = False
 
 
-def _forget() -> None:
+def _reset_locks() -> None:
     """In a forked child the threads that held a lock are gone, and would hold it for ever."""
     _locks[:] = [threading.Lock() for _ in range(_STRIPES)]
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_locks)
 
 
 DIGEST_SIZE = 20
@@ -57,10 +57,10 @@ _MOST_READERS = 1_000
 
 def digest(data: bytes) -> str:
     """A content in short: two files with the same digest have the same content."""
-    return digest_of(io.BytesIO(data))
+    return digest_stream(io.BytesIO(data))
 
 
-def digest_of(file: io.RawIOBase | io.BytesIO) -> str:
+def digest_stream(file: io.RawIOBase | io.BytesIO) -> str:
     """The digest of what is left to read of an open file."""
     whole = blake2b(digest_size=DIGEST_SIZE)
     while piece := file.read(_CHUNK):
@@ -68,13 +68,13 @@ def digest_of(file: io.RawIOBase | io.BytesIO) -> str:
     return whole.hexdigest()
 
 
-def reader_of(ctx: ToolContext | None) -> str:
+def identify_reader(ctx: ToolContext | None) -> str:
     """Whose call it is: what one conversation has seen, another has not."""
     return "" if ctx is None else ctx.idempotency_key.removesuffix(f":{ctx.tool_call_id}")
 
 
 @dataclass(slots=True)
-class Known:
+class KnownVersion:
     """What one reader knows of one file, as digests.
 
     `content` is what it has seen or written itself. `edited` is what that has become by the edits of others here, who
@@ -85,11 +85,11 @@ class Known:
     edited: str
 
 
-class Seen:
+class SeenVersions:
     """What each reader knows of each file. What was seen longest ago is forgotten when there is very much."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, Known]] = {}
+        self._known: dict[str, dict[str, KnownVersion]] = {}
         self._lock = threading.Lock()
 
     def remember(self, reader: str, path: str, content: str | None) -> None:
@@ -98,7 +98,7 @@ class Seen:
             readers = self._known.pop(path, {})
             readers.pop(reader, None)
             if content is not None:
-                readers[reader] = Known(content, content)
+                readers[reader] = KnownVersion(content, content)
             if readers:
                 self._known[path] = readers
             if len(readers) > _MOST_READERS:
@@ -106,7 +106,7 @@ class Seen:
             if len(self._known) > _MOST:
                 del self._known[next(iter(self._known))]
 
-    def edited(self, reader: str, path: str, before: str, after: str) -> None:
+    def record_edit(self, reader: str, path: str, before: str, after: str) -> None:
         """The reader has edited the file; whoever knew what it was can go on from what it is."""
         with self._lock:
             for known in self._known.get(path, {}).values():
@@ -114,7 +114,7 @@ class Seen:
                     known.edited = after
         self.remember(reader, path, after)
 
-    def known(self, reader: str, path: str) -> Known | None:
+    def look_up(self, reader: str, path: str) -> KnownVersion | None:
         """What a reader knows of a file, if it has seen it."""
         with self._lock:
             return self._known.get(path, {}).get(reader)

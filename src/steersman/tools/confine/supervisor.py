@@ -34,7 +34,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -> dict[str, Any]:
     """Run the command to its end, end what it left running, put right what it may not change; what is to be said."""
-    _default_signals()
+    _reset_signals()
     if libc.prctl(_SET_CHILD_SUBREAPER, *[ctypes.c_ulong(bit) for bit in (1, 0, 0, 0)]):
         return {"error": "could not become a subreaper"}
     trouble, main = _start(plan, build)
@@ -43,7 +43,7 @@ def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -
     wrapped: bool = plan["wrapped"]
     status, asked = _watch(main, orders, spared=main if wrapped else 0)
     left = _end_rest(orders, asked=asked, wrapped=wrapped)
-    survivors = _alive(wrapped=wrapped)
+    survivors = _list_alive(wrapped=wrapped)
     return {"status": status, "left": left, "survivors": survivors, "refused": settle(plan["guarded"])}
 
 
@@ -52,7 +52,7 @@ def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(plan, build, tell)
+        _exec_command(plan, build, tell)
     os.close(tell)
     trouble = b"".join(iter(lambda: os.read(told, 4096), b""))
     os.close(told)
@@ -61,7 +61,7 @@ def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
     return trouble.decode("utf-8", "replace"), pid
 
 
-def _become(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
+def _exec_command(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
     step = "put up the sandbox"
     try:
         os.setsid()
@@ -75,7 +75,7 @@ def _become(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
     os._exit(127)
 
 
-def _default_signals() -> None:
+def _reset_signals() -> None:
     """What our parent ignored or blocked is no affair of the command's."""
     for number in range(1, 65):
         libc.signal(number, None)
@@ -118,12 +118,12 @@ def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
     """End what is left in the background: waited for, asked, then killed. The names of those that had to be asked."""
     if not asked:
         _wait_for_all(orders, _DRAIN)
-    left = _alive(wrapped=wrapped)
+    left = _list_alive(wrapped=wrapped)
     if left:
         _signal_all(_SIGTERM, _SIGCONT)
         _wait_for_all(orders, _GRACE)
     end = time.monotonic() + _PATIENCE
-    while not _all_gone() and time.monotonic() < end:
+    while not _are_all_gone() and time.monotonic() < end:
         _signal_all(_SIGKILL)
         select.poll().poll(2)
     return left
@@ -134,7 +134,7 @@ def _wait_for_all(orders: int, seconds: float) -> None:
     poll = select.poll()
     poll.register(orders, select.POLLIN)
     end = time.monotonic() + seconds
-    while not _all_gone() and time.monotonic() < end and not poll.poll(3):
+    while not _are_all_gone() and time.monotonic() < end and not poll.poll(3):
         pass
 
 
@@ -149,7 +149,7 @@ def _reap() -> dict[int, int]:
     return dead
 
 
-def _all_gone() -> bool:
+def _are_all_gone() -> bool:
     """Whether no process is left, the dead ones reaped."""
     _reap()
     try:
@@ -159,15 +159,15 @@ def _all_gone() -> bool:
     return False
 
 
-def _alive(*, wrapped: bool) -> list[str]:
+def _list_alive(*, wrapped: bool) -> list[str]:
     """The names of those that live; the first process of a wrapper's namespace is none of the command's."""
     me = os.getpid()
-    found = [] if _all_gone() else _descendants()
+    found = [] if _are_all_gone() else _list_descendants()
     return [name for _, parent, name, state in found if state != "Z" and not (wrapped and parent == me)]
 
 
 def _signal_all(*signals: int, spared: int = 0) -> None:
-    for pid, _, _, _ in _descendants():
+    for pid, _, _, _ in _list_descendants():
         for number in signals if pid != spared else ():
             try:
                 os.kill(pid, number)
@@ -175,7 +175,7 @@ def _signal_all(*signals: int, spared: int = 0) -> None:
                 pass  # gone by itself, or not ours to signal
 
 
-def _descendants() -> list[Process]:
+def _list_descendants() -> list[Process]:
     """All processes below this one: number, parent, name and state."""
     children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):

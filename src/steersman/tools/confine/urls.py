@@ -25,12 +25,12 @@ _IN_PATH = "/%:@!$&'()*+,;=-._~"
 _IN_QUERY = _IN_PATH + "?"
 
 
-class UnfitUrl(ToolError):
+class InvalidUrl(ToolError):
     """A URL that is not fetched because of how it is written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParsedUrl:
     """Where a URL leads: `host` in lower case and ASCII, an IPv6 address without brackets; `url` without a fragment."""
 
     url: str
@@ -38,7 +38,7 @@ class Place:
     host: str
     port: int
 
-    def joined(self, location: str) -> Place:
+    def join(self, location: str) -> ParsedUrl:
         """Where a redirect or a link from here leads."""
         # Before it is joined, since joining takes out some of what is refused.
         _check_characters(location)
@@ -47,21 +47,21 @@ class Place:
         try:
             return parse_url(urljoin(self.url, location))
         except ValueError as error:
-            raise UnfitUrl(f"{show(location, 200)} is not a URL ({error}).") from error
+            raise InvalidUrl(f"{show(location, 200)} is not a URL ({error}).") from error
 
 
-def parse_url(url: str) -> Place:
+def parse_url(url: str) -> ParsedUrl:
     """The place a URL names; raises `UnfitUrl` for one that is not http or https, or that can be read in two ways."""
     url = url.strip(" \t\r\n")
     if len(url) > _LONGEST:
-        raise UnfitUrl(f"The URL has {len(url):,} characters; at most {_LONGEST:,} are allowed.")
+        raise InvalidUrl(f"The URL has {len(url):,} characters; at most {_LONGEST:,} are allowed.")
     _check_characters(url)
     if (parts := _PARTS.fullmatch(url)) is None:
-        raise UnfitUrl(f"Only http:// and https:// URLs can be fetched, got {show(url, 200)}.")
+        raise InvalidUrl(f"Only http:// and https:// URLs can be fetched, got {show(url, 200)}.")
     scheme, authority, path, query = parts[1].lower(), parts[2], parts[3] or "/", parts[4]
-    host, port = _host_and_port(authority, url)
+    host, port = _parse_authority(authority, url)
     if any(_DOTS.fullmatch(segment) for segment in path.split("/")):
-        raise UnfitUrl(f"The path of {show(url, 200)} has a '.' or '..' in it; write the path it leads to.")
+        raise InvalidUrl(f"The path of {show(url, 200)} has a '.' or '..' in it; write the path it leads to.")
     # Only what is fetched pays for this import.
     from urllib.parse import quote
 
@@ -69,64 +69,66 @@ def parse_url(url: str) -> Place:
     if port not in (None, _PORTS[scheme]):
         shown = f"{shown}:{port}"
     target = quote(path, safe=_IN_PATH) + ("" if query is None else f"?{quote(query, safe=_IN_QUERY)}")
-    return Place(f"{scheme}://{shown}{target}", scheme, host, _PORTS[scheme] if port is None else port)
+    return ParsedUrl(f"{scheme}://{shown}{target}", scheme, host, _PORTS[scheme] if port is None else port)
 
 
-def host_name(text: str) -> str:
+def normalize_host(text: str) -> str:
     """A host's name in lower case and ASCII without a dot at its end; raises `UnfitUrl`, and so for odd addresses."""
     if not text.isascii():
-        text = _ascii(text)
+        text = _encode_idna(text)
     name = text.lower().removesuffix(".")
     labels = name.split(".")
     if len(name) > _LONGEST_HOST or not all(_LABEL.fullmatch(label) for label in labels):
-        raise UnfitUrl(f"{show(text)} is not the name of a host.")
+        raise InvalidUrl(f"{show(text)} is not the name of a host.")
     if _NUMBER.fullmatch(labels[-1]):
-        return _decimal(name)
+        return _check_ipv4(name)
     return name
 
 
 def _check_characters(url: str) -> None:
     if (found := _UNFIT.search(url)) is not None:
-        raise UnfitUrl(f"The URL {show(url, 200)} has {found[0]!r} in it; write it percent-encoded, or leave it out.")
+        raise InvalidUrl(f"The URL {show(url, 200)} has {found[0]!r} in it; write it percent-encoded, or leave it out.")
 
 
-def _host_and_port(authority: str, url: str) -> tuple[str, int | None]:
+def _parse_authority(authority: str, url: str) -> tuple[str, int | None]:
     if "@" in authority:
-        raise UnfitUrl("A URL with a user name or a password in front of its host is not fetched; leave that part out.")
+        raise InvalidUrl(
+            "A URL with a user name or a password in front of its host is not fetched; leave that part out."
+        )
     if (parts := _AUTHORITY.fullmatch(authority)) is None or not (parts[1] or parts[2]):
-        raise UnfitUrl(f"The URL {show(url, 200)} has no host that can be read.")
-    host = host_name(parts[2]) if parts[1] is None else _bracketed(parts[1])
+        raise InvalidUrl(f"The URL {show(url, 200)} has no host that can be read.")
+    host = normalize_host(parts[2]) if parts[1] is None else _parse_ipv6(parts[1])
     port = None if parts[3] is None else int(parts[3])
     if port is not None and not 0 < port < 65_536:
-        raise UnfitUrl(f"A port is a number from 1 to 65535, got {port}.")
+        raise InvalidUrl(f"A port is a number from 1 to 65535, got {port}.")
     return host, port
 
 
-def _ascii(text: str) -> str:
+def _encode_idna(text: str) -> str:
     # A dependency of yarl, as yarl is of aiohttp.
     import idna
 
     if len(text) > _LONGEST_HOST:
-        raise UnfitUrl(f"{show(text)} is not the name of a host.")
+        raise InvalidUrl(f"{show(text)} is not the name of a host.")
     try:
         return idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except UnicodeError as error:
-        raise UnfitUrl(f"{show(text)} is not the name of a host ({error}).") from error
+        raise InvalidUrl(f"{show(text)} is not the name of a host ({error}).") from error
 
 
-def _decimal(text: str) -> str:
+def _check_ipv4(text: str) -> str:
     try:
         if _DECIMAL.fullmatch(text):
             return str(IPv4Address(text))
     except ValueError:
         pass
-    raise UnfitUrl(f"{show(text)} is not an IPv4 address as four decimal numbers, such as 93.184.215.14.")
+    raise InvalidUrl(f"{show(text)} is not an IPv4 address as four decimal numbers, such as 93.184.215.14.")
 
 
-def _bracketed(text: str) -> str:
+def _parse_ipv6(text: str) -> str:
     try:
         if "%" not in text:
             return IPv6Address(text).compressed
     except ValueError:
         pass
-    raise UnfitUrl(f"{show(text)} is not an IPv6 address (one with a zone, '%...', is never public).")
+    raise InvalidUrl(f"{show(text)} is not an IPv6 address (one with a zone, '%...', is never public).")

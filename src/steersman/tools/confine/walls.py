@@ -32,39 +32,39 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def build(plan: dict[str, Any]) -> None:
+def build_sandbox(plan: dict[str, Any]) -> None:
     """Put up the walls of a plan around this process, for ever; `OSError` when one of them cannot be had."""
     keep: int | None = plan["capabilities"]
-    if plan["view"] is not None and _namespaces(plan["view"]):
+    if plan["view"] is not None and _enter_namespaces(plan["view"]):
         keep = 0  # those of a user namespace are for building it
     if keep is not None:
         _drop_capabilities(keep)
     if plan["landlock"] is not None:
-        _landlock(plan["landlock"])
+        _restrict_with_landlock(plan["landlock"])
     if plan["seccomp"]:
-        _seccomp(plan["seccomp"])
+        _install_seccomp(plan["seccomp"])
     if plan["seccomp_file"]:
-        _hand_over(plan["seccomp_file"])
+        _pass_filter_to_bubblewrap(plan["seccomp_file"])
 
 
-def _namespaces(view: dict[str, Any]) -> bool:
+def _enter_namespaces(view: dict[str, Any]) -> bool:
     """A view of the file system that is read-only outside some folders; whether it took a user namespace."""
     flags = _NEWNS | _NEWIPC | (_NEWNET if view["own_network"] else 0)
     uid, gid = os.geteuid(), os.getegid()
     new_user = uid != 0 or libc.unshare(flags) != 0
     if new_user:
-        _checked(libc.unshare(flags | _NEWUSER), "unshare")
+        _check(libc.unshare(flags | _NEWUSER), "unshare")
         for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(line)
     if view["own_network"]:
-        _loopback()
+        _enable_loopback()
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     for path in view["writable"]:
         _mount(path, path, None, _MS_BIND | _MS_REC)
     _set_read_only("/", recursive=True)
     for path in view["writable"]:
-        _mount_attribute(path, 0, _RDONLY, recursive=True)
+        _set_mount_attributes(path, 0, _RDONLY, recursive=True)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
     for path, writable in view["pinned"]:
@@ -76,25 +76,25 @@ def _namespaces(view: dict[str, Any]) -> bool:
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
     texts = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
-    _checked(libc.mount(*texts, ctypes.c_ulong(flags), None), f"mount {target!r}")
+    _check(libc.mount(*texts, ctypes.c_ulong(flags), None), f"mount {target!r}")
 
 
 def _set_read_only(path: str, *, recursive: bool) -> None:
-    _mount_attribute(path, _RDONLY, 0, recursive=recursive)
+    _set_mount_attributes(path, _RDONLY, 0, recursive=recursive)
 
 
-def _mount_attribute(path: str, add: int, remove: int, *, recursive: bool) -> None:
+def _set_mount_attributes(path: str, add: int, remove: int, *, recursive: bool) -> None:
     attribute = struct.pack("=QQQQ", add, remove, 0, 0)
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
     done = libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, attribute, ctypes.c_size_t(32))
-    _checked(done, f"mount_setattr {path!r}")
+    _check(done, f"mount_setattr {path!r}")
 
 
-def _loopback() -> None:
+def _enable_loopback() -> None:
     """Switch on the loopback of a fresh network namespace, so that programs can talk to themselves."""
-    number = _checked(libc.socket(2, 2, 0), "socket")
+    number = _check(libc.socket(2, 2, 0), "socket")
     request = ctypes.create_string_buffer(struct.pack("=16sh22x", b"lo", _IFF_UP), 40)
-    _checked(libc.ioctl(number, ctypes.c_ulong(_SIOCSIFFLAGS), request), "switch on the loopback")
+    _check(libc.ioctl(number, ctypes.c_ulong(_SIOCSIFFLAGS), request), "switch on the loopback")
     os.close(number)
 
 
@@ -102,21 +102,23 @@ def _drop_capabilities(keep: int) -> None:
     """Give up every right of root but those kept, and the ways to get one back."""
     for number in range(64):
         if not keep >> number & 1:
-            libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), *_zeros(3))  # where we may not, we do not have it either
-    libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *_zeros(3))
+            libc.prctl(
+                _CAPBSET_DROP, ctypes.c_ulong(number), *_make_zeros(3)
+            )  # where we may not, we do not have it either
+    libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *_make_zeros(3))
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     current = ctypes.create_string_buffer(24)
-    _checked(libc.capget(header, current), "capget")
+    _check(libc.capget(header, current), "capget")
     low = [keep & held for held in struct.unpack("=6I", current.raw)[:3]]
-    _checked(libc.capset(header, struct.pack("=6I", *low, 0, 0, 0)), "capset")
-    _checked(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *_zeros(3)), "set no_new_privs")
+    _check(libc.capset(header, struct.pack("=6I", *low, 0, 0, 0)), "capset")
+    _check(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *_make_zeros(3)), "set no_new_privs")
 
 
-def _landlock(wall: dict[str, Any]) -> None:
+def _restrict_with_landlock(wall: dict[str, Any]) -> None:
     """Deny every handled access that no rule allows."""
     attribute = struct.pack("=QQQ", wall["handled"], 0, wall["scoped"])
     size = ctypes.c_size_t(24 if wall["scoped"] else 8)
-    ruleset = _checked(libc.syscall(_LANDLOCK_CREATE, attribute, size, ctypes.c_uint(0)), "landlock_create_ruleset")
+    ruleset = _check(libc.syscall(_LANDLOCK_CREATE, attribute, size, ctypes.c_uint(0)), "landlock_create_ruleset")
     for path, rights in wall["rules"]:
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -125,18 +127,18 @@ def _landlock(wall: dict[str, Any]) -> None:
         if not os.path.isdir(f"/proc/self/fd/{place}"):
             rights &= _FILE_RIGHTS
         rule = struct.pack("=Qi", rights, place)
-        _checked(libc.syscall(_LANDLOCK_ADD, ruleset, 1, rule, ctypes.c_uint(0)), f"landlock_add_rule {path!r}")
+        _check(libc.syscall(_LANDLOCK_ADD, ruleset, 1, rule, ctypes.c_uint(0)), f"landlock_add_rule {path!r}")
         os.close(place)
-    _checked(libc.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint(0)), "landlock_restrict_self")
+    _check(libc.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint(0)), "landlock_restrict_self")
     os.close(ruleset)
 
 
-def _seccomp(program: bytes) -> None:
+def _install_seccomp(program: bytes) -> None:
     loaded = ctypes.byref(_Program(len(program) // 8, program))
-    _checked(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(2), loaded, *_zeros(2)), "install the seccomp filter")
+    _check(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(2), loaded, *_make_zeros(2)), "install the seccomp filter")
 
 
-def _hand_over(program: bytes) -> None:
+def _pass_filter_to_bubblewrap(program: bytes) -> None:
     """For bubblewrap, which installs the filter itself once it has built its own walls."""
     read, write = os.pipe()
     os.write(write, program)
@@ -144,11 +146,11 @@ def _hand_over(program: bytes) -> None:
     os.dup2(read, SECCOMP_FD)
 
 
-def _zeros(count: int) -> list[ctypes.c_ulong]:
+def _make_zeros(count: int) -> list[ctypes.c_ulong]:
     return [ctypes.c_ulong(0)] * count
 
 
-def _checked(result: int, what: str) -> int:
+def _check(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

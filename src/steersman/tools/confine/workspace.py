@@ -17,7 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from steersman.tools.confine.beneath import Moved, Place, Root, locate, look, missing, open_file, split
+from steersman.tools.confine.beneath import (
+    PathChanged,
+    ResolvedPath,
+    Root,
+    open_file,
+    raise_missing,
+    resolve_path,
+    split_path,
+    stat_entry,
+)
 from steersman.tools.confine.kernel import FOLDER, has_openat2
 from steersman.tools.confine.refusals import (
     MissingPath,
@@ -27,11 +36,11 @@ from steersman.tools.confine.refusals import (
     TooLarge,
     WorkspaceError,
     WrongKind,
-    outside,
-    refusal,
+    make_outside_error,
+    translate_os_error,
 )
-from steersman.tools.confine.replacing import Written, put
-from steersman.tools.confine.seen import Seen, lock_of
+from steersman.tools.confine.replacing import Written, write_atomically
+from steersman.tools.confine.seen import SeenVersions, lock_file
 
 PROTECTED = (".git", ".steersman", ".mcp.json")
 """Hooks and settings of git, and what tells this library which servers to start and what to allow."""
@@ -47,30 +56,30 @@ class Protection:
     def __init__(self, protected: Iterable[str]) -> None:
         if isinstance(protected, str):
             raise TypeError(f"'protected' is a list of names, got {protected!r}.")
-        paths = [tuple(split(name)) for name in protected]
-        self._names = {undisguised(path[0]): path[0] for path in paths if len(path) == 1}
-        self._paths = [tuple(map(undisguised, path)) for path in paths if len(path) > 1]
+        paths = [tuple(split_path(name)) for name in protected]
+        self._names = {normalize_name(path[0]): path[0] for path in paths if len(path) == 1}
+        self._paths = [tuple(map(normalize_name, path)) for path in paths if len(path) > 1]
 
-    def check(self, root: Root, place: Place, shown: str) -> None:
+    def check(self, root: Root, place: ResolvedPath, shown: str) -> None:
         """Raise `ProtectedPath` if the place is one of them, or leads through one."""
-        real = tuple(map(undisguised, place.real))
-        covered = [name for name in (*real, *map(undisguised, place.links)) if name in self._names]
+        real = tuple(map(normalize_name, place.real_names))
+        covered = [name for name in (*real, *map(normalize_name, place.links)) if name in self._names]
         covered += ["/".join(path) for path in self._paths if real[: len(path)] == path]
-        covered += [name for name, home in self._elsewhere(root) if real[: len(home)] == home]
+        covered += [name for name, home in self._find_real_locations(root) if real[: len(home)] == home]
         if covered:
             raise ProtectedPath(f"{shown!r} is protected by {covered[0]!r}: it can be read and not written.")
 
-    def _elsewhere(self, root: Root) -> Iterable[tuple[str, tuple[str, ...]]]:
+    def _find_real_locations(self, root: Root) -> Iterable[tuple[str, tuple[str, ...]]]:
         """Where the protected names of the root really are, when they are links or point somewhere else."""
         for name in self._names.values():
-            found = look(root.folder, name)
+            found = stat_entry(root.folder, name)
             if found is not None and (stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode)):
-                home = _home(root, name, found)
+                home = _resolve_home(root, name, found)
                 if home:
                     yield name, home
 
 
-def undisguised(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name as the most forgiving file system reads it."""
     if _SHORT_GIT.fullmatch(name):
         return ".git"
@@ -79,20 +88,20 @@ def undisguised(name: str) -> str:
     return seen or name
 
 
-def _home(root: Root, name: str, found: os.stat_result) -> tuple[str, ...]:
+def _resolve_home(root: Root, name: str, found: os.stat_result) -> tuple[str, ...]:
     try:
-        target = name if stat.S_ISLNK(found.st_mode) else _pointer(root, name)
+        target = name if stat.S_ISLNK(found.st_mode) else _read_pointer(root, name)
         if target is None:
             return ()
-        place = locate(root, split(target), name)
+        place = resolve_path(root, split_path(target), name)
     except (OSError, ValueError, WorkspaceError):
         # Outside, nowhere or not ours to read: not for these tools to write anyway.
         return ()
     os.close(place.folder)
-    return tuple(map(undisguised, place.real))
+    return tuple(map(normalize_name, place.real_names))
 
 
-def _pointer(root: Root, name: str) -> str | None:
+def _read_pointer(root: Root, name: str) -> str | None:
     """Where a file says that the folder is which it stands for, as git's do."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.folder)
     try:
@@ -104,7 +113,7 @@ def _pointer(root: Root, name: str) -> str | None:
     target = os.fsdecode(words[7:].strip())
     if not target.startswith("/"):
         return target
-    names, depth = split(target), len(root.parts)
+    names, depth = split_path(target), len(root.parts)
     return "/".join(names[depth:]) if tuple(names[:depth]) == root.parts else None
 
 
@@ -169,26 +178,26 @@ class Workspace:
     ) -> None:
         if os.open not in os.supports_dir_fd:
             raise NotImplementedError("A workspace needs files that are opened relative to a folder, as POSIX has it.")
-        self._base = _base(root, writable=True)
-        self._extra = tuple(_base(extra, writable=False) for extra in extra_roots)
+        self._base = _make_base(root, writable=True)
+        self._extra = tuple(_make_base(extra, writable=False) for extra in extra_roots)
         self._protection = Protection(protected)
         self._kernel = has_openat2() if openat2 is None else openat2
         self.root = self._base.path
-        self.seen = Seen()
+        self.seen = SeenVersions()
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r})"
 
     def relative(self, path: str) -> str:
         """Where a path really leads, links resolved, relative to the root; absolute for an extra root."""
-        base, _ = self._find(path)
-        real = "/".join(self._visit(path, lambda place: place.real))
+        base, _ = self._find_base(path)
+        real = "/".join(self._visit(path, lambda place: place.real_names))
         return real or "." if base is self._base else str(base.path / real)
 
     def key(self, path: str) -> str:
         """The same for every way to name a file: links, hard links, other spellings. For any text; it never raises."""
         try:
-            return self._visit(path, _identity)
+            return self._visit(path, _identify)
         except WorkspaceError:
             return f"path:{path}"
 
@@ -201,13 +210,13 @@ class Workspace:
 
     def lock(self, path: str) -> AbstractContextManager[Any]:
         """Held while a file is read and written again, so that nobody in this process changes it in between."""
-        return lock_of(str(self.root / self.relative(path)))
+        return lock_file(str(self.root / self.relative(path)))
 
     def stat(self, path: str) -> os.stat_result:
         """What is at the end of a path, links inside the workspace followed."""
 
-        def ask(place: Place) -> os.stat_result:
-            return missing(place, path) if place.found is None else place.found
+        def ask(place: ResolvedPath) -> os.stat_result:
+            return raise_missing(place, path) if place.found is None else place.found
 
         return self._visit(path, ask)
 
@@ -215,7 +224,7 @@ class Workspace:
         """A regular file as a descriptor; never waits, whatever is at the path."""
         writing = bool(flags & _WRITING)
 
-        def open_(place: Place) -> int:
+        def open_(place: ResolvedPath) -> int:
             return open_file(place, path, flags, mode, writing=writing)
 
         return self._visit(path, open_, writing=writing)
@@ -223,9 +232,9 @@ class Workspace:
     def open_folder(self, path: str = ".") -> int:
         """A folder as a descriptor that can be listed and opened from."""
 
-        def open_(place: Place) -> int:
+        def open_(place: ResolvedPath) -> int:
             if place.found is None:
-                missing(place, path)
+                raise_missing(place, path)
             if place.rest:
                 raise WrongKind(f"{path!r} is not a folder.")
             return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.folder)
@@ -237,9 +246,9 @@ class Workspace:
         folder = self.open_folder(path)
         try:
             with os.scandir(folder) as entries:
-                return sorted(Entry(entry.name, _kind(entry)) for entry in entries)
+                return sorted(Entry(entry.name, _classify(entry)) for entry in entries)
         except OSError as error:
-            raise refusal(error, path) from error
+            raise translate_os_error(error, path) from error
         finally:
             os.close(folder)
 
@@ -248,9 +257,9 @@ class Workspace:
         descriptor = self.open(path)
         try:
             with open(descriptor, "rb", buffering=0, closefd=False) as file:
-                data = _read(file.read, limit + 1)
+                data = _read_at_most(file.read, limit + 1)
         except OSError as error:
-            raise refusal(error, path) from error
+            raise translate_os_error(error, path) from error
         finally:
             os.close(descriptor)
         if len(data) > limit:
@@ -266,9 +275,9 @@ class Workspace:
         with self.lock(path):
             if path.endswith(("/", "/.")):
                 raise WrongKind(f"{path!r} names a folder. Give the path of a file.")
-            return self._visit(path, lambda place: put(place, data, path, expect), writing=True)
+            return self._visit(path, lambda place: write_atomically(place, data, path, expect), writing=True)
 
-    def _find(self, path: str) -> tuple[_Base, list[str]]:
+    def _find_base(self, path: str) -> tuple[_Base, list[str]]:
         """Which root a path belongs to, and the names from there; a path that is no path raises."""
         try:
             size = len(os.fsencode(path))
@@ -280,36 +289,36 @@ class Workspace:
             raise WorkspaceError(f"{path!r} has a NUL character, which no path can have.")
         if path == "~" or (path.startswith("~") and "/" in path):
             path = os.path.expanduser(path)
-        names = split(path)
+        names = split_path(path)
         if not path.startswith("/"):
             return self._base, names
         for base in (self._base, *self._extra):
             for parts in base.spellings:
                 if tuple(names[: len(parts)]) == parts:
                     return base, names[len(parts) :]
-        raise outside(path, str(self.root))
+        raise make_outside_error(path, str(self.root))
 
-    def _visit(self, path: str, action: Callable[[Place], T], *, writing: bool = False) -> T:
+    def _visit(self, path: str, action: Callable[[ResolvedPath], T], *, writing: bool = False) -> T:
         """Do something at the end of a path, again from the start while someone moves things about."""
-        base, names = self._find(path)
+        base, names = self._find_base(path)
         if writing and not base.writable:
             raise ProtectedPath(f"{path!r} is in a folder that can be read and not written.")
         for _ in range(_TRIES):
             try:
                 return self._visit_once(base, names, path, action, writing=writing)
-            except Moved:
+            except PathChanged:
                 continue
             except OSError as error:
-                raise refusal(error, path) from error
+                raise translate_os_error(error, path) from error
         raise WorkspaceError(f"{path!r} kept changing while it was looked at. Try again later.")
 
     def _visit_once(
-        self, base: _Base, names: list[str], path: str, action: Callable[[Place], T], *, writing: bool
+        self, base: _Base, names: list[str], path: str, action: Callable[[ResolvedPath], T], *, writing: bool
     ) -> T:
-        folder = _enter(base)
+        folder = _open_base(base)
         try:
             root = Root(base.parts, folder, self._kernel)
-            place = locate(root, names, path)
+            place = resolve_path(root, names, path)
             try:
                 if writing:
                     self._protection.check(root, place, path)
@@ -320,17 +329,17 @@ class Workspace:
             os.close(folder)
 
 
-def _base(path: str | os.PathLike[str], *, writable: bool) -> _Base:
+def _make_base(path: str | os.PathLike[str], *, writable: bool) -> _Base:
     given = os.path.abspath(os.path.expanduser(path))
     real = os.path.realpath(given, strict=True)
     found = os.stat(real)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "A workspace is a folder", str(path))
-    spellings = dict.fromkeys((tuple(split(real)), tuple(split(given))))
+    spellings = dict.fromkeys((tuple(split_path(real)), tuple(split_path(given))))
     return _Base(Path(real), tuple(spellings), (found.st_dev, found.st_ino), writable)
 
 
-def _enter(base: _Base) -> int:
+def _open_base(base: _Base) -> int:
     try:
         folder = os.open(base.path, FOLDER)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -342,14 +351,14 @@ def _enter(base: _Base) -> int:
     return folder
 
 
-def _identity(place: Place) -> str:
+def _identify(place: ResolvedPath) -> str:
     if place.found is not None:
         return f"file:{place.found.st_dev}:{place.found.st_ino}"
     folder = os.fstat(place.folder)
     return "/".join((f"file:{folder.st_dev}:{folder.st_ino}", *(name.casefold() for name in place.rest)))
 
 
-def _kind(entry: os.DirEntry[str]) -> Kind:
+def _classify(entry: os.DirEntry[str]) -> Kind:
     if entry.is_symlink():
         return "link"
     if entry.is_dir(follow_symlinks=False):
@@ -357,7 +366,7 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
     return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
-def _read(read: Callable[[int], bytes], most: int) -> bytes:
+def _read_at_most(read: Callable[[int], bytes], most: int) -> bytes:
     pieces: list[bytes] = []
     while most > 0 and (piece := read(min(most, _CHUNK))):
         pieces.append(piece)

@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types
 import msgspec
 
-from steersman.tools.builtin.pictures import LARGEST, examine, picture_type
+from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES, detect_image_type, inspect_image
 from steersman.tools.mcp.errors import plain
 from steersman.types.content import Content, ImageContent, TextContent
 from steersman.types.tools import ToolOutput
@@ -83,11 +83,11 @@ def _picture(block: mcp_types.ImageContent) -> str | ImageContent:
     if not data:
         return f"[image: {_words(block.mime_type)}, which could not be decoded]"
     # What it is, its bytes say; what the server calls it does not matter.
-    kind = picture_type(data)
-    if kind is None or len(data) > LARGEST:
+    kind = detect_image_type(data)
+    if kind is None or len(data) > MAX_IMAGE_BYTES:
         return _described("image", block.mime_type, block.data)
     try:
-        examine(data, kind)
+        inspect_image(data, kind)
     except ValueError as error:
         return f"[image: {kind}, not shown: {error}]"
     return ImageContent(block.data, kind)

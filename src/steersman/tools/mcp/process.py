@@ -11,7 +11,7 @@ from collections.abc import Callable
 from shutil import which
 from typing import cast
 
-from steersman.tools.confine.launch import child_environment, search_path
+from steersman.tools.confine.launch import build_child_environment, clean_search_path
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.spec import StdioServer
 from steersman.tools.threads import in_thread
@@ -96,7 +96,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 lambda: cls(max_bytes, on_end),
                 await in_thread(_program, spec),
                 *spec.args,
-                env=child_environment(spec.env),
+                env=build_child_environment(spec.env),
                 cwd=spec.cwd,
                 start_new_session=True,
             )
@@ -242,7 +242,7 @@ def _program(spec: StdioServer) -> str:
     """Where the program is: a bare name is looked for on our own PATH, whatever PATH the server gets."""
     if "/" in spec.command:
         return spec.command
-    found = which(spec.command, path=search_path(os.environ.get("PATH", "")))
+    found = which(spec.command, path=clean_search_path(os.environ.get("PATH", "")))
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spec.command)
     return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from steersman.tools.confine.urls import Place, UnfitUrl, parse_url
+from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
 from steersman.tools.openapi.document import Spec, load
 from steersman.tools.openapi.operations import Choice, Form, Operation, chosen, form_of, operations_of
 from steersman.tools.openapi.request import Given, Held, Keys, Prepared, prepare
@@ -77,10 +77,10 @@ def _tool(api: _Api, operation: Operation, form: Form, access: Access) -> Tool:
     return Tool(operation.tool, description, form.schema, execute, idempotent=safe, access=access)
 
 
-def _base(base_url: str) -> Place:
+def _base(base_url: str) -> ParsedUrl:
     try:
         base = parse_url(base_url)
-    except UnfitUrl as error:
+    except InvalidUrl as error:
         raise ValueError(f"'base_url' is where the API lives, such as 'https://api.example.org/v1': {error}") from None
     if "?" in base.url or "#" in base_url:
         raise ValueError(
@@ -93,7 +93,7 @@ def _base(base_url: str) -> Place:
 class _Api:
     """Where requests go, and how long and how large their answers may be."""
 
-    base: Place
+    base: ParsedUrl
     keys: Keys
     timeout: float
     connect_timeout: float
@@ -132,7 +132,9 @@ class _Api:
             raise trouble(self.base.url, error) from None
         raise ToolError(f"{name} was redirected more than {_MOST_REDIRECTS} times.")
 
-    async def _asked(self, prepared: Prepared, place: Place, headers: dict[str, str], held: Held) -> ToolOutput | Place:
+    async def _asked(
+        self, prepared: Prepared, place: ParsedUrl, headers: dict[str, str], held: Held
+    ) -> ToolOutput | ParsedUrl:
         from io import BytesIO
 
         from yarl import URL
@@ -150,7 +152,7 @@ class _Api:
             ) as response,
         ):
             if (location := response.headers.get("Location")) and response.status in REDIRECTS:
-                return place.joined(location)
+                return place.join(location)
             return await self._output(response, held)
 
     async def _output(self, response: ClientResponse, held: Held) -> ToolOutput:
@@ -169,5 +171,5 @@ class _Api:
         return ToolOutput(held.hidden(text), details, is_error=response.status >= 300)
 
 
-def _same_server(one: Place, other: Place) -> bool:
+def _same_server(one: ParsedUrl, other: ParsedUrl) -> bool:
     return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
