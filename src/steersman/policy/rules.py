@@ -11,8 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from steersman.policy.matching import Match, fold
-from steersman.policy.paths import Argument, Domain, PathPattern, parse_argument, parse_domain, parse_path_pattern
+from steersman.policy.patterns import (
+    Argument,
+    Domain,
+    Match,
+    PathPattern,
+    fold,
+    parse_argument,
+    parse_domain,
+    parse_path_pattern,
+)
 from steersman.policy.shell.commands import (
     AllowedCommand,
     ForbiddenCommand,

@@ -16,7 +16,7 @@ from tests.tools.builtin.shells import run, text
 
 from steersman import Tool
 from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.builtin.process import OutputCapture
+from steersman.tools.builtin.command import OutputCapture
 from steersman.tools.output import cap
 from steersman.types.tools import ToolOutput
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES
+from steersman.tools.builtin.images import MAX_IMAGE_BYTES
 from steersman.tools.builtin.read_tool import MAX_BYTES, MAX_LINES, Window, read_tool
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext

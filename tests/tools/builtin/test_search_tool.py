@@ -17,7 +17,7 @@ from tests.tools.builtin.looking import call, context, error, lines, plant, text
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer
 from steersman.testing import call as tool_call
-from steersman.tools.builtin.engines import find_ripgrep
+from steersman.tools.builtin.search_engine import find_ripgrep
 from steersman.tools.builtin.search_tool import MAX_BYTES, search_tool
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.tool import Tool

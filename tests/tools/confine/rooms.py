@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.builtin.process import Command, CommandOutcome, OutputCapture
+from steersman.tools.builtin.command import Command, CommandOutcome, OutputCapture
 from steersman.tools.confine.launch import build_child_environment
-from steersman.tools.confine.places import find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, confinement
+from steersman.tools.confine.sandbox_paths import find_sandbox_paths
 
 WHOLE = ["bubblewrap", "landlock"]
 KINDS = [*WHOLE, "landlock alone"]

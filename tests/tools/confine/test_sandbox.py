@@ -16,9 +16,9 @@ import pytest
 from tests.tools.confine.rooms import Room, python, walls_of
 
 import steersman
-from steersman.tools.confine import landlock, seccomp
-from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
-from steersman.tools.confine.sandbox import Confinement, confinement
+from steersman.tools.confine import seccomp
+from steersman.tools.confine.sandbox import MIN_LANDLOCK_ABI, Confinement, confinement, read_landlock_abi
+from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.types.errors import ToolError
 
 
@@ -231,7 +231,7 @@ def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
 
         async def main():
             bash = bash_tool(".", sandbox="off")
-            for name in ("supervisor.py", "walls.py", "guards.py"):
+            for name in ("supervisor.py", "enforcement.py"):
                 pathlib.Path(launch.__file__).with_name(name).write_text("import os; os.system('touch evil')")
             output = await bash.call({"command": "echo fine"}, ToolContext("1", "bash", CancelToken()))
             print(output.content, end="")
@@ -301,7 +301,7 @@ def test_what_applies_is_told_with_its_reasons(walls: Confinement) -> None:
 
 def test_what_the_kernel_has_is_used() -> None:
     """Or else every test of the walls would be skipped, and nobody would know."""
-    if landlock.read_landlock_abi() < landlock.MIN_LANDLOCK_ABI or not seccomp.is_supported():
+    if read_landlock_abi() < MIN_LANDLOCK_ABI or not seccomp.is_supported():
         pytest.skip("This kernel has no Landlock that would do, or there is no filter for this processor")
     assert confinement("landlock").kind == "landlock", confinement("landlock").reason
 

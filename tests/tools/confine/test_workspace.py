@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from tests.tools.confine.rooms import open_files
 
-from steersman.tools.confine.kernel import has_openat2
-from steersman.tools.confine.refusals import translate_os_error
-from steersman.tools.confine.seen import digest
+from steersman.tools.confine.file_versions import digest
+from steersman.tools.confine.path_errors import translate_os_error
+from steersman.tools.confine.syscalls import has_openat2
 from steersman.tools.confine.workspace import (
     Entry,
     MissingPath,

@@ -163,7 +163,7 @@ def _confinement() -> Finding:
 
 
 def _programs() -> Iterator[Finding]:
-    from steersman.tools.builtin.engines import find_ripgrep
+    from steersman.tools.builtin.search_engine import find_ripgrep
 
     git = shutil.which("git")
     if git is None:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steersman.policy.matching import MAX_TEXT_LENGTH, Match, fold
+from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold
+from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explain_unsafe_prefix
 from steersman.policy.shell.programs import KNOWN, explain_runner, takes_commands
-from steersman.policy.shell.suspicion import explain_unsafe_arguments, explain_unsafe_prefix
 from steersman.policy.shell.syntax import Part, Reading, Word, list_possible_commands, read_command
 
 _BLANKS = " \t\n"  # to a shell, other blanks are letters

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from steersman.policy.matching import MAX_TEXT_LENGTH
+from steersman.policy.patterns import MAX_TEXT_LENGTH
 
 # Words that begin a construct where a command is expected; `time` and `coproc` run what follows them.
 _RESERVED = re.compile(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from steersman.tools.confine.protection import Git
+    from steersman.tools.confine.protected_paths import Git
     from steersman.tools.confine.sandbox import Sandbox
     from steersman.tools.confine.workspace import Workspace
     from steersman.tools.tool import Tool

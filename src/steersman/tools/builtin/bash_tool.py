@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 # All at once and not when first used: a command may be able to write where this code lies.
-from steersman.tools.builtin.process import CommandOutcome, OutputCapture, run_command
+from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
-from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
-from steersman.tools.confine.protection import GIT, Git, find_repositories
+from steersman.tools.confine.protected_paths import GIT, Git, find_repositories
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
+from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.context import ToolContext
 from steersman.tools.threads import in_thread

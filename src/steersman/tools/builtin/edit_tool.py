@@ -20,8 +20,8 @@ from steersman.tools.builtin.changes import (
     split_lines,
 )
 from steersman.tools.builtin.encoding import UTF8, Encoding, TextFile, count_undecodable, detect_encoding
-from steersman.tools.confine.refusals import MissingPath, StaleFile, TooLarge
-from steersman.tools.confine.seen import digest, identify_reader
+from steersman.tools.confine.file_versions import digest, identify_reader
+from steersman.tools.confine.path_errors import MissingPath, StaleFile, TooLarge
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from steersman.tools.builtin.html import extract_text
-from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
 from steersman.tools.confine.addresses import AddressRules, Resolve, matches_host
 from steersman.tools.confine.urls import ParsedUrl, parse_url
 from steersman.tools.text import show

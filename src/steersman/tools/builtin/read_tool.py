@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import msgspec
 
 from steersman.tools.builtin.encoding import SAMPLE, Encoding, count_undecodable, detect_encoding
-from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES, detect_image_type, inspect_image
-from steersman.tools.confine.refusals import WrongKind, translate_os_error
-from steersman.tools.confine.seen import DIGEST_SIZE, identify_reader
+from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.confine.file_versions import DIGEST_SIZE, identify_reader
+from steersman.tools.confine.path_errors import WrongKind, translate_os_error
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool

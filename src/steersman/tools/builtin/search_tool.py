@@ -11,8 +11,8 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.engines import Hit, Query, SearchEngine, find_ripgrep
 from steersman.tools.builtin.glob_tool import Glob, Ignored
+from steersman.tools.builtin.search_engine import Hit, Query, SearchEngine, find_ripgrep
 from steersman.tools.builtin.walk import (
     DEFAULT_SECONDS,
     Deadline,
@@ -23,7 +23,7 @@ from steersman.tools.builtin.walk import (
     format_path,
     resolve_start,
 )
-from steersman.tools.confine.kernel import is_pseudo_file
+from steersman.tools.confine.syscalls import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from steersman.tools.builtin.gitignore import NO_RULES, IgnoreRules, load_outer_rules, read_rules
-from steersman.tools.confine.kernel import is_pseudo_file
+from steersman.tools.confine.syscalls import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace, WorkspaceError
 from steersman.tools.context import ToolContext
 from steersman.types.errors import ToolError

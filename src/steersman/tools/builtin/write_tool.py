@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from steersman.tools.builtin.changes import compare_lines, format_diff, split_lines
 from steersman.tools.builtin.encoding import detect_encoding, normalize_line_ends
-from steersman.tools.confine.refusals import MissingPath, TooLarge
-from steersman.tools.confine.seen import digest, identify_reader
+from steersman.tools.confine.file_versions import digest, identify_reader
+from steersman.tools.confine.path_errors import MissingPath, TooLarge
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool

@@ -55,17 +55,13 @@ _PROGRAM = """
 import marshal, sys
 stream = sys.stdin.buffer
 code, plan = marshal.load(stream), marshal.load(stream)
-supervisor, walls, guards = {"__name__": "supervisor"}, {"__name__": "walls"}, {"__name__": "guards"}
+supervisor, enforcement = {"__name__": "supervisor"}, {"__name__": "enforcement"}
 exec(code[0], supervisor)
-exec(code[1], walls)
-exec(code[2], guards)
-supervisor["main"](plan, walls["build_sandbox"], guards["restore_guards"])
+exec(code[1], enforcement)
+supervisor["main"](plan, enforcement["build_sandbox"], enforcement["restore_guards"])
 """
 _CODE = marshal.dumps(
-    [
-        compile(Path(__file__).with_name(name).read_bytes(), name, "exec")
-        for name in ("supervisor.py", "walls.py", "guards.py")
-    ]
+    [compile(Path(__file__).with_name(name).read_bytes(), name, "exec") for name in ("supervisor.py", "enforcement.py")]
 )
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
 # The bare plan: no walls.

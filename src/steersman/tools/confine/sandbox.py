@@ -8,16 +8,95 @@ from __future__ import annotations
 import functools
 import os
 import select
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from steersman.tools.confine import bubblewrap, landlock, seccomp
+from steersman.tools.confine import seccomp
+from steersman.tools.confine.enforcement import SECCOMP_FD
 from steersman.tools.confine.launch import DEFAULT_PATH, UNCONFINED, launch, parse_report
-from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
+from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.scratch import Scratch
 from steersman.types.errors import ToolError
+
+# What root needs over files of others in its own folders, as with Landlock.
+FILE_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4}
+
+
+def find_bubblewrap() -> str | None:
+    """Where bubblewrap is; looked for in the places of the system, where no project can put its own."""
+    return shutil.which("bwrap", path=DEFAULT_PATH)
+
+
+def build_bubblewrap_command(
+    bwrap: str, places: SandboxPaths, cwd: str, argv: Sequence[str], *, allow_network: bool, root: bool, seccomp: bool
+) -> list[str]:
+    """The command line. Later mounts lie over earlier ones: programs, the workspace, what is protected in it."""
+    found = [bwrap, "--unshare-all", "--new-session", "--cap-drop", "ALL"]
+    if allow_network:
+        found.append("--share-net")
+    if root:
+        for name in FILE_CAPABILITIES:
+            found += ["--cap-add", name]
+    if seccomp:
+        found += ["--seccomp", str(SECCOMP_FD)]
+    # Read-only: a command of root could otherwise set the machine's kernel to run a program of its choice.
+    found += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for path in places.readable:
+        if path != "/proc":
+            found += ["--ro-bind-try", path, path]
+    for path in places.writable:
+        found += ["--bind", path, path]
+    for path, writable in places.protected.pinned:
+        found += ["--bind" if writable else "--ro-bind", path, path]
+    return [*found, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+
+
+# Below this one, a file that may not be opened can still be cut to nothing.
+MIN_LANDLOCK_ABI = 3
+LANDLOCK_SIGNALS_ABI = 6
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 0x1, 0x2, 0x4, 0x8
+_MAKE_CHAR, _MAKE_BLOCK, _IOCTL_DEV = 0x40, 0x800, 0x8000
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
+_ALL_SCOPES = 0x1 | 0x2  # abstract sockets, signals
+_CREATE_RULESET, _ASK_VERSION = 444, 1
+
+
+def read_landlock_abi() -> int:
+    """The version of Landlock that this kernel speaks; 0 where there is none."""
+    if sys.platform != "linux":
+        return 0
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return max(0, call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_ASK_VERSION)))
+
+
+def build_landlock_rules(places: SandboxPaths, version: int, *, own_memory: bool) -> dict[str, Any]:
+    """The rules for a plan: read and run where programs live, everything but devices where the command may write.
+
+    `own_memory` says that the shared memory of the command is its own, so that it may be used.
+    """
+    handled = _list_handled_rights(version)
+    anything = handled & ~(_MAKE_CHAR | _MAKE_BLOCK)
+    rules = [
+        *((path, _READ) for path in places.readable),
+        *((path, anything) for path in places.writable),
+        *((path, _DEVICE & handled) for path in places.devices),
+        ("/dev", _READ_DIR),
+        *([("/dev/shm", anything)] if own_memory else []),
+    ]
+    return {"handled": handled, "scoped": _ALL_SCOPES if version >= LANDLOCK_SIGNALS_ABI else 0, "rules": rules}
+
+
+def _list_handled_rights(version: int) -> int:
+    """Thirteen rights from the first version on, then REFER, TRUNCATE and IOCTL_DEV."""
+    return 0x1FFF | (0x2000 if version >= 2 else 0) | (0x4000 if version >= 3 else 0) | (0x8000 if version >= 5 else 0)
+
 
 Sandbox: TypeAlias = Literal["auto", "bubblewrap", "landlock", "off"]
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "off", "none"]
@@ -30,7 +109,7 @@ _TRIAL_WORDS = {
     92: "a file outside could be written",
     93: "the workspace could not be written",
 }
-_FILE_CAPABILITIES = sum(1 << number for number in bubblewrap.FILE_CAPABILITIES.values())
+_FILE_CAPABILITIES = sum(1 << number for number in FILE_CAPABILITIES.values())
 _INTERNET = (seccomp.INET, seccomp.INET6, seccomp.NETLINK)
 
 _FILES = "files: only the workspace and a temporary folder can be written; home folders and secrets cannot be read"
@@ -97,7 +176,7 @@ class Confinement:
         return {
             "view": view if self.namespaces else None,
             "capabilities": _FILE_CAPABILITIES,
-            "landlock": landlock.build_landlock_rules(where, self.abi, own_memory=self.namespaces),
+            "landlock": build_landlock_rules(where, self.abi, own_memory=self.namespaces),
             "seccomp": seccomp.build_filter(families),
         }
 
@@ -105,8 +184,8 @@ class Confinement:
 def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allow_network: bool) -> dict[str, Any]:
     # With the network come the abstract sockets of local services, which have no file that could be hidden.
     filtered = seccomp.build_filter(_INTERNET if allow_network else None) if seccomp.is_supported() else b""
-    line = bubblewrap.build_bubblewrap_command(
-        bubblewrap.find_bubblewrap() or "bwrap",
+    line = build_bubblewrap_command(
+        find_bubblewrap() or "bwrap",
         where,
         cwd,
         argv,
@@ -147,7 +226,7 @@ def _wanted(kind: str) -> Any:
 def _probe_bubblewrap() -> Confinement:
     if sys.platform != "linux":
         return Confinement("none", f"Bubblewrap is for Linux, this is {sys.platform}.")
-    if bubblewrap.find_bubblewrap() is None:
+    if find_bubblewrap() is None:
         return Confinement("none", "Bubblewrap is not installed.")
     works = Confinement(
         "bubblewrap",
@@ -161,14 +240,14 @@ def _probe_bubblewrap() -> Confinement:
 
 @functools.cache
 def _probe_landlock() -> Confinement:
-    version = landlock.read_landlock_abi()
+    version = read_landlock_abi()
     if version == 0:
         return Confinement("none", "This kernel has no Landlock, or it is switched off.")
-    if version < landlock.MIN_LANDLOCK_ABI:
+    if version < MIN_LANDLOCK_ABI:
         return Confinement("none", f"The Landlock of this kernel is too old (version {version}, needs 3: Linux 6.2).")
     if not seccomp.is_supported():
         return Confinement("none", "There is no seccomp filter for this processor yet.")
-    scoped = version >= landlock.LANDLOCK_SIGNALS_ABI
+    scoped = version >= LANDLOCK_SIGNALS_ABI
     more = (_PROCESSES,) if scoped else ()
     less = (() if scoped else (_SIGNALS,)) + (_LISTED, _LIMITS)
     whole = Confinement(

@@ -17,18 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from steersman.tools.confine.beneath import (
-    PathChanged,
-    ResolvedPath,
-    Root,
-    open_file,
-    raise_missing,
-    resolve_path,
-    split_path,
-    stat_entry,
-)
-from steersman.tools.confine.kernel import FOLDER, has_openat2
-from steersman.tools.confine.refusals import (
+from steersman.tools.confine.atomic_write import Written, write_atomically
+from steersman.tools.confine.file_versions import SeenVersions, lock_file
+from steersman.tools.confine.path_errors import (
     MissingPath,
     OutsideWorkspace,
     ProtectedPath,
@@ -39,8 +30,17 @@ from steersman.tools.confine.refusals import (
     make_outside_error,
     translate_os_error,
 )
-from steersman.tools.confine.replacing import Written, write_atomically
-from steersman.tools.confine.seen import SeenVersions, lock_file
+from steersman.tools.confine.path_resolution import (
+    PathChanged,
+    ResolvedPath,
+    Root,
+    open_file,
+    raise_missing,
+    resolve_path,
+    split_path,
+    stat_entry,
+)
+from steersman.tools.confine.syscalls import FOLDER, has_openat2
 
 PROTECTED = (".git", ".steersman", ".mcp.json")
 """Hooks and settings of git, and what tells this library which servers to start and what to allow."""

@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types
 import msgspec
 
-from steersman.tools.builtin.pictures import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
 from steersman.tools.mcp.errors import plain
 from steersman.types.content import Content, ImageContent, TextContent
 from steersman.types.tools import ToolOutput

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
-from steersman.tools.confine.guards import Guard, record_guard
+from steersman.tools.confine.enforcement import Guard, record_guard
 from steersman.types.errors import ToolError
 
 MAX_FOLDERS = 20_000

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steersman.tools.confine.protection import Git, ProtectedPaths, find_repositories, protect_paths
+from steersman.tools.confine.protected_paths import Git, ProtectedPaths, find_repositories, protect_paths
 
 # Whole folders of programs and what they read.
 _SYSTEM = """

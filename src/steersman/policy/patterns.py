@@ -1,17 +1,32 @@
-"""Rules about paths, addresses and plain arguments, compared as texts: nothing here looks at a file.
-
-Allowing is exact, and only for a path that can mean one place. Forbidding ignores case, and counts what might be meant.
-"""
+"""How rules compare texts: exactly to allow, and without regard to case and look-alikes to forbid."""
 
 from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
 from posixpath import normpath
+from typing import Literal, TypeAlias
 
-from steersman.policy.matching import MAX_TEXT_LENGTH, Match, fold, translate_pattern
+Match: TypeAlias = Literal["yes", "maybe", "no"]
+"""Whether a rule that forbids is about something: surely, perhaps, or surely not."""
+
+MAX_TEXT_LENGTH = 10_000
+"""Longer texts are not compared: they are never allowed, and always perhaps forbidden."""
+
+
+def fold(text: str) -> str:
+    """The text without differences of case and of look-alike characters."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def translate_pattern(pattern: str) -> str:
+    """A pattern as a regular expression: `*` and `?` stay within a folder, `**` does not."""
+    found = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*")
+    return found.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+
 
 # No user, no backslash, nothing invisible: what every reader of addresses takes for the same host.
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?")

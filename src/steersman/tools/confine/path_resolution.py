@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
-from steersman.tools.confine.kernel import FOLDER, is_pseudo_file, openat2
-from steersman.tools.confine.refusals import MissingPath, WorkspaceError, WrongKind, make_outside_error
+from steersman.tools.confine.path_errors import MissingPath, WorkspaceError, WrongKind, make_outside_error
+from steersman.tools.confine.syscalls import FOLDER, is_pseudo_file, openat2
 
 _MOST_LINKS = 40
 _SWAPPED = frozenset((errno.ENOTDIR, errno.ELOOP, errno.ENOENT))

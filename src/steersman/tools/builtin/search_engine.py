@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import IO, Any, NamedTuple, cast
 
-from steersman.tools.builtin import matching
+from steersman.tools.builtin import python_search as matching
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed
 from steersman.tools.confine.launch import build_child_environment
 from steersman.types.errors import ToolError

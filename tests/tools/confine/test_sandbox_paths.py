@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.confine import bubblewrap, landlock
-from steersman.tools.confine.places import SandboxPaths, find_sandbox_paths
-from steersman.tools.confine.protection import ProtectedPaths, find_repositories
+from steersman.tools.confine.protected_paths import ProtectedPaths, find_repositories
+from steersman.tools.confine.sandbox import build_bubblewrap_command, build_landlock_rules
+from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.types.errors import ToolError
 
 
@@ -177,12 +177,12 @@ def test_of_the_toolchains_at_home_only_programs_are_readable(tmp_path: Path, mo
 
 def test_the_rules_of_landlock_give_no_more_than_asked() -> None:
     where = SandboxPaths(("/usr",), ("/work",), ("/dev/null",))
-    assert landlock.build_landlock_rules(where, 7, own_memory=True) == {
+    assert build_landlock_rules(where, 7, own_memory=True) == {
         "handled": 0xFFFF,
         "scoped": 3,
         "rules": [("/usr", 0xD), ("/work", 0xF7BF), ("/dev/null", 0x8006), ("/dev", 0x8), ("/dev/shm", 0xF7BF)],
     }
-    older = landlock.build_landlock_rules(where, 3, own_memory=False)
+    older = build_landlock_rules(where, 3, own_memory=False)
     assert older == {
         "handled": 0x7FFF,
         "scoped": 0,
@@ -195,7 +195,7 @@ def test_the_command_line_of_bubblewrap() -> None:
     where = SandboxPaths(
         ("/proc", "/usr"), ("/work",), protected=ProtectedPaths((("/work/.git", True), ("/work/.git/hooks", False)))
     )
-    line = bubblewrap.build_bubblewrap_command(
+    line = build_bubblewrap_command(
         "/usr/bin/bwrap", where, "/work", ["bash", "-c", "ls"], allow_network=False, root=False, seccomp=True
     )
     assert " ".join(line) == (
@@ -204,9 +204,7 @@ def test_the_command_line_of_bubblewrap() -> None:
         "--bind /work/.git /work/.git --ro-bind /work/.git/hooks /work/.git/hooks "
         "--remount-ro / --chdir /work -- bash -c ls"
     )
-    shared = bubblewrap.build_bubblewrap_command(
-        "bwrap", where, "/", ["true"], allow_network=True, root=True, seccomp=False
-    )
+    shared = build_bubblewrap_command("bwrap", where, "/", ["true"], allow_network=True, root=True, seccomp=False)
     assert "--share-net" in shared
     assert "--seccomp" not in shared
     assert [shared[n + 1] for n, word in enumerate(shared) if word == "--cap-add"] == [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.tools.confine.seen import KnownVersion, SeenVersions, digest, lock_file
+from steersman.tools.confine.file_versions import KnownVersion, SeenVersions, digest, lock_file
 from steersman.tools.confine.workspace import StaleFile, Workspace, WorkspaceError, Written
 
 START = """

@@ -13,10 +13,10 @@ import stat
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from steersman.tools.confine.beneath import PathChanged, ResolvedPath, open_subfolder, stat_entry
-from steersman.tools.confine.kernel import is_pseudo_file
-from steersman.tools.confine.refusals import StaleFile, WorkspaceError, WrongKind
-from steersman.tools.confine.seen import digest_stream
+from steersman.tools.confine.file_versions import digest_stream
+from steersman.tools.confine.path_errors import StaleFile, WorkspaceError, WrongKind
+from steersman.tools.confine.path_resolution import PathChanged, ResolvedPath, open_subfolder, stat_entry
+from steersman.tools.confine.syscalls import is_pseudo_file
 
 _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
