@@ -96,7 +96,7 @@ async def waited(name: str, seconds: int) -> list[Any]:
 
     def busy(_: object) -> Reply:
         at.append(time.monotonic())
-        return Reply(429, SERVERS[name]().error_body(429, "busy"), {"retry-after": str(BACKOFF)})
+        return Reply(429, SERVERS[name]().build_error_body(429, "busy"), {"retry-after": str(BACKOFF)})
 
     def fine(_: object) -> str:
         at.append(time.monotonic())

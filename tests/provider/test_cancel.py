@@ -120,7 +120,7 @@ async def test_an_abort_at_every_await_closes_the_connection_and_the_next_prompt
             again = await agent.run("And now?")
             assert (again.end_reason, again.text) == ("done", "Fine.")
             async with asyncio.timeout(10):
-                outcomes = [(received.connection, await received.ended()) for received in [*server.raw]]
+                outcomes = [(received.connection, await received.wait_for_outcome()) for received in [*server.raw]]
             if told is HELD:
                 assert sorted(outcome for _, outcome in outcomes) in (["answered"], ["answered", "left"])
                 assert len(dict(outcomes)) == len(outcomes)
@@ -140,7 +140,7 @@ async def test_a_cancelled_task_closes_the_connection_at_every_await(kind: type[
             tick.act = task.cancel
             await asyncio.wait([task])
             async with asyncio.timeout(10):
-                assert {await received.ended() for received in server.raw[before:]} <= {"left"}
+                assert {await received.wait_for_outcome() for received in server.raw[before:]} <= {"left"}
             assert len(asyncio.all_tasks()) == 1
             if not task.cancelled():
                 assert isinstance(task.result(), Done)

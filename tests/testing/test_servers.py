@@ -11,7 +11,7 @@ import pytest
 from tests.provider.wires.kit import PlainServer
 
 from steersman.testing import answer, call, cut, error
-from steersman.testing.servers.base import Delivery, Received, Reply, pieces, sse, written
+from steersman.testing.servers.base import Delivery, Received, Reply, encode_arguments, split_text, sse
 from steersman.types.errors import ErrorInfo, RateLimitError
 from steersman.types.usage import Usage
 
@@ -34,7 +34,7 @@ async def test_a_turn_is_played_for_each_request_and_each_request_is_kept() -> N
 
     assert server.requests == [{"text": ["?"]}, {"text": ["more"]}]
     assert [(received.method, received.path) for received in server.raw] == [("POST", "/v1/ask")] * 2
-    assert [await received.ended() for received in server.raw] == ["answered", "answered"]
+    assert [await received.wait_for_outcome() for received in server.raw] == ["answered", "answered"]
 
 
 async def test_an_invalid_request_gets_the_words_of_the_api_and_uses_up_no_turn() -> None:
@@ -92,7 +92,7 @@ async def test_a_connection_can_break_anywhere(ending: Any) -> None:
         for _ in range(3):
             with pytest.raises(aiohttp.ClientError):
                 await post(server)
-        assert [await received.ended() for received in server.raw] == ["broken"] * 3
+        assert [await received.wait_for_outcome() for received in server.raw] == ["broken"] * 3
 
 
 async def test_a_turn_may_depend_on_what_was_asked() -> None:
@@ -112,14 +112,14 @@ def test_a_server_can_be_used_without_an_event_loop() -> None:
 
 
 def test_pieces_are_none_of_them_empty() -> None:
-    assert pieces("hello", 2) == ["he", "llo"]
-    assert pieces("hi", 9) == ["h", "i"]
-    assert pieces("") == pieces("x", 0) == []
+    assert split_text("hello", 2) == ["he", "llo"]
+    assert split_text("hi", 9) == ["h", "i"]
+    assert split_text("") == split_text("x", 0) == []
 
 
 def test_arguments_are_as_the_model_wrote_them() -> None:
-    assert written(call("f", a=1)) == '{"a":1}'
-    assert written(call("f", raw='{"a":')) == '{"a":'
+    assert encode_arguments(call("f", a=1)) == '{"a":1}'
+    assert encode_arguments(call("f", raw='{"a":')) == '{"a":'
 
 
 async def test_usage_and_ids_are_filled_in_where_the_script_is_silent() -> None:

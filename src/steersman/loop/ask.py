@@ -177,10 +177,10 @@ async def _asked_within(
     message = await _asked(run, state, request, options)
     if message.error_kind != "context_overflow" or run.cancelled():
         return message
-    from steersman.provider.wires.overflow import room_left  # only a failure pays for it
+    from steersman.provider.wires.overflow import find_token_budget  # only a failure pays for it
 
     words = message.error_message or ""
-    room = room_left(words)
+    room = find_token_budget(words)
     if room is None or (options.max_tokens is not None and room >= options.max_tokens):
         return message
     _noticed(run, state, RetryNotice(1, 0.0, state.error or ErrorInfo("context_overflow", words), message.usage))

@@ -75,10 +75,10 @@ class Overflow:
 def overflow_of(message: AssistantMessage, error: ErrorInfo | None, window: int | None) -> Overflow | None:
     """Whether the provider said that the request was too long, or silently cut it, or had no room left to answer."""
     if message.error_kind == "context_overflow":
-        from steersman.provider.wires.overflow import is_too_heavy  # only a failure pays for it
+        from steersman.provider.wires.overflow import is_too_large  # only a failure pays for it
 
         status = None if error is None else error.status
-        return Overflow(heavy=is_too_heavy(message.error_message or "", status=status), window=window)
+        return Overflow(heavy=is_too_large(message.error_message or "", status=status), window=window)
     if window is None or message.failed:
         return None
     usage = message.usage

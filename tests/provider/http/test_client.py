@@ -139,7 +139,7 @@ async def test_an_answer_is_over_with_its_terminal_event_though_the_connection_s
     async with PlainServer(Delivery(HELLO, ending="stall"), "again") as server:
         async with asyncio.timeout(4):
             assert said(await asked(server, {"idle_timeout": 60})) == "hello"
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
         assert said(await asked(server)) == "again"
 
     assert [received.connection for received in server.raw] == [1, 2]
@@ -226,7 +226,7 @@ async def test_a_silent_server_is_cut_at_the_configured_time(delivery: Delivery,
     seconds = await ample(lambda: answered("hello"), 0.05)
     async with PlainServer(delivery) as server:
         events = await asked(server, {bound: seconds})
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
 
     info = failed(events)
     assert (info.kind, info.provider) == ("stalled", "plain")
@@ -415,7 +415,7 @@ async def test_a_connection_that_was_left_is_not_used_again() -> None:
             async for event in events:
                 if isinstance(event, TextDelta):
                     break
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
         assert said(await asked(server)) == "next"
     assert [received.connection for received in server.raw] == [1, 2]
 
@@ -440,7 +440,7 @@ async def test_a_cancel_reaches_a_stream_that_waits(silent: Delivery) -> None:
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
 
 
 async def test_a_cancel_at_any_step_leaves_nothing_behind() -> None:
@@ -689,7 +689,7 @@ async def test_a_wire_that_raises_is_told_and_leaves_no_connection() -> None:
     async with PlainServer(stall("hello")) as server:
         model = server.model(settings=HELD)
         events = [event async for event in events_of(http_stream(Clumsy()), model, ASKED, StreamOptions())]
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
     assert failed(events).message == "RuntimeError: clumsy"
 
 

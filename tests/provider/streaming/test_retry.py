@@ -9,7 +9,7 @@ from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Att
 
 from steersman.provider.streaming.normalize import events_of
 from steersman.provider.streaming.retry import Retry, RetryStrategy, with_retry
-from steersman.provider.wires.retry_after import kind_of_status
+from steersman.provider.wires.retry_after import classify_status
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent
 from steersman.types.errors import ErrorInfo, NetworkError, OverloadedError, ProviderError, RateLimitError
@@ -134,7 +134,7 @@ def test_a_refusal_or_an_abort_is_final_whatever_the_error_says(reason: Any) -> 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
 def test_a_status_that_may_pass_is_asked_again(status: int) -> None:
     """failures.md E2"""
-    source = Attempts([failed(kind_of_status(status), "no", status=status)], [Done(HELLO)])
+    source = Attempts([failed(classify_status(status), "no", status=status)], [Done(HELLO)])
 
     assert outcome(with_retry(source, Retry())) == Done(HELLO)
 
@@ -142,7 +142,7 @@ def test_a_status_that_may_pass_is_asked_again(status: int) -> None:
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
 def test_a_status_that_will_not_pass_is_not_asked_again(status: int) -> None:
     """failures.md E2, failures.md E5"""
-    source = Attempts([failed(kind_of_status(status), "no", status=status)])
+    source = Attempts([failed(classify_status(status), "no", status=status)])
 
     assert isinstance(outcome(with_retry(source, Retry())), Failed)
     assert len(source.asked) == 1

@@ -10,8 +10,8 @@ import msgspec
 from steersman.provider.http.client import http_stream
 from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.protocol import HttpRequest
-from steersman.provider.wires.retry_after import kind_of_status
-from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
+from steersman.provider.wires.retry_after import classify_status
+from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, split_text, sse
 from steersman.types.content import TextContent
 from steersman.types.errors import (
     EXCEPTIONS,
@@ -79,7 +79,7 @@ class PlainWire:
         text = body.decode("utf-8", "replace")
         if status < 400 and b"error" not in body:
             return ProtocolError(f"Not a stream: {text[:40]}", body=text)
-        return EXCEPTIONS[kind_of_status(status if status >= 400 else 503)](
+        return EXCEPTIONS[classify_status(status if status >= 400 else 503)](
             f"{status}: {text}", status=status, body=text
         )
 
@@ -99,19 +99,19 @@ class PlainServer(StrictServer):
     def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
         for block in turn.blocks:
             assert isinstance(block, TextContent)
-            for piece in pieces(block.text, turn.deltas):
-                yield Shown(sse({"t": piece}))
+            for piece in split_text(block.text, turn.deltas):
+                yield DeltaBytes(sse({"t": piece}))
 
-    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+    def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
         yield sse("[DONE]")
 
-    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+    def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
         return {"error": message}
 
-    def stream_error(self, info: ErrorInfo) -> bytes:
+    def render_error(self, info: ErrorInfo) -> bytes:
         return sse({"error": info.message})
 
-    def head(self, received: Received) -> Mapping[str, str]:
+    def build_headers(self, received: Received) -> Mapping[str, str]:
         return {"x-request-id": "req-7"}
 
 

@@ -50,4 +50,4 @@ def played(server: StrictServer, **query: str) -> bytes:
     body = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
     received = Received("POST", "/", {"model": "m"}, query, {}, b"{}", body, 1)
     server.raw.append(received)
-    return b"".join(server.stream(to_turn(TOLD), received))
+    return b"".join(server.render_stream(to_turn(TOLD), received))

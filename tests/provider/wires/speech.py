@@ -17,8 +17,8 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, AssistantMessage, Retry, RunResult
 from steersman.testing.servers import StrictServer
-from steersman.testing.servers.anthropic_rules import signature_of
-from steersman.testing.servers.openai_responses_input import sealed
+from steersman.testing.servers.anthropic_rules import sign
+from steersman.testing.servers.openai_responses_input import seal
 from steersman.tools.tool import Tool
 from steersman.types.messages import ToolResultMessage
 
@@ -98,7 +98,7 @@ def _anthropic(blocks: Sequence[Block], word: Any) -> Iterator[bytes]:
             case Thought():
                 yield anthropic.start(at, "thinking", thinking="", signature="")
                 yield anthropic.delta(at, "thinking_delta", thinking=block.words)
-                yield anthropic.delta(at, "signature_delta", signature=signature_of(block.words))
+                yield anthropic.delta(at, "signature_delta", signature=sign(block.words))
                 yield anthropic.stop(at)
     yield anthropic.ended(word)
 
@@ -112,7 +112,7 @@ def _responses(blocks: Sequence[Block], word: Any) -> Iterator[bytes]:
             case Call():
                 yield responses.called(at, block.id, block.name, *block.pieces)
             case Thought():
-                yield responses.thought(at, block.words, encrypted=sealed(f"rs_{at}", block.words))
+                yield responses.thought(at, block.words, encrypted=seal(f"rs_{at}", block.words))
     yield responses.ended() if word == "completed" else responses.ended("incomplete", reason=word)
 
 

@@ -34,7 +34,7 @@ def server_of(name: str, *script: Any) -> StrictServer:
 
 def denying(name: str) -> Reply:
     """A server that no longer takes the key, and quotes it in its words and beside them."""
-    body = SERVERS[name]().error_body(401, f"The key {KEY} was taken back.")
+    body = SERVERS[name]().build_error_body(401, f"The key {KEY} was taken back.")
     body["error"]["given"] = {"authorization": f"Bearer {KEY}"}
     return Reply(401, body, {HEADERS.get(name, "x-request-id"): "req_denied"})
 

@@ -13,7 +13,7 @@ from tests.provider.wires.reading import Reading, chunks
 
 from steersman import Agent, Retry, RunResult
 from steersman.provider.http.client import aclose_http
-from steersman.provider.wires.dialects import dialects, elsewhere
+from steersman.provider.wires.dialects import detect_protocols, suggest_protocol
 from steersman.testing.servers import Delivery, Reply, StrictServer
 from steersman.testing.servers.base import sse
 from steersman.types.errors import IncompleteStreamError, ProtocolError
@@ -192,16 +192,16 @@ ERRORS: list[tuple[Any, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("value", "spoken"), ERRORS)
 def test_what_may_be_anybodys_is_nobodys(value: Any, spoken: tuple[str, ...]) -> None:
-    assert dialects(msgspec.json.encode(value)) == spoken
+    assert detect_protocols(msgspec.json.encode(value)) == spoken
 
 
 def test_a_protocol_of_the_users_own_may_look_like_any() -> None:
-    assert elsewhere(Model("lab", "rat"), "lab", [b'{"choices": []}']) == ""
-    assert elsewhere(Model("lab", "rat"), "google", [b'{"choices": []}']) == (
+    assert suggest_protocol(Model("lab", "rat"), "lab", [b'{"choices": []}']) == ""
+    assert suggest_protocol(Model("lab", "rat"), "google", [b'{"choices": []}']) == (
         "It looks like Chat Completions: use 'openai-chat:rat' with base_url=..."
     )
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"<html>", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_is_nobodys(text: bytes) -> None:
-    assert dialects(text) == ()
+    assert detect_protocols(text) == ()

@@ -7,7 +7,7 @@ from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
 from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
 from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
-from steersman.provider.wires.overflow import classify_overflow, is_too_heavy, room_left
+from steersman.provider.wires.overflow import find_token_budget, is_overflow, is_too_large
 from steersman.provider.wires.protocol import Wire
 from steersman.types.model import Model
 
@@ -61,27 +61,27 @@ NEITHER = [
 @pytest.mark.parametrize("message", TOO_LONG)
 def test_every_wording_of_too_long_is_known(message: str) -> None:
     """loop.md C5"""
-    assert classify_overflow(message)
-    assert classify_overflow(message.upper(), status=400)
+    assert is_overflow(message)
+    assert is_overflow(message.upper(), status=400)
 
 
 @pytest.mark.parametrize("message", TOO_FAST)
 def test_throttling_is_not_overflow(message: str) -> None:
     """loop.md C5"""
-    assert not classify_overflow(message)
-    assert not classify_overflow(message, status=413, code="context_length_exceeded")
+    assert not is_overflow(message)
+    assert not is_overflow(message, status=413, code="context_length_exceeded")
 
 
 @pytest.mark.parametrize("message", TOO_LONG)
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_status_of_throttling_outweighs_any_wording(message: str, status: int) -> None:
     """loop.md C5"""
-    assert not classify_overflow(message, status=status, code="context_length_exceeded")
+    assert not is_overflow(message, status=status, code="context_length_exceeded")
 
 
 @pytest.mark.parametrize("message", NEITHER)
 def test_other_limits_and_errors_are_not_overflow(message: str) -> None:
-    assert not classify_overflow(message)
+    assert not is_overflow(message)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_other_limits_and_errors_are_not_overflow(message: str) -> None:
     ["context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "request_too_large"],
 )
 def test_a_code_needs_no_words(code: str) -> None:
-    assert classify_overflow("Bad request", status=400, code=code)
+    assert is_overflow("Bad request", status=400, code=code)
 
 
 @pytest.mark.parametrize(("code", "expected"), [("ThrottlingException", False), ("rate_limit_exceeded", False)])
 def test_a_code_of_throttling_outweighs_the_words(code: str, expected: bool) -> None:
-    assert classify_overflow("prompt is too long", code=code) is expected
+    assert is_overflow("prompt is too long", code=code) is expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_code_of_throttling_outweighs_the_words(code: str, expected: bool) -> 
     [("", 400, True), ("  ", 413, True), ("<html>Request Entity Too Large</html>", 413, True), ("", 401, False)],
 )
 def test_a_body_too_large_or_an_error_without_any_words_is_overflow(message: str, status: int, expected: bool) -> None:
-    assert classify_overflow(message, status=status) is expected
+    assert is_overflow(message, status=status) is expected
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_body_too_large_or_an_error_without_any_words_is_overflow(message: str
 )
 def test_too_many_bytes_are_told_from_too_many_tokens(message: str, status: int | None, heavy: bool) -> None:
     """failures.md E9"""
-    assert classify_overflow(message, status=status)
-    assert is_too_heavy(message, status=status) is heavy
+    assert is_overflow(message, status=status)
+    assert is_too_large(message, status=status) is heavy
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_too_many_bytes_are_told_from_too_many_tokens(message: str, status: int 
 )
 def test_the_room_that_a_server_names_is_worth_asking_for(message: str, room: int | None) -> None:
     """failures.md E10"""
-    assert room_left(message) == room
+    assert find_token_budget(message) == room
 
 
 def kind(name: str, status: int, message: str, **more: str) -> str:

@@ -16,7 +16,7 @@ from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import HIGH, LOW, MODELS, ONCE, Call, Text, Thought, calls_in, ids_in, spoken, talk
 
 from steersman import Agent
-from steersman.testing.servers.anthropic_rules import signature_of
+from steersman.testing.servers.anthropic_rules import sign
 from steersman.types import wire
 from steersman.types.content import ThinkingContent
 from steersman.types.events import MessageUpdate
@@ -194,7 +194,7 @@ async def test_a_character_that_comes_in_two_deltas_is_whole_again(name: str) ->
     blocks = (Thought(f"Hm {HIGH}{LOW}", 0), words, Call(arguments, cuts=(arguments.index(LOW),)))
     stream = spoken(name, *blocks)
     # Signed as it is meant.
-    stream = stream.replace(signature_of(f"Hm {HIGH}{LOW}").encode(), signature_of("Hm 🙂").encode())
+    stream = stream.replace(sign(f"Hm {HIGH}{LOW}").encode(), sign("Hm 🙂").encode())
     got = await talk(name, stream)
     assert (got.result.end_reason, got.result.detail, got.ran) == ("done", "", [{"q": "🙂"}])
     assert got.answer.text == "a 🙂 b lone \ufffd \ufffd."

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.provider.wires.protocols import SERVERS, played
 
 from steersman import Agent, Retry
-from steersman.provider.wires.retry_after import retry_after
+from steersman.provider.wires.retry_after import parse_retry_after
 from steersman.testing.servers import Reply
 
 NOW = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
@@ -42,7 +42,7 @@ def clock() -> float:
 )
 def test_the_headers_are_understood(headers: dict[str, str], seconds: float) -> None:
     """failures.md E1"""
-    assert retry_after(headers, clock=clock) == pytest.approx(seconds)
+    assert parse_retry_after(headers, clock=clock) == pytest.approx(seconds)
 
 
 DAY = 86_400.0
@@ -59,12 +59,12 @@ POINTS = [
 def test_a_point_in_time_is_held_against_the_servers_own_date(headers: dict[str, str], step: float) -> None:
     """failures.md E14: a wait is the same whatever our clock says."""
     dated = {**headers, "date": "Sun, 09 Sep 2001 01:46:40 GMT"}
-    assert retry_after(dated, clock=lambda: NOW + step) == 30.0
+    assert parse_retry_after(dated, clock=lambda: NOW + step) == 30.0
 
 
 @pytest.mark.parametrize("date", ["", "soon", "-1"])
 def test_a_date_that_is_none_is_as_if_not_sent(date: str) -> None:
-    assert retry_after({**POINTS[0], "Date": date}, clock=clock) == 30.0
+    assert parse_retry_after({**POINTS[0], "Date": date}, clock=clock) == 30.0
 
 
 @pytest.mark.real_time
@@ -72,7 +72,7 @@ def test_a_date_that_is_none_is_as_if_not_sent(date: str) -> None:
 async def test_a_server_whose_clock_is_years_behind_is_waited_for_as_long_as_it_asks(name: str) -> None:
     """failures.md E14: here for longer than we wait at all, which is told at once."""
     headers = {"date": "Wed, 21 Oct 2015 07:28:00 GMT", "retry-after": "Wed, 21 Oct 2015 09:28:00 GMT"}
-    async with SERVERS[name](Reply(429, SERVERS[name]().error_body(429, "busy"), headers), "Fine.") as server:
+    async with SERVERS[name](Reply(429, SERVERS[name]().build_error_body(429, "busy"), headers), "Fine.") as server:
         result = await Agent(server.model()).run("Hi.")
     assert (result.end_reason, result.error_kind, len(server.raw)) == ("error", "rate_limit", 1)
     assert "the server asks to wait 7200 s" in result.detail
@@ -84,7 +84,7 @@ async def test_a_server_whose_clock_is_years_behind_is_waited_for_as_long_as_it_
 @pytest.mark.parametrize("name", ["retry-after", "retry-after-ms", "x-ratelimit-reset-after", "x-ratelimit-reset"])
 def test_what_cannot_be_a_wait_is_as_if_not_said(name: str, value: str) -> None:
     """failures.md E1"""
-    assert retry_after({name: value}, clock=clock) is None
+    assert parse_retry_after({name: value}, clock=clock) is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_cannot_be_a_wait_is_as_if_not_said(name: str, value: str) -> None:
 )
 def test_the_words_of_the_body_are_understood(body: str, seconds: float | None) -> None:
     """failures.md E1"""
-    asked = retry_after({}, clock=clock, body=body)
+    asked = parse_retry_after({}, clock=clock, body=body)
 
     assert asked is None if seconds is None else asked == pytest.approx(seconds)
 
@@ -119,15 +119,15 @@ def test_the_words_of_the_body_are_understood(body: str, seconds: float | None) 
 def test_a_header_that_names_a_wait_outweighs_the_body_and_the_body_a_reset() -> None:
     body = "Please retry in 850ms"
 
-    assert retry_after({"retry-after": "3"}, clock=clock, body=body) == 3.0
-    assert retry_after({"x-ratelimit-reset": "60"}, clock=clock, body=body) == 0.85
+    assert parse_retry_after({"retry-after": "3"}, clock=clock, body=body) == 3.0
+    assert parse_retry_after({"x-ratelimit-reset": "60"}, clock=clock, body=body) == 0.85
 
 
 def test_when_a_limit_begins_anew_matters_only_where_one_was_reached() -> None:
     for name in ("x-ratelimit-reset-after", "x-ratelimit-reset"):
-        assert retry_after({name: "60"}, clock=clock, limited=True) == 60.0
-        assert retry_after({name: "60"}, clock=clock, limited=False) is None
-        assert retry_after({name: "60", "retry-after": "3"}, clock=clock, limited=False) == 3.0
+        assert parse_retry_after({name: "60"}, clock=clock, limited=True) == 60.0
+        assert parse_retry_after({name: "60"}, clock=clock, limited=False) is None
+        assert parse_retry_after({name: "60", "retry-after": "3"}, clock=clock, limited=False) == 3.0
 
 
 LIMITS = {"x-ratelimit-reset-after": "7200", "x-ratelimit-remaining": "900"}
@@ -158,13 +158,13 @@ def test_without_headers_and_words_nothing_is_said_and_the_clock_is_not_asked() 
     def broken_clock() -> float:
         raise AssertionError("asked")
 
-    assert retry_after({"content-type": "text/html"}, clock=broken_clock) is None
-    assert retry_after({"retry-after": "3"}, clock=broken_clock) == 3.0
+    assert parse_retry_after({"content-type": "text/html"}, clock=broken_clock) is None
+    assert parse_retry_after({"retry-after": "3"}, clock=broken_clock) == 3.0
 
 
 @given(st.text(), st.text(), st.text())
 def test_no_header_or_body_makes_it_raise_or_give_a_senseless_wait(after: str, reset: str, body: str) -> None:
     """failures.md E1"""
-    asked = retry_after({"retry-after": after, "x-ratelimit-reset": reset}, clock=clock, body=body)
+    asked = parse_retry_after({"retry-after": after, "x-ratelimit-reset": reset}, clock=clock, body=body)
 
     assert asked is None or 0 <= asked <= 366 * 86_400

@@ -15,9 +15,9 @@ from tests.provider.wires.speech import SIGNATURES, Call, Text, Thought, items_i
 from steersman import Agent, Approval, ContextConfig, Retry, tool
 from steersman.testing import answer, call, thinking
 from steersman.testing.servers import AnthropicServer, Delivery, OpenAIChatServer, OpenAIResponsesServer
-from steersman.testing.servers.anthropic_rules import signature_of
+from steersman.testing.servers.anthropic_rules import sign
 from steersman.testing.servers.google_rules import UNSIGNED
-from steersman.testing.servers.openai_responses_input import sealed
+from steersman.testing.servers.openai_responses_input import seal
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.wire import decode, encode
 
@@ -39,13 +39,11 @@ def thoughts(messages: Any) -> list[str]:
 def reasoned(at: int, words: str) -> dict[str, Any]:
     """A reasoning item as the Responses API gives it and wants it back."""
     summary = [{"type": "summary_text", "text": words}]
-    return {"type": "reasoning", "id": f"rs_{at}", "summary": summary, "encrypted_content": sealed(f"rs_{at}", words)}
+    return {"type": "reasoning", "id": f"rs_{at}", "summary": summary, "encrypted_content": seal(f"rs_{at}", words)}
 
 
 TWO = {
-    "anthropic": [
-        {"type": "thinking", "thinking": words, "signature": signature_of(words)} for words in ("Grüße 🙂", "Then.")
-    ],
+    "anthropic": [{"type": "thinking", "thinking": words, "signature": sign(words)} for words in ("Grüße 🙂", "Then.")],
     "google": [
         {"text": "Grüße 🙂", "thought": True, "thoughtSignature": SIGNATURES[0]},
         {"text": "Then.", "thought": True, "thoughtSignature": SIGNATURES[1]},

@@ -30,7 +30,7 @@ from steersman.provider.http.sse import Event, SseDecoder
 from steersman.provider.http.watchdog import Watch, settled
 from steersman.provider.models.keys import find_key, given_key, secret_headers
 from steersman.provider.streaming.batches import Batched, Batches
-from steersman.provider.wires.dialects import misdirected
+from steersman.provider.wires.dialects import add_url_advice
 from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
@@ -106,7 +106,7 @@ class Exchange:
             # Before anybody cuts it: half a key is no longer found.
             body = redact(body.decode("utf-8", "replace"), *secrets).encode()
         error = self._wire.error(model, response.status, _lowered(response), body)
-        raise misdirected(error, model, self._wire.name, body)
+        raise add_url_advice(error, model, self._wire.name, body)
 
     def read(self, *, fresh: bool, decoder: Decoder | None = None) -> Awaitable[bytes]:
         """The next bytes, b"" at the end; `fresh` says that there was content in the last ones.

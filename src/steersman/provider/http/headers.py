@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from steersman.provider.wires.retry_after import retry_after
+from steersman.provider.wires.retry_after import parse_retry_after
 from steersman.types.errors import ProviderError
 from steersman.types.secrets import redact
 
@@ -64,7 +64,7 @@ def completed(
     headers = headers or {}
     wait = info.retry_after
     if wait is None:
-        wait = retry_after(headers, clock=clock, limited=info.kind == "rate_limit")
+        wait = parse_retry_after(headers, clock=clock, limited=info.kind == "rate_limit")
     message, body, named = _named(info.message, provider), info.body, info.request_id or request_id(headers)
     message = redact(message, *keys)
     body = None if body is None else redact(body, *keys)

@@ -12,7 +12,7 @@ from math import inf, isfinite
 from typing import Any, Protocol
 
 from steersman.provider.models.presets import PRESETS, base_url_of
-from steersman.provider.wires.protocol import remembered
+from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.types.model import Model
 
 
@@ -72,7 +72,7 @@ def _completed(model: Model) -> tuple[Model, Bounds]:
     return model, bounds
 
 
-_known = remembered(_completed)
+_known = memoize_by_identity(_completed)
 
 
 class Closable(Protocol):

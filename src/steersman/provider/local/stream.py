@@ -33,7 +33,7 @@ from steersman.provider.local.serving.start import as_served, served, way_of
 from steersman.provider.local.weights.disk import Report, Reporter
 from steersman.provider.streaming.batches import Events
 from steersman.provider.streaming.output_tool import with_output_tool
-from steersman.provider.wires.openai_chat.quirks import output_mode
+from steersman.provider.wires.openai_chat.quirks import choose_output_mode
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ContextOverflowError, ProviderError
@@ -66,7 +66,7 @@ _SHOWN_TO_ANSWER = (500, 250, 120)
 _PATIENT = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
 
 _chat = http_stream(WIRE)
-_template = with_output_tool(_chat, output_mode)
+_template = with_output_tool(_chat, choose_output_mode)
 
 
 def stream_local() -> StreamFn:

@@ -121,28 +121,28 @@ def _anthropic() -> StreamFn:
 def _openai() -> StreamFn:
     from steersman.provider.http.client import http_stream
     from steersman.provider.streaming.output_tool import with_output_tool
-    from steersman.provider.wires.openai_responses.schema import output_mode
+    from steersman.provider.wires.openai_responses.schema import choose_output_mode
     from steersman.provider.wires.openai_responses.wire import OpenAIResponsesWire
 
-    return with_output_tool(http_stream(OpenAIResponsesWire()), output_mode)
+    return with_output_tool(http_stream(OpenAIResponsesWire()), choose_output_mode)
 
 
 def _openai_chat() -> StreamFn:
     from steersman.provider.http.client import http_stream
     from steersman.provider.streaming.output_tool import with_output_tool
-    from steersman.provider.wires.openai_chat.quirks import output_mode
+    from steersman.provider.wires.openai_chat.quirks import choose_output_mode
     from steersman.provider.wires.openai_chat.wire import WIRE
 
-    return with_output_tool(http_stream(WIRE), output_mode)
+    return with_output_tool(http_stream(WIRE), choose_output_mode)
 
 
 def _google() -> StreamFn:
     from steersman.provider.http.client import http_stream
     from steersman.provider.streaming.output_tool import with_output_tool
-    from steersman.provider.wires.google.encode import output_mode
+    from steersman.provider.wires.google.encode import choose_output_mode
     from steersman.provider.wires.google.wire import GoogleWire
 
-    return with_output_tool(http_stream(GoogleWire()), output_mode)
+    return with_output_tool(http_stream(GoogleWire()), choose_output_mode)
 
 
 _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {

@@ -14,7 +14,7 @@ import msgspec
 
 from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, each
 from steersman.provider.streaming.partial import content_of, partial_message
-from steersman.provider.wires.retry_after import kind_of_status
+from steersman.provider.wires.retry_after import classify_status
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
@@ -211,7 +211,7 @@ def _terminal(fields: dict[str, Any]) -> Done | Failed:
 def _told_error(fields: Mapping[str, Any]) -> ErrorInfo:
     """An error as a dict, which may say no more than a message or a status."""
     status = fields.get("status")
-    kind = kind_of_status(status) if isinstance(status, int) else "internal"
+    kind = classify_status(status) if isinstance(status, int) else "internal"
     return msgspec.convert({"kind": kind, "message": "The model's answer failed.", **fields}, ErrorInfo)
 
 
@@ -247,9 +247,9 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
 
 def _recognised(info: ErrorInfo) -> ErrorInfo:
     """An overflow told only in words is one all the same."""
-    from steersman.provider.wires.overflow import classify_overflow  # only a failure pays for it
+    from steersman.provider.wires.overflow import is_overflow  # only a failure pays for it
 
-    if info.kind in ("invalid_request", "internal") and classify_overflow(info.message, status=info.status):
+    if info.kind in ("invalid_request", "internal") and is_overflow(info.message, status=info.status):
         return msgspec.structs.replace(info, kind="context_overflow")
     return info
 
@@ -260,11 +260,11 @@ def error_info(error: BaseException) -> ErrorInfo:
     if isinstance(error, ProviderError):
         info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
         if info.kind == "internal" and info.status is not None:
-            return msgspec.structs.replace(info, kind=kind_of_status(info.status))
+            return msgspec.structs.replace(info, kind=classify_status(info.status))
         return info
     status: object = getattr(error, "status", getattr(error, "status_code", None))
     if isinstance(status, int):
-        return ErrorInfo(kind_of_status(status), words, status=status, retry_after=_asked_wait(error, status))
+        return ErrorInfo(classify_status(status), words, status=status, retry_after=_asked_wait(error, status))
     if isinstance(error, TimeoutError):
         return ErrorInfo("stalled", words)
     if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
@@ -276,12 +276,12 @@ def error_info(error: BaseException) -> ErrorInfo:
 
 def _asked_wait(error: BaseException, status: int) -> float | None:
     """How long the server behind another client's exception asks to wait, where its headers are kept."""
-    from steersman.provider.wires.retry_after import retry_after  # as above
+    from steersman.provider.wires.retry_after import parse_retry_after  # as above
 
     headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
     if not isinstance(headers, Mapping):
         return None
-    return retry_after(cast(Mapping[str, str], headers), clock=time, limited=status == _LIMITED)
+    return parse_retry_after(cast(Mapping[str, str], headers), clock=time, limited=status == _LIMITED)
 
 
 def shown(seen: Sequence[StreamEvent]) -> bool:

@@ -40,7 +40,7 @@ _PAGE = 120
 _KEPT = 4
 
 
-def dialects(text: str | bytes) -> tuple[Protocol, ...]:
+def detect_protocols(text: str | bytes) -> tuple[Protocol, ...]:
     """The protocols that an event, a whole answer or an error like this belongs to; none where it may be anybody's."""
     try:
         value: object = msgspec.json.decode(text)
@@ -53,7 +53,7 @@ def dialects(text: str | bytes) -> tuple[Protocol, ...]:
     fields = cast(dict[str, Any], value)
     error = fields.get("error")
     if isinstance(error, dict):
-        return _of_error(fields, cast(dict[str, Any], error))
+        return _detect_from_error(fields, cast(dict[str, Any], error))
     kind = fields.get("type")
     if isinstance(kind, str) and (kind in _ANTHROPIC or kind.startswith("response.")):
         return ("anthropic",) if kind in _ANTHROPIC else ("openai",)
@@ -64,7 +64,7 @@ def dialects(text: str | bytes) -> tuple[Protocol, ...]:
     return ("google",) if any(name in fields for name in _GOOGLE) else ()
 
 
-def _of_error(fields: Mapping[str, Any], error: Mapping[str, Any]) -> tuple[Protocol, ...]:
+def _detect_from_error(fields: Mapping[str, Any], error: Mapping[str, Any]) -> tuple[Protocol, ...]:
     if error.get("code") == "model_not_found":
         return ()  # the right place, and a wrong name
     if fields.get("type") == "error":
@@ -74,9 +74,9 @@ def _of_error(fields: Mapping[str, Any], error: Mapping[str, Any]) -> tuple[Prot
     return ("openai-chat", "openai") if "param" in error and "type" in error else ()
 
 
-def elsewhere(model: Model, own: str, texts: Sequence[str | bytes]) -> str:
+def suggest_protocol(model: Model, own: str, texts: Sequence[str | bytes]) -> str:
     """How to ask whoever wrote this, where that is or may be another protocol than `own`, else ""."""
-    spoken = next((found for text in texts if (found := dialects(text))), ())
+    spoken = next((found for text in texts if (found := detect_protocols(text))), ())
     others = [name for name in spoken if name != own]
     if not others or own not in _NAMES:  # what a protocol of the user's own looks like, nobody here knows
         return ""
@@ -86,19 +86,19 @@ def elsewhere(model: Model, own: str, texts: Sequence[str | bytes]) -> str:
     return f"{looks} {names}: use {asked} with base_url=..."
 
 
-def note(strange: list[str], data: str) -> None:
+def keep_unknown_event(strange: list[str], data: str) -> None:
     """Keep an event that its protocol does not know, of the first few, for `unfinished`."""
     if len(strange) < _KEPT:
         strange.append(data)
 
 
-def unfinished(model: Model, own: str, end: str, strange: Sequence[str]) -> ProviderError:
+def build_incomplete_error(model: Model, own: str, end: str, strange: Sequence[str]) -> ProviderError:
     """What the end of a stream before its terminal event means; `strange` is what came where nothing else did.
 
     A stream of another protocol will be one the next time as well; anything else may have been cut.
     """
     name = _NAMES.get(own, own)
-    if advice := elsewhere(model, own, strange):
+    if advice := suggest_protocol(model, own, strange):
         shown = redact_key_patterns(strange[0], _SHOWN)
         text = f"{model.name} sent a stream that is not {name}: {shown!r}. {advice}"
         return ProtocolError(text, provider=model.provider, body=shown)
@@ -108,15 +108,15 @@ def unfinished(model: Model, own: str, end: str, strange: Sequence[str]) -> Prov
     return IncompleteStreamError(text, provider=model.provider)
 
 
-def misdirected(error: ProviderError, model: Model, own: str, body: bytes) -> ProviderError:
+def add_url_advice(error: ProviderError, model: Model, own: str, body: bytes) -> ProviderError:
     """The same error with what to do about the address, where what answers is not what was asked."""
     if is_elsewhere(error):
-        check = "" if "base_url" in error.info.message else _page(body) or "Check the model's id and base_url."
-        reworded(error, check, elsewhere(model, own, (body,)))
+        check = "" if "base_url" in error.info.message else _describe_page(body) or "Check the model's id and base_url."
+        reworded(error, check, suggest_protocol(model, own, (body,)))
     return error
 
 
-def _page(body: bytes) -> str:
+def _describe_page(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     if not is_page(text):
         return ""

@@ -47,7 +47,7 @@ _TOO_LONG = re.compile(
 )
 
 # Too many bytes, whatever they are: what proxies say before a model has seen any of it.
-_TOO_HEAVY = re.compile(
+_TOO_LARGE = re.compile(
     r"request payload size exceeds the limit|request (?:body|entity|payload) (?:is )?too large|payload too large"
     r"|request exceeds the maximum (?:allowed )?(?:size|number of bytes)|maximum content size limit|request_too_large",
     re.IGNORECASE,
@@ -65,7 +65,7 @@ _SHARED = tuple(
         rf"you passed SENT input tokens and requested {_N} output tokens.{{0,60}}? only WINDOW",  # vLLM
     )
 )
-_LEAST_ROOM = 4096
+_MIN_TOKEN_BUDGET = 4096
 
 # Copilot's words fit any limit, so what is counted must not be something else.
 _OVER_LIMIT = re.compile(r"exceeds the limit of [\d,._]+(?!\s*[kmg]i?b\b|\s*(?:bytes|characters))", re.IGNORECASE)
@@ -77,7 +77,7 @@ def is_throttled(message: str) -> bool:
     return _THROTTLED.search(message) is not None
 
 
-def classify_overflow(message: str, *, status: int | None = None, code: str | None = None) -> bool:
+def is_overflow(message: str, *, status: int | None = None, code: str | None = None) -> bool:
     """Whether a server's error says that the request is longer than the model's window."""
     if status in _TOO_FAST_STATUS or _TOO_FAST.search(code or "") or _TOO_FAST.search(message):
         return False
@@ -85,27 +85,27 @@ def classify_overflow(message: str, *, status: int | None = None, code: str | No
         return True
     if status == 400 and not message.strip():
         return True  # Cerebras gives no words at all
-    if _TOO_LONG.search(message) or _TOO_HEAVY.search(message):
+    if _TOO_LONG.search(message) or _TOO_LARGE.search(message):
         return True
     return _OVER_LIMIT.search(message) is not None and _NOT_TOKENS.search(message) is None
 
 
-def is_too_heavy(message: str, *, status: int | None = None) -> bool:
+def is_too_large(message: str, *, status: int | None = None) -> bool:
     """Whether an overflow is one of bytes: the request is too large to be read, however few tokens it has."""
-    if _TOO_HEAVY.search(message):
+    if _TOO_LARGE.search(message):
         return True
     return status == 413 and _TOO_LONG.search(message) is None
 
 
-def room_left(message: str) -> int | None:
+def find_token_budget(message: str) -> int | None:
     """How much a model could write if it were asked for less, where an overflow says so and it is worth asking."""
     for words in _SHARED:
         if (found := words.search(message)) is not None:
             # What was sent may be told in parts: messages, tools, images.
-            room = _number(found["window"]) - sum(map(_number, re.findall(_N, found["sent"])))
-            return room if room >= _LEAST_ROOM else None
+            room = _parse_number(found["window"]) - sum(map(_parse_number, re.findall(_N, found["sent"])))
+            return room if room >= _MIN_TOKEN_BUDGET else None
     return None
 
 
-def _number(digits: str) -> int:
+def _parse_number(digits: str) -> int:
     return int("".join(filter(str.isdigit, digits)) or "0")

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 _MOST = 1024
 
 
-def remembered(work_out: Callable[[T], Result]) -> Callable[[T], Result]:
+def memoize_by_identity(work_out: Callable[[T], Result]) -> Callable[[T], Result]:
     """The same function of an object that never changes; it is asked once for each."""
     known: dict[int, tuple[T, Result]] = {}
 

@@ -20,13 +20,13 @@ _KINDS: dict[int, ErrorKind] = {
 }
 
 
-def kind_of_status(status: int) -> ErrorKind:
+def classify_status(status: int) -> ErrorKind:
     """The kind of error; whether it is retried follows from it."""
     return _KINDS.get(status) or ("overloaded" if status >= 500 else "invalid_request")
 
 
 # Nobody means more than a year: such a number is a mistake, and our own backoff is the better guess.
-_LONGEST = 366 * 86_400.0
+_MAX_WAIT = 366 * 86_400.0
 
 # A wait in seconds is never this long, a point in time is never this small.
 _EPOCH_SECONDS = 1e9
@@ -44,7 +44,7 @@ _WORDS = re.compile(
 )
 
 
-def retry_after(
+def parse_retry_after(
     headers: Mapping[str, str], *, clock: Callable[[], float], body: str = "", limited: bool = True
 ) -> float | None:
     """The seconds to wait, from the headers or else from the words of the body; `None` when nothing usable is said.
@@ -56,57 +56,57 @@ def retry_after(
     """
     given = {name.lower(): value.strip() for name, value in headers.items()}
     if "date" in given:
-        clock = partial(_server_time, given["date"], clock)
-    asked = _scaled(given.get("retry-after-ms"), 0.001)
+        clock = partial(_read_server_clock, given["date"], clock)
+    asked = _parse_number(given.get("retry-after-ms"), 0.001)
     if asked is None:
-        asked = _wait(given.get("retry-after"), clock)
+        asked = _parse_wait(given.get("retry-after"), clock)
     if asked is None:
-        asked = _from_body(body)
+        asked = _find_in_body(body)
     if asked is None and limited:
-        asked = _wait(given.get("x-ratelimit-reset-after"), clock)
+        asked = _parse_wait(given.get("x-ratelimit-reset-after"), clock)
     if asked is None and limited:
-        asked = _reset(given.get("x-ratelimit-reset"), clock)
+        asked = _parse_reset(given.get("x-ratelimit-reset"), clock)
     return asked
 
 
-def _usable(seconds: float) -> float | None:
-    return seconds if isfinite(seconds) and 0 <= seconds <= _LONGEST else None
+def _check_range(seconds: float) -> float | None:
+    return seconds if isfinite(seconds) and 0 <= seconds <= _MAX_WAIT else None
 
 
-def _scaled(text: str | None, unit: float) -> float | None:
-    return _usable(float(text) * unit) if text and _NUMBER.fullmatch(text) else None
+def _parse_number(text: str | None, unit: float) -> float | None:
+    return _check_range(float(text) * unit) if text and _NUMBER.fullmatch(text) else None
 
 
-def _wait(text: str | None, clock: Callable[[], float]) -> float | None:
+def _parse_wait(text: str | None, clock: Callable[[], float]) -> float | None:
     """Seconds, a duration such as `6m0s`, or a date."""
     if not text:
         return None
     if _NUMBER.fullmatch(text):
-        return _scaled(text, 1.0)
+        return _parse_number(text, 1.0)
     if _DURATION.fullmatch(text):
-        return _duration(text)
-    moment = _moment(text)
-    return None if moment is None else _usable(max(0.0, moment - clock()))
+        return _parse_duration(text)
+    moment = _parse_date(text)
+    return None if moment is None else _check_range(max(0.0, moment - clock()))
 
 
-def _reset(text: str | None, clock: Callable[[], float]) -> float | None:
+def _parse_reset(text: str | None, clock: Callable[[], float]) -> float | None:
     """A point in time in seconds or milliseconds, or any of the forms of a wait."""
     if text and _NUMBER.fullmatch(text) and (number := float(text)) >= _EPOCH_SECONDS:
         moment = number / 1000 if number >= _EPOCH_MILLISECONDS else number
-        return _usable(max(0.0, moment - clock()))
-    return _wait(text, clock)
+        return _check_range(max(0.0, moment - clock()))
+    return _parse_wait(text, clock)
 
 
-def _server_time(date: str, clock: Callable[[], float]) -> float:
-    moment = _moment(date)
+def _read_server_clock(date: str, clock: Callable[[], float]) -> float:
+    moment = _parse_date(date)
     return clock() if moment is None else moment
 
 
-def _duration(text: str) -> float | None:
-    return _usable(sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text)))
+def _parse_duration(text: str) -> float | None:
+    return _check_range(sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text)))
 
 
-def _moment(text: str) -> float | None:
+def _parse_date(text: str) -> float | None:
     """An HTTP date or an RFC 3339 one, as seconds since the epoch."""
     from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
@@ -120,13 +120,13 @@ def _moment(text: str) -> float | None:
     return None
 
 
-def _from_body(body: str) -> float | None:
+def _find_in_body(body: str) -> float | None:
     """Google's RetryInfo, or words such as `Please retry in 850ms`."""
     if (found := _RETRY_INFO.search(body)) and _DURATION.fullmatch(found[1]):
-        return _duration(found[1])
+        return _parse_duration(found[1])
     if not (found := _WORDS.search(body)):
         return None
     if found[1]:
-        return _duration(found[1])
+        return _parse_duration(found[1])
     unit = found[3].lower()
-    return _usable(float(found[2]) * _UNITS["ms" if unit.startswith(("ms", "mil")) else unit[0]])
+    return _check_range(float(found[2]) * _UNITS["ms" if unit.startswith(("ms", "mil")) else unit[0]])

@@ -34,7 +34,7 @@ class ToolNames:
         names = [tool if isinstance(tool, str) else tool.name for tool in tools]
         # Legal names first: they keep what they are, whoever else would like to be called so.
         for name in names:
-            if self._legal(name):
+            if self._is_legal(name):
                 self._wire[name] = self._back[name] = name
         for name in names:
             self.to_wire(name)
@@ -45,12 +45,12 @@ class ToolNames:
         if known is not None:
             return known
         written = name
-        if not self._legal(name) or name in self._back:
-            written = self._tagged(name, 0)
+        if not self._is_legal(name) or name in self._back:
+            written = self._make_legal(name, 0)
             number = 0
             while written in self._back:
                 number += 1
-                written = self._tagged(name, number)
+                written = self._make_legal(name, number)
         self._wire[name] = written
         self._back[written] = name
         return written
@@ -59,10 +59,10 @@ class ToolNames:
         """The name as the tool has it; one that was never written is left as it is."""
         return self._back.get(name, name)
 
-    def _legal(self, name: str) -> bool:
+    def _is_legal(self, name: str) -> bool:
         return 0 < len(name) <= self._max_length and self._allowed.fullmatch(name) is not None
 
-    def _tagged(self, name: str, number: int) -> str:
+    def _make_legal(self, name: str, number: int) -> str:
         tag = blake2b(f"{number}:{name}".encode("utf-8", "surrogatepass"), digest_size=_TAG // 2).hexdigest()
         cleaned = "".join([letter if self._allowed.fullmatch(f"a{letter}") else "_" for letter in name])
         if not cleaned or self._allowed.fullmatch(cleaned[0]) is None:

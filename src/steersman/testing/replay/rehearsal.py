@@ -15,7 +15,7 @@ from steersman.context.recovery import Recovery, open_calls
 from steersman.loop.compact import STILL_HEAVY, STUCK, STUCK_HEAVY
 from steersman.loop.tool_calls.slot import Slot
 from steersman.policy.verdicts import Inject, Stop
-from steersman.provider.wires.overflow import room_left
+from steersman.provider.wires.overflow import find_token_budget
 from steersman.testing.replay.parts import Call, Happened, Item, Said, in_order, limit_in, message_of
 from steersman.testing.replay.prompter import Prompter
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
@@ -59,7 +59,7 @@ def notice_of(item: Item) -> RetryNotice | FallbackNotice | None:
 def refusal_of(notice: RetryNotice | FallbackNotice) -> Failed | None:
     """The failure behind a notice, if it was the loop that asked again, for a shorter answer."""
     error = notice.error
-    if type(notice) is not RetryNotice or error.kind != "context_overflow" or room_left(error.message) is None:
+    if type(notice) is not RetryNotice or error.kind != "context_overflow" or find_token_budget(error.message) is None:
         return None
     return Failed(AssistantMessage(stop_reason="error", error_message=error.message, error_kind=error.kind), error)
 

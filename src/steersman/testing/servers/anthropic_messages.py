@@ -28,7 +28,7 @@ Turn: TypeAlias = tuple[str, list[Json]]
 """Which side, and what it says."""
 
 
-def turns_of(messages: list[Any]) -> list[Turn]:
+def merge_turns(messages: list[Any]) -> list[Turn]:
     """The messages with those of one side in a row made one, as the API does."""
     turns: list[Turn] = []
     for number, message in enumerate(messages):
@@ -202,7 +202,7 @@ def check_pairs(turns: list[Turn]) -> None:
         _check_answered(number, blocks, waiting)
         waiting = []
     if waiting:
-        raise Fault(_unanswered(len(turns) - 1, waiting))
+        raise Fault(_describe_unanswered(len(turns) - 1, waiting))
 
 
 def _check_answered(number: int, blocks: list[Json], waiting: list[str]) -> None:
@@ -226,10 +226,10 @@ def _check_answered(number: int, blocks: list[Json], waiting: list[str]) -> None
         if index < first:
             answered.append(call_id)
     if missing := [call_id for call_id in waiting if call_id not in answered]:
-        raise Fault(_unanswered(number - 1, missing))
+        raise Fault(_describe_unanswered(number - 1, missing))
 
 
-def _unanswered(number: int, missing: list[str]) -> str:
+def _describe_unanswered(number: int, missing: list[str]) -> str:
     return (
         f"messages.{number}: `tool_use` ids were found without `tool_result` blocks immediately after: "
         f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "

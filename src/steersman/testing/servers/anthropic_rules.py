@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, cast
 
-from steersman.provider.wires.anthropic.encode import version_of
+from steersman.provider.wires.anthropic.encode import parse_version
 from steersman.testing.servers.anthropic_messages import (
     NAME,
     Fault,
@@ -18,7 +18,7 @@ from steersman.testing.servers.anthropic_messages import (
     check_blocks,
     check_end,
     check_pairs,
-    turns_of,
+    merge_turns,
 )
 
 _FIELDS = frozenset(
@@ -26,15 +26,15 @@ _FIELDS = frozenset(
      "output_config", "service_tier", "speed", "stop_sequences", "stream", "system", "temperature", "thinking",
      "tool_choice", "tools", "top_k", "top_p", "user_profile_id", "workspace_id")
 )  # fmt: skip
-_MOST_MARKS = 4
+_MAX_MARKS = 4
 
 
-def signature_of(thinking: str) -> str:
+def sign(thinking: str) -> str:
     """The signature that the server gives to a thinking, and by which it knows that nobody changed it."""
     return base64.b64encode(sha256(thinking.encode("utf-8", "replace")).digest()).decode()
 
 
-def check(body: Any, *, issued: Issued, prefill: bool) -> None:
+def check_request(body: Any, *, issued: Issued, prefill: bool) -> None:
     """Raise `Fault` with the words of the real API; `prefill` lets the model's side have the last word."""
     if not isinstance(body, dict):
         raise Fault("The request body is not valid JSON.")
@@ -44,7 +44,7 @@ def check(body: Any, *, issued: Issued, prefill: bool) -> None:
     _check_options(fields)
     _check_marks(fields)
     _check_system(fields.get("system"))
-    turns = turns_of(fields["messages"])
+    turns = merge_turns(fields["messages"])
     for at, turn in enumerate(turns):
         check_blocks(at, turn, issued)
         if turn[0] == "assistant" and not (prefill and turn is turns[-1]):
@@ -123,7 +123,7 @@ def _check_schema(at: str, schema: Any) -> None:
 
 
 def _check_options(fields: Json) -> None:
-    version = version_of(fields["model"])
+    version = parse_version(fields["model"])
     thinking: Json = fields.get("thinking") or {"type": "disabled"}
     kind = thinking.get("type")
     if kind not in ("enabled", "disabled", "adaptive", "between_tools"):
@@ -170,7 +170,7 @@ def _check_output(config: Json) -> None:
         return
     if form.get("type") != "json_schema":
         raise Fault("output_config.format.type: Input should be 'json_schema'")
-    for schema in _schemas(form.get("schema")):
+    for schema in _walk_schemas(form.get("schema")):
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
             raise Fault(
                 "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false"
@@ -184,23 +184,23 @@ def _check_output(config: Json) -> None:
             )
 
 
-def _schemas(schema: Any) -> Iterator[Json]:
+def _walk_schemas(schema: Any) -> Iterator[Json]:
     if not isinstance(schema, dict):
         return
     fields = cast(Json, schema)
     yield fields
     for key in ("properties", "$defs"):
         for inner in cast(Json, fields.get(key) or {}).values():
-            yield from _schemas(inner)
+            yield from _walk_schemas(inner)
     for key in ("anyOf", "allOf", "oneOf"):
         for inner in cast(list[Any], fields.get(key) or []):
-            yield from _schemas(inner)
-    yield from _schemas(fields.get("items"))
+            yield from _walk_schemas(inner)
+    yield from _walk_schemas(fields.get("items"))
 
 
 def _check_marks(fields: Json) -> None:
     found = 0
-    for mapping in _mappings(fields):
+    for mapping in _walk_mappings(fields):
         if "cache_control" in mapping:
             found += 1
             if mapping.get("type") in ("thinking", "redacted_thinking"):
@@ -208,20 +208,20 @@ def _check_marks(fields: Json) -> None:
             mark = mapping["cache_control"]
             if mark.get("type") != "ephemeral" or mark.get("ttl", "5m") not in ("5m", "1h"):
                 raise Fault("cache_control: Input should be {'type': 'ephemeral'} with a ttl of '5m' or '1h'")
-    if found > _MOST_MARKS:
-        raise Fault(f"A maximum of {_MOST_MARKS} blocks with cache_control may be provided. Found {found}.")
+    if found > _MAX_MARKS:
+        raise Fault(f"A maximum of {_MAX_MARKS} blocks with cache_control may be provided. Found {found}.")
 
 
-def _mappings(value: Any) -> Iterator[Json]:
+def _walk_mappings(value: Any) -> Iterator[Json]:
     if isinstance(value, dict):
         fields = cast(Json, value)
         yield fields
         for key, inner in fields.items():
             if key not in ("input", "input_schema", "schema"):
-                yield from _mappings(inner)
+                yield from _walk_mappings(inner)
     elif isinstance(value, list):
         for inner in cast(list[Any], value):
-            yield from _mappings(inner)
+            yield from _walk_mappings(inner)
 
 
 def _check_system(system: Any) -> None:

@@ -1,8 +1,8 @@
-"""What the strict servers share: a thread with a real socket, a script, faults, and a record of what came.
+"""The base of the strict servers: a socket in a thread of its own, a script, faults, and a record of the requests.
 
-A protocol is a subclass that says where it listens (`routes`), what it will not take (`validate`), and how a scripted
-turn looks on its wire (`render`, `closing`, `error_body`, `stream_error`). The server has an event loop and a thread of
-its own, so that nothing of it shows in the loop under test; it can be entered with `async with` or with `with`.
+A protocol is a subclass: `routes` are its paths, `validate` refuses what the real API refuses, and `render`,
+`render_end`, `render_error` and `build_error_body` write a scripted turn in the protocol. The server runs its own event
+loop in its own thread, so it does not disturb the loop under test; enter it with `async with` or `with`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from steersman.testing.servers.exchange import (
     Answer,
     Break,
     Delivery,
+    DeltaBytes,
     Outcome,
     Received,
     Reply,
-    Said,
-    Shown,
-    pieces,
+    ScriptEntry,
+    encode_arguments,
+    split_text,
     sse,
-    written,
 )
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo
 from steersman.types.model import Model
 from steersman.types.usage import Usage
 
-__all__ = ["Delivery", "Received", "Reply", "Shown", "StrictServer", "pieces", "sse", "written"]
+__all__ = ["Delivery", "Received", "Reply", "DeltaBytes", "StrictServer", "split_text", "sse", "encode_arguments"]
 
-_LARGEST = 64 * 1024 * 1024
+_MAX_BODY_BYTES = 64 * 1024 * 1024
 _NOISE = sse("This is not of the protocol.")
 
 
@@ -99,23 +99,23 @@ class StrictServer(ABC):
         """The stream up to the end of the last block, one piece per event, those that show a delta as `Shown`."""
 
     @abstractmethod
-    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+    def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
         """What follows the last block: stop reason, usage, the terminal event."""
 
     @abstractmethod
-    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+    def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
         """The JSON of an error."""
 
     @abstractmethod
-    def stream_error(self, info: ErrorInfo) -> bytes:
+    def render_error(self, info: ErrorInfo) -> bytes:
         """An error in the midst of a stream, as one event."""
 
-    def head(self, received: Received) -> Mapping[str, str]:
+    def build_headers(self, received: Received) -> Mapping[str, str]:
         """Headers of every response, such as the request id."""
         del received
         return {}
 
-    def call_id(self, number: int) -> str:
+    def make_call_id(self, number: int) -> str:
         """The id of the `number`-th call that the script gave none; one that the request holds is passed over."""
         return f"call_{number}"
 
@@ -133,7 +133,7 @@ class StrictServer(ABC):
         self, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """An error in this protocol's form."""
-        return Reply(status, self.error_body(status, message, code), headers or {})
+        return Reply(status, self.build_error_body(status, message, code), headers or {})
 
     def say(self, *script: Answer) -> None:
         """Add to the script."""
@@ -175,10 +175,10 @@ class StrictServer(ABC):
     async def _listen(self, ready: Future[int]) -> None:
         self._loop = asyncio.get_running_loop()
         stop = self._stop = asyncio.Event()
-        app = web.Application(client_max_size=_LARGEST)
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
         for route in self.routes:
             app.router.add_post(route, self._answer)
-        app.router.add_route("*", "/{path:.*}", self._unknown)
+        app.router.add_route("*", "/{path:.*}", self._answer_unknown)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.001)
         await runner.setup()
         try:
@@ -189,12 +189,12 @@ class StrictServer(ABC):
         finally:
             await runner.cleanup()
 
-    async def _unknown(self, request: web.Request) -> web.StreamResponse:
+    async def _answer_unknown(self, request: web.Request) -> web.StreamResponse:
         received = await self._receive(request)
         received.outcome.set_result("answered")
-        return self._whole(self.unknown_path(received), received)
+        return self._build_response(self.answer_unknown_path(received), received)
 
-    def unknown_path(self, received: Received) -> Reply:
+    def answer_unknown_path(self, received: Received) -> Reply:
         """What is said to a request that no route takes."""
         return self.refusal(404, f"Not found: {received.method} {received.path}")
 
@@ -202,10 +202,10 @@ class StrictServer(ABC):
         received = await self._receive(request)
         outcome: Outcome = "left"
         try:
-            said = (self.validate(received) if self._strict else None) or await self._next(received)
-            delivery = self._delivery(said, received)
+            said = (self.validate(received) if self._strict else None) or await self._take_entry(received)
+            delivery = self._prepare_delivery(said, received)
             if isinstance(delivery, Reply):
-                response = self._whole(delivery, received)
+                response = self._build_response(delivery, received)
                 outcome = "answered"
                 return response
             response = await self._send(delivery, request, received)
@@ -229,19 +229,19 @@ class StrictServer(ABC):
             {name.lower(): value for name, value in request.headers.items()},
             body,
             parsed,
-            self._connection(request.transport),
+            self._number_connection(request.transport),
         )
         self.raw.append(received)
         self.requests.append(parsed)
         return received
 
-    def _connection(self, transport: object) -> int:
+    def _number_connection(self, transport: object) -> int:
         if transport not in self._numbers:
             self.connections += 1
             self._numbers[transport] = self.connections
         return self._numbers[transport]
 
-    async def _next(self, received: Received) -> Said:
+    async def _take_entry(self, received: Received) -> ScriptEntry:
         index = self._played
         self._played += 1
         if index >= len(self._script) and not (self._repeat_last and self._script):
@@ -253,16 +253,16 @@ class StrictServer(ABC):
         said = entry(received)
         return await said if isinstance(said, Awaitable) else said
 
-    def _delivery(self, said: Said, received: Received) -> Delivery | Reply:
+    def _prepare_delivery(self, said: ScriptEntry, received: Received) -> Delivery | Reply:
         """What is sent, as a delivery whose turn is a `Turn` or bytes."""
         if isinstance(said, Reply):
             return said
         delivery = said if isinstance(said, Delivery) else Delivery(said, chunk=self._chunk, pace=self._pace)
         if isinstance(delivery.turn, bytes):
             return delivery
-        turn = _seen(self._numbered(to_turn(delivery.turn), received))
+        turn = _replace_client_errors(self._complete_turn(to_turn(delivery.turn), received))
         if isinstance(turn.ending, ErrorInfo) and not turn.blocks and turn.after is None and not _is_noise(turn.ending):
-            return self.scripted_error(turn.ending)
+            return self.build_scripted_error(turn.ending)
         if isinstance(turn.ending, BaseException) and not turn.blocks and turn.after is None:
             return replace(delivery, turn=b"", ending="reset", head=False)
         ending = delivery.ending
@@ -271,49 +271,49 @@ class StrictServer(ABC):
         pace = delivery.pace if turn.pace is None else turn.pace
         return replace(delivery, turn=turn, ending=ending, pace=pace)
 
-    def scripted_error(self, info: ErrorInfo) -> Reply:
+    def build_scripted_error(self, info: ErrorInfo) -> Reply:
         """A scripted error that comes before anything is shown, as an HTTP response."""
         headers = {} if info.retry_after is None else {"retry-after": f"{info.retry_after:g}"}
         if info.retryable is not None:
             headers["x-should-retry"] = "true" if info.retryable else "false"
         return self.refusal(info.status or STATUS[info.kind], info.message, None, headers)
 
-    def _numbered(self, turn: Turn, received: Received) -> Turn:
+    def _complete_turn(self, turn: Turn, received: Received) -> Turn:
         if turn.usage is None and self._usage is not None:
             turn = replace(turn, usage=self._usage)
         if all(not isinstance(block, ToolCall) or block.id for block in turn.blocks):
             return turn
-        return replace(turn, blocks=tuple(self._number(block, received) for block in turn.blocks))
+        return replace(turn, blocks=tuple(self._number_call(block, received) for block in turn.blocks))
 
-    def _number(self, block: Any, received: Received) -> Any:
+    def _number_call(self, block: Any, received: Received) -> Any:
         if not isinstance(block, ToolCall) or block.id:
             return block
         while True:
             self._calls += 1
-            id = self.call_id(self._calls)
+            id = self.make_call_id(self._calls)
             # Real ids never meet: numbers of calls that another server made are passed over. A server that was made to
             # give one id again and again does so.
-            if f'"{id}"'.encode() not in received.body or id == self.call_id(self._calls + 1):
+            if f'"{id}"'.encode() not in received.body or id == self.make_call_id(self._calls + 1):
                 return msgspec.structs.replace(block, id=id)
 
-    def stream(self, turn: Turn, received: Received) -> list[bytes]:
+    def render_stream(self, turn: Turn, received: Received) -> list[bytes]:
         """The pieces of a whole stream as the turn says, up to its error or its cut."""
         given: list[bytes] = []
         shown = 0
         for piece in self.render(turn, received):
-            if isinstance(piece, Shown):
+            if isinstance(piece, DeltaBytes):
                 if shown == turn.after:
                     break
                 shown += 1
             given.append(piece)
         if turn.ending == "done":
-            given.extend(self.closing(turn, received))
+            given.extend(self.render_end(turn, received))
         elif isinstance(turn.ending, ErrorInfo):
-            given.append(_NOISE if _is_noise(turn.ending) else self.stream_error(turn.ending))
+            given.append(_NOISE if _is_noise(turn.ending) else self.render_error(turn.ending))
         return given
 
-    def _whole(self, reply: Reply, received: Received) -> web.Response:
-        headers = {**self.head(received), **reply.headers}
+    def _build_response(self, reply: Reply, received: Received) -> web.Response:
+        headers = {**self.build_headers(received), **reply.headers}
         body = reply.body
         kind = "text/plain" if isinstance(body, str | bytes) else "application/json"
         if isinstance(body, str):
@@ -325,25 +325,29 @@ class StrictServer(ABC):
         return web.Response(status=reply.status, body=body, headers=headers)
 
     async def _send(self, delivery: Delivery, request: web.Request, received: Received) -> web.StreamResponse:
-        headers = {"content-type": "text/event-stream; charset=utf-8", **self.head(received), **delivery.headers}
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            **self.build_headers(received),
+            **delivery.headers,
+        }
         response = web.StreamResponse(status=delivery.status, headers=headers)
         if not delivery.head:
-            await _broken(request, delivery.ending)
+            await _break_connection(request, delivery.ending)
             return response
         response.enable_chunked_encoding()
         await response.prepare(request)
         turn = delivery.turn
-        given = [turn] if isinstance(turn, bytes) else self.stream(cast(Turn, turn), received)
-        for piece in _cut(given, delivery.at, delivery.chunk):
+        given = [turn] if isinstance(turn, bytes) else self.render_stream(cast(Turn, turn), received)
+        for piece in _split_writes(given, delivery.at, delivery.chunk):
             if delivery.pace is not None:
                 await asyncio.sleep(delivery.pace)
             await response.write(piece)
         if delivery.ending != "end":
-            await _broken(request, delivery.ending)
+            await _break_connection(request, delivery.ending)
         return response
 
 
-def _seen(turn: Turn) -> Turn:
+def _replace_client_errors(turn: Turn) -> Turn:
     """The turn with what a client sees happen, where its error is one that no server tells of itself."""
     error = turn.ending
     if not isinstance(error, ErrorInfo) or error.status is not None:
@@ -361,7 +365,7 @@ def _is_noise(error: ErrorInfo) -> bool:
     return error.kind == "protocol" and error.status is None
 
 
-def _cut(given: Sequence[bytes], at: int | None, chunk: int | None) -> list[bytes]:
+def _split_writes(given: Sequence[bytes], at: int | None, chunk: int | None) -> list[bytes]:
     """The pieces up to a byte, or the same bytes in writes of one size."""
     if at is None and chunk is None:
         return [piece for piece in given if piece]
@@ -375,7 +379,7 @@ def _cut(given: Sequence[bytes], at: int | None, chunk: int | None) -> list[byte
     return [piece for piece in kept if piece]
 
 
-async def _broken(request: web.Request, ending: Break) -> None:
+async def _break_connection(request: web.Request, ending: Break) -> None:
     transport = request.transport
     if ending == "stall":
         # Until the client goes away, which cancels this.

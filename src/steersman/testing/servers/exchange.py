@@ -40,7 +40,7 @@ STATUS: Mapping[ErrorKind, int] = {
 _PIECES = 4
 
 
-class Shown(bytes):
+class DeltaBytes(bytes):
     """A piece of a stream that shows a delta: `after=` in a script counts these."""
 
 
@@ -85,13 +85,13 @@ class Received:
     connection: int
     outcome: Future[Outcome] = field(default_factory=Future[Outcome], repr=False)
 
-    async def ended(self) -> Outcome:
+    async def wait_for_outcome(self) -> Outcome:
         """How the exchange went, once it is over on the server's side."""
         return await asyncio.wrap_future(self.outcome)
 
 
-Said: TypeAlias = TurnLike | bytes | Delivery | Reply
-Answer: TypeAlias = Said | Callable[[Received], Said | Awaitable[Said]]
+ScriptEntry: TypeAlias = TurnLike | bytes | Delivery | Reply
+Answer: TypeAlias = ScriptEntry | Callable[[Received], ScriptEntry | Awaitable[ScriptEntry]]
 """One entry of a script: a turn, raw bytes, a delivery, a reply, or a function of the request that gives one."""
 
 
@@ -102,13 +102,13 @@ def sse(data: Any, event: str | None = None) -> bytes:
     return name + b"data: " + text + b"\n\n"
 
 
-def pieces(text: str, count: int | None = None) -> list[str]:
+def split_text(text: str, count: int | None = None) -> list[str]:
     """The text in `count` pieces of nearly equal length, none of them empty."""
     number = min(len(text), _PIECES if count is None else count)
     cuts = [len(text) * index // number for index in range(number + 1)] if number > 0 else [0]
     return [text[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def written(call: ToolCall) -> str:
+def encode_arguments(call: ToolCall) -> str:
     """A call's arguments as the model wrote them."""
     return msgspec.json.encode(call.arguments).decode() if call.raw_arguments is None else call.raw_arguments

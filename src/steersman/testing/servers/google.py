@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from steersman.provider.scripted.script import Turn
-from steersman.provider.wires.overflow import classify_overflow
-from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse
+from steersman.provider.wires.overflow import is_overflow
+from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, split_text, sse
 from steersman.testing.servers.exchange import STATUS
-from steersman.testing.servers.google_rules import Json, request_fault
+from steersman.testing.servers.google_rules import Json, find_request_fault
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
 from steersman.types.usage import Usage
@@ -63,108 +63,108 @@ class GoogleServer(StrictServer):
         if self.key is not None and not key:
             return self.refusal(403, _NO_KEY)
         if self.key is not None and key != self.key:
-            return self._wrong_key()
+            return self._refuse_key()
         if "json" not in received.headers.get("content-type", ""):
             return self.refusal(400, "Invalid JSON payload received. Unexpected token.")
         model = received.params["model"]
-        fault = request_fault(received.json, model, lambda signature, part: self._known(model, signature, part))
+        fault = find_request_fault(received.json, model, lambda signature, part: self._is_known(model, signature, part))
         return None if fault is None else self.refusal(400, fault)
 
     def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
         """The stream up to the end of the last block."""
         response = f"response-{next(self._responses)}"
         model = received.params["model"]
-        for number, part in enumerate(self._parts(turn)):
+        for number, part in enumerate(self._render_parts(turn)):
             if part.get("thoughtSignature"):
                 self._signed[model, part["thoughtSignature"]] = part
-            chunk = _chunk(model, response, {"content": {"parts": [part], "role": "model"}, "index": 0})
-            chunk["usageMetadata"] = _tokens(turn.usage, partial=True)
-            yield Shown(_framed(chunk, received, first=number == 0))
+            chunk = _build_chunk(model, response, {"content": {"parts": [part], "role": "model"}, "index": 0})
+            chunk["usageMetadata"] = _build_usage(turn.usage, partial=True)
+            yield DeltaBytes(_encode_chunk(chunk, received, first=number == 0))
 
-    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+    def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
         """The chunk with the finish reason; then there is nothing but the end."""
         reason = turn.raw_stop_reason or _REASONS.get(turn.stop_reason or "", "STOP")
-        if turn.raw_stop_reason is None and any(_unreadable(block) for block in turn.blocks):
+        if turn.raw_stop_reason is None and any(_is_malformed(block) for block in turn.blocks):
             reason = "MALFORMED_FUNCTION_CALL"
         candidate = {"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": reason, "index": 0}
-        chunk = _chunk(received.params["model"], f"response-{next(self._responses)}", candidate)
-        chunk["usageMetadata"] = _tokens(turn.usage, partial=False)
-        yield _framed(chunk, received, first=not any(True for _ in self._parts(turn)))
-        if not _streams(received):
+        chunk = _build_chunk(received.params["model"], f"response-{next(self._responses)}", candidate)
+        chunk["usageMetadata"] = _build_usage(turn.usage, partial=False)
+        yield _encode_chunk(chunk, received, first=not any(True for _ in self._render_parts(turn)))
+        if not _is_sse(received):
             yield b"]"
 
-    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+    def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
         """The JSON of an error."""
         return {"error": {"code": status, "message": message, "status": code or _STATUS.get(status, "INTERNAL")}}
 
-    def scripted_error(self, info: ErrorInfo) -> Reply:
+    def build_scripted_error(self, info: ErrorInfo) -> Reply:
         """A scripted error as a response; a refusal is an answer without a candidate."""
         if info.kind == "refused":
             return Reply(200, sse({"promptFeedback": {"blockReason": "SAFETY"}}), {"content-type": "text/event-stream"})
-        return super().scripted_error(_worded(info))
+        return super().build_scripted_error(_add_overflow_words(info))
 
-    def stream_error(self, info: ErrorInfo) -> bytes:
+    def render_error(self, info: ErrorInfo) -> bytes:
         """An error in the midst of a stream."""
         if info.kind == "refused":
             return sse({"candidates": [{"finishReason": "SAFETY", "index": 0}]})
-        info = _worded(info)
-        body = self.error_body(info.status or STATUS[info.kind], info.message)
+        info = _add_overflow_words(info)
+        body = self.build_error_body(info.status or STATUS[info.kind], info.message)
         if info.retry_after is not None:
             kind = "type.googleapis.com/google.rpc.RetryInfo"
             body["error"]["details"] = [{"@type": kind, "retryDelay": f"{info.retry_after:g}s"}]
         return sse(body)
 
-    def head(self, received: Received) -> Mapping[str, str]:
+    def build_headers(self, received: Received) -> Mapping[str, str]:
         """The content type where it is not an event stream."""
-        return {} if _streams(received) else {"content-type": "application/json; charset=UTF-8"}
+        return {} if _is_sse(received) else {"content-type": "application/json; charset=UTF-8"}
 
-    def _wrong_key(self) -> Reply:
-        body = self.error_body(400, "API key not valid. Please pass a valid API key.")
+    def _refuse_key(self) -> Reply:
+        body = self.build_error_body(400, "API key not valid. Please pass a valid API key.")
         kind = "type.googleapis.com/google.rpc.ErrorInfo"
         body["error"]["details"] = [{"@type": kind, "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]
         return Reply(400, body)
 
-    def _known(self, model: str, signature: str, part: Json) -> bool:
+    def _is_known(self, model: str, signature: str, part: Json) -> bool:
         """Whether the signature was given to this part, or is one that is taken anywhere."""
         if signature in self.signatures:
             return True
         given = self._signed.get((model, signature))
-        return given is not None and _essence(given) == _essence(part)
+        return given is not None and _strip_call_id(given) == _strip_call_id(part)
 
-    def _parts(self, turn: Turn) -> Iterator[Json]:
+    def _render_parts(self, turn: Turn) -> Iterator[Json]:
         for block in turn.blocks:
-            if not _unreadable(block):
-                yield from _block_parts(block, turn.deltas, ids=self._ids)
+            if not _is_malformed(block):
+                yield from _render_block(block, turn.deltas, ids=self._ids)
 
 
-def _worded(info: ErrorInfo) -> ErrorInfo:
+def _add_overflow_words(info: ErrorInfo) -> ErrorInfo:
     """The error with the words by which alone this API tells that a request is too long."""
-    if info.kind != "context_overflow" or classify_overflow(info.message, status=400):
+    if info.kind != "context_overflow" or is_overflow(info.message, status=400):
         return info
     return msgspec.structs.replace(info, message=f"{info.message}: {_TOO_LONG}")
 
 
-def _block_parts(block: Content, deltas: int | None, *, ids: bool) -> Iterator[Json]:
+def _render_block(block: Content, deltas: int | None, *, ids: bool) -> Iterator[Json]:
     if isinstance(block, ToolCall):
         raw = block.raw_arguments
         args: Any = block.arguments if raw is None else msgspec.json.decode(raw)
         call = {"name": block.name, "args": args, **({"id": block.id} if ids else {})}
-        yield _signed({"functionCall": call}, block.signature)
+        yield _add_signature({"functionCall": call}, block.signature)
     elif isinstance(block, ImageContent):
         yield {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
     else:
         marks: Json = {"thought": True} if isinstance(block, ThinkingContent) else {}
         words = block.text if isinstance(block, TextContent) else block.thinking
         # A signature belongs to one part, so a signed text comes whole.
-        for piece in pieces(words, deltas) if block.signature is None else (words,):
-            yield _signed({"text": piece, **marks}, block.signature)
+        for piece in split_text(words, deltas) if block.signature is None else (words,):
+            yield _add_signature({"text": piece, **marks}, block.signature)
 
 
-def _signed(part: Json, signature: str | None) -> Json:
+def _add_signature(part: Json, signature: str | None) -> Json:
     return part if signature is None else {**part, "thoughtSignature": signature}
 
 
-def _unreadable(block: Content) -> bool:
+def _is_malformed(block: Content) -> bool:
     """Whether a call has arguments that are no JSON: Gemini never sends these, it ends the answer instead."""
     if not isinstance(block, ToolCall) or block.raw_arguments is None:
         return False
@@ -175,7 +175,7 @@ def _unreadable(block: Content) -> bool:
     return False
 
 
-def _essence(part: Json) -> Any:
+def _strip_call_id(part: Json) -> Any:
     """A part without what a client may add to it: the id of a call."""
     call = part.get("functionCall")
     if call is None:
@@ -183,21 +183,21 @@ def _essence(part: Json) -> Any:
     return {**part, "functionCall": {"name": call["name"], "args": call.get("args") or {}}}
 
 
-def _streams(received: Received) -> bool:
+def _is_sse(received: Received) -> bool:
     return received.query.get("alt") == "sse"
 
 
-def _framed(chunk: Json, received: Received, *, first: bool) -> bytes:
-    if _streams(received):
+def _encode_chunk(chunk: Json, received: Received, *, first: bool) -> bytes:
+    if _is_sse(received):
         return b"data: " + msgspec.json.encode(chunk) + b"\r\n\r\n"
     return (b"[" if first else b",\r\n") + msgspec.json.encode(chunk)
 
 
-def _chunk(model: str, response: str, candidate: Json) -> Json:
+def _build_chunk(model: str, response: str, candidate: Json) -> Json:
     return {"candidates": [candidate], "modelVersion": model, "responseId": response}
 
 
-def _tokens(usage: Usage | None, *, partial: bool) -> Json:
+def _build_usage(usage: Usage | None, *, partial: bool) -> Json:
     """Counts as they stand: the prompt with what was cached, the candidates without the thoughts."""
     if usage is None:
         return {}

@@ -72,13 +72,13 @@ _FREE = frozenset(("args", "response", "parameters", "parametersJsonSchema", "re
 _LEVELS = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
 
 
-def version(model: str) -> tuple[int, int]:
+def parse_version(model: str) -> tuple[int, int]:
     """The version of a model; 0 where its name has none."""
     found = _VERSION.search(model)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def unknown_fault(fields: Json, known: frozenset[str], at: str) -> str | None:
+def find_unknown_field(fields: Json, known: frozenset[str], at: str) -> str | None:
     """What is said about a field that does not exist."""
     for name in fields:
         if name not in known:
@@ -87,24 +87,24 @@ def unknown_fault(fields: Json, known: frozenset[str], at: str) -> str | None:
     return None
 
 
-def tools_fault(request: Json) -> str | None:
+def find_tools_fault(request: Json) -> str | None:
     """What is wrong with the tools and how they are to be used."""
     tools = cast(list[Json], request.get("tools") or [])
     seen: set[str] = set()
     for number, tool in enumerate(tools):
-        fault = unknown_fault(tool, _TOOL, f"tools[{number}]")
+        fault = find_unknown_field(tool, _TOOL, f"tools[{number}]")
         for index, declared in enumerate(cast(list[Json], tool.get("functionDeclarations") or [])):
             at = f"tools[{number}].function_declarations[{index}]"
-            fault = fault or _declaration_fault(at, declared)
+            fault = fault or _find_declaration_fault(at, declared)
             if fault is None and declared["name"] in seen:
                 fault = f"Duplicate function declaration found: {declared['name']}"
             seen.add(declared.get("name", ""))
         if fault is not None:
             return fault
-    return _choice_fault(request.get("toolConfig"), seen)
+    return _find_choice_fault(request.get("toolConfig"), seen)
 
 
-def _choice_fault(config: Any, names: set[str]) -> str | None:
+def _find_choice_fault(config: Any, names: set[str]) -> str | None:
     if config is None:
         return None
     calling = cast(Json, cast(Json, config).get("functionCallingConfig") or {})
@@ -119,8 +119,8 @@ def _choice_fault(config: Any, names: set[str]) -> str | None:
     return None
 
 
-def _declaration_fault(at: str, declared: Json) -> str | None:
-    fault = unknown_fault(declared, _DECLARATION, at)
+def _find_declaration_fault(at: str, declared: Json) -> str | None:
+    fault = find_unknown_field(declared, _DECLARATION, at)
     if fault is not None:
         return fault
     if not _NAME.fullmatch(str(declared.get("name", ""))):
@@ -132,13 +132,15 @@ def _declaration_fault(at: str, declared: Json) -> str | None:
     if "parameters" in declared and "parametersJsonSchema" in declared:
         return f"* GenerateContentRequest.{at}: parameters and parameters_json_schema are mutually exclusive.\n"
     if "parameters" in declared:
-        return _openapi_fault(f"{at}.parameters", declared["parameters"])
-    return json_schema_fault(f"{at}.parameters_json_schema", declared.get("parametersJsonSchema", {"type": "object"}))
+        return _find_openapi_fault(f"{at}.parameters", declared["parameters"])
+    return find_json_schema_fault(
+        f"{at}.parameters_json_schema", declared.get("parametersJsonSchema", {"type": "object"})
+    )
 
 
-def _openapi_fault(at: str, schema: Json) -> str | None:
+def _find_openapi_fault(at: str, schema: Json) -> str | None:
     """The older way: a subset of OpenAPI's schemas, where a keyword too many fails the whole request."""
-    fault = unknown_fault(schema, _OPENAPI, at)
+    fault = find_unknown_field(schema, _OPENAPI, at)
     if fault is not None:
         return fault
     kind = schema.get("type")
@@ -154,15 +156,16 @@ def _openapi_fault(at: str, schema: Json) -> str | None:
     if "items" in schema:
         children.append(schema["items"])
     return next(
-        (fault for number, child in enumerate(children) if (fault := _openapi_fault(f"{at}[{number}]", child))), None
+        (fault for number, child in enumerate(children) if (fault := _find_openapi_fault(f"{at}[{number}]", child))),
+        None,
     )
 
 
-def json_schema_fault(at: str, schema: Any) -> str | None:
+def find_json_schema_fault(at: str, schema: Any) -> str | None:
     """JSON Schema is taken whole, but references have to lead somewhere and to stand alone."""
     if not isinstance(schema, dict) or cast(Json, schema).get("type") != "object":
         return f"* GenerateContentRequest.{at}: must describe an object.\n"
-    for node in _nodes(schema):
+    for node in _walk_nodes(schema):
         reference = node.get("$ref")
         if reference is not None:
             if any(not name.startswith("$") for name in node):
@@ -179,19 +182,19 @@ def json_schema_fault(at: str, schema: Any) -> str | None:
     return None
 
 
-def _nodes(schema: Any) -> Iterator[Json]:
+def _walk_nodes(schema: Any) -> Iterator[Json]:
     if isinstance(schema, list):
         for item in cast(list[Any], schema):
-            yield from _nodes(item)
+            yield from _walk_nodes(item)
     if not isinstance(schema, dict):
         return
     node = cast(Json, schema)
     yield node
     for name, value in node.items():
         if name in ("properties", "$defs", "patternProperties") and isinstance(value, dict):
-            yield from _nodes(list(cast(Json, value).values()))
+            yield from _walk_nodes(list(cast(Json, value).values()))
         elif name not in ("enum", "const", "default", "examples"):
-            yield from _nodes(value)
+            yield from _walk_nodes(value)
 
 
 def _resolves(schema: Json, reference: str) -> bool:
@@ -205,10 +208,10 @@ def _resolves(schema: Json, reference: str) -> bool:
     return True
 
 
-def config_fault(request: Json, model: str) -> str | None:
+def find_config_fault(request: Json, model: str) -> str | None:
     """What is wrong with how the answer is asked for."""
     config = cast(Json, request.get("generationConfig") or {})
-    fault = unknown_fault(config, _GENERATION, "generation_config")
+    fault = find_unknown_field(config, _GENERATION, "generation_config")
     if fault is not None:
         return fault
     temperature = config.get("temperature")
@@ -216,15 +219,15 @@ def config_fault(request: Json, model: str) -> str | None:
         return "* GenerateContentRequest.generation_config.temperature: temperature must be in the range [0.0, 2.0].\n"
     if config.get("maxOutputTokens", 1) < 1:
         return "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must be positive.\n"
-    return _format_fault(config, request, model) or _thinking_fault(config.get("thinkingConfig"), model)
+    return _find_format_fault(config, request, model) or _find_thinking_fault(config.get("thinkingConfig"), model)
 
 
-def _format_fault(config: Json, request: Json, model: str) -> str | None:
+def _find_format_fault(config: Json, request: Json, model: str) -> str | None:
     schema = config.get("responseJsonSchema", config.get("responseSchema"))
     mime = config.get("responseMimeType", "text/plain")
     if schema is not None and mime != "application/json":
         return "response_schema can only be set when response_mime_type is application/json."
-    if mime == "application/json" and request.get("tools") and version(model) < (3, 0):
+    if mime == "application/json" and request.get("tools") and parse_version(model) < (3, 0):
         return "Function calling with a response mime type: 'application/json' is unsupported"
     calling = cast(Json, cast(Json, request.get("toolConfig") or {}).get("functionCallingConfig") or {})
     if mime == "application/json" and calling.get("mode") == "ANY":
@@ -232,14 +235,16 @@ def _format_fault(config: Json, request: Json, model: str) -> str | None:
     return None
 
 
-def _thinking_fault(config: Any, model: str) -> str | None:
+def _find_thinking_fault(config: Any, model: str) -> str | None:
     if config is None:
         return None
     asked = cast(Json, config)
-    fault = unknown_fault(asked, frozenset(("includeThoughts", "thinkingBudget", "thinkingLevel")), "thinking_config")
+    fault = find_unknown_field(
+        asked, frozenset(("includeThoughts", "thinkingBudget", "thinkingLevel")), "thinking_config"
+    )
     if fault is not None:
         return fault
-    number, level, budget = version(model), asked.get("thinkingLevel"), asked.get("thinkingBudget")
+    number, level, budget = parse_version(model), asked.get("thinkingLevel"), asked.get("thinkingBudget")
     if (0, 0) < number < (2, 5):
         return "Thinking is not enabled for this model."
     if level is not None and budget is not None:
@@ -254,19 +259,19 @@ def _thinking_fault(config: Any, model: str) -> str | None:
     return None
 
 
-def camel(value: Any) -> Any:
+def to_camel_case(value: Any) -> Any:
     """A request with one spelling of its names: the API takes both. What is the caller's own stays as it is."""
     if isinstance(value, list):
-        return [camel(item) for item in cast(list[Any], value)]
+        return [to_camel_case(item) for item in cast(list[Any], value)]
     if not isinstance(value, dict):
         return value
     renamed: Json = {}
     for name, item in cast(Json, value).items():
-        own = _camel(name)
-        renamed[own] = item if own in _FREE else camel(item)
+        own = _camel_case_name(name)
+        renamed[own] = item if own in _FREE else to_camel_case(item)
     return renamed
 
 
-def _camel(name: str) -> str:
+def _camel_case_name(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)

@@ -8,7 +8,13 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from steersman.testing.servers.google_config import camel, config_fault, tools_fault, unknown_fault, version
+from steersman.testing.servers.google_config import (
+    find_config_fault,
+    find_tools_fault,
+    find_unknown_field,
+    parse_version,
+    to_camel_case,
+)
 
 Json: TypeAlias = dict[str, Any]
 Known: TypeAlias = Callable[[str, Json], bool]
@@ -63,53 +69,53 @@ SIGNATURE = (
 )
 
 
-def request_fault(body: Any, model: str, known: Known) -> str | None:
+def find_request_fault(body: Any, model: str, known: Known) -> str | None:
     """The first thing that is wrong with a request, or `None`."""
     if not isinstance(body, dict):
         return "Invalid JSON payload received. Expected an object."
-    request = camel(cast(Json, body))
+    request = to_camel_case(cast(Json, body))
     return (
-        unknown_fault(request, _FIELDS, "")
-        or _system_fault(request.get("systemInstruction"))
-        or tools_fault(request)
-        or config_fault(request, model)
-        or contents_fault(request.get("contents"), model, known)
+        find_unknown_field(request, _FIELDS, "")
+        or _find_system_fault(request.get("systemInstruction"))
+        or find_tools_fault(request)
+        or find_config_fault(request, model)
+        or find_contents_fault(request.get("contents"), model, known)
     )
 
 
-def contents_fault(contents: Any, model: str, known: Known) -> str | None:
+def find_contents_fault(contents: Any, model: str, known: Known) -> str | None:
     """What is wrong with the conversation."""
     if not isinstance(contents, list) or not contents:
         return "* GenerateContentRequest.contents: contents is not specified\n"
     turns = cast(list[Json], contents)
     for number, content in enumerate(turns):
-        fault = _content_fault(f"contents[{number}]", content, known)
+        fault = _find_content_fault(f"contents[{number}]", content, known)
         if fault is not None:
             return fault
-    turns = _merged(turns)
-    return _order_fault(turns) or _ids_fault(turns) or _signature_fault(turns, model)
+    turns = _merge_turns(turns)
+    return _find_order_fault(turns) or _find_ids_fault(turns) or _find_signature_fault(turns, model)
 
 
-def _merged(contents: Sequence[Json]) -> list[Json]:
+def _merge_turns(contents: Sequence[Json]) -> list[Json]:
     """What the model said in one go: Google's own client sends back every chunk as a content."""
     turns: list[Json] = []
     for content in contents:
         if turns and content["role"] == "model" == turns[-1]["role"]:
-            turns[-1] = {"role": "model", "parts": [*parts_of(turns[-1]), *parts_of(content)]}
+            turns[-1] = {"role": "model", "parts": [*list_parts(turns[-1]), *list_parts(content)]}
         else:
             turns.append(content)
     return turns
 
 
-def parts_of(content: Json) -> list[Json]:
+def list_parts(content: Json) -> list[Json]:
     """The parts of a content."""
     return cast(list[Json], content.get("parts") or [])
 
 
-def _system_fault(system: Any) -> str | None:
+def _find_system_fault(system: Any) -> str | None:
     if system is None:
         return None
-    parts = parts_of(cast(Json, system)) if isinstance(system, dict) else []
+    parts = list_parts(cast(Json, system)) if isinstance(system, dict) else []
     if not parts or any(not part.get("text") for part in parts):
         return (
             "* GenerateContentRequest.system_instruction.parts[0].data: required oneof field 'data' must have one "
@@ -118,22 +124,22 @@ def _system_fault(system: Any) -> str | None:
     return None
 
 
-def _content_fault(at: str, content: Any, known: Known) -> str | None:
+def _find_content_fault(at: str, content: Any, known: Known) -> str | None:
     if not isinstance(content, dict):
         return f"Invalid value at '{at}' (type.googleapis.com/google.ai.generativelanguage.v1beta.Content)"
     turn = cast(Json, content)
     if turn.get("role") not in ("user", "model"):
         return "Please use a valid role: user, model."
-    if not parts_of(turn):
+    if not list_parts(turn):
         return f"* GenerateContentRequest.{at}.parts: contents.parts must not be empty.\n"
-    fault = unknown_fault(turn, frozenset(("role", "parts")), at)
-    for number, part in enumerate(parts_of(turn)):
-        fault = fault or _part_fault(f"{at}.parts[{number}]", part, turn["role"], known)
+    fault = find_unknown_field(turn, frozenset(("role", "parts")), at)
+    for number, part in enumerate(list_parts(turn)):
+        fault = fault or _find_part_fault(f"{at}.parts[{number}]", part, turn["role"], known)
     return fault
 
 
-def _part_fault(at: str, part: Json, role: str, known: Known) -> str | None:
-    fault = unknown_fault(part, _DATA | _MARKS, at)
+def _find_part_fault(at: str, part: Json, role: str, known: Known) -> str | None:
+    fault = find_unknown_field(part, _DATA | _MARKS, at)
     if fault is not None:
         return fault
     data = [name for name in _DATA if part.get(name) is not None]
@@ -150,37 +156,37 @@ def _part_fault(at: str, part: Json, role: str, known: Known) -> str | None:
         return CALL_TURN
     if role == "model" and "functionResponse" in part:
         return RESPONSE_TURN
-    return _data_fault(at, part)
+    return _find_data_fault(at, part)
 
 
-def _data_fault(at: str, part: Json) -> str | None:
+def _find_data_fault(at: str, part: Json) -> str | None:
     if "inlineData" in part:
-        return _blob_fault(f"{at}.inline_data", part["inlineData"])
+        return _find_blob_fault(f"{at}.inline_data", part["inlineData"])
     for name, proto, fields, payload in (
         ("functionCall", "function_call", ("name", "args", "id"), "args"),
         ("functionResponse", "function_response", ("name", "response", "id", "parts"), "response"),
     ):
         if name in part:
             value = cast(Json, part[name])
-            fault = unknown_fault(value, frozenset(fields), f"{at}.{proto}")
+            fault = find_unknown_field(value, frozenset(fields), f"{at}.{proto}")
             if fault is None and not value.get("name"):
                 return f"* GenerateContentRequest.{at}.{proto}.name: Name cannot be empty.\n"
             if fault is None and not isinstance(value.get(payload, {}), dict):
                 return f"Invalid value at '{at}.{proto}.{payload}' (type.googleapis.com/google.protobuf.Struct)"
-            for number, inner in enumerate(parts_of(value)):
+            for number, inner in enumerate(list_parts(value)):
                 blob = f"{at}.{proto}.parts[{number}].inline_data"
-                fault = fault or _blob_fault(blob, inner.get("inlineData"))
+                fault = fault or _find_blob_fault(blob, inner.get("inlineData"))
             return fault
     return None
 
 
-def _blob_fault(at: str, blob: Any) -> str | None:
+def _find_blob_fault(at: str, blob: Any) -> str | None:
     fields = cast(Json, blob) if isinstance(blob, dict) else {}
     if not _MIME.fullmatch(str(fields.get("mimeType", ""))):
         return f"Unsupported MIME type: {fields.get('mimeType', '')}"
     if not fields.get("data") or not _is_base64(fields["data"]):
         return f"Invalid value at '{at}.data' (TYPE_BYTES), Base64 decoding failed for \"{fields.get('data', '')}\""
-    return unknown_fault(fields, frozenset(("mimeType", "data", "displayName")), at)
+    return find_unknown_field(fields, frozenset(("mimeType", "data", "displayName")), at)
 
 
 def _is_base64(text: Any) -> bool:
@@ -191,12 +197,12 @@ def _is_base64(text: Any) -> bool:
     return True
 
 
-def _order_fault(turns: Sequence[Json]) -> str | None:
+def _find_order_fault(turns: Sequence[Json]) -> str | None:
     """Every turn of calls is followed at once by as many results, in the same order."""
     calls: list[Json] = []
     before: Json | None = None
     for turn in turns:
-        results = [cast(Json, part["functionResponse"]) for part in parts_of(turn) if "functionResponse" in part]
+        results = [cast(Json, part["functionResponse"]) for part in list_parts(turn) if "functionResponse" in part]
         if calls:
             if len(results) != len(calls):
                 return COUNT
@@ -204,7 +210,7 @@ def _order_fault(turns: Sequence[Json]) -> str | None:
                 return "Please ensure that the function response parts match the function call parts of the call turn."
         elif results:
             return RESPONSE_TURN
-        calls = [cast(Json, part["functionCall"]) for part in parts_of(turn) if "functionCall" in part]
+        calls = [cast(Json, part["functionCall"]) for part in list_parts(turn) if "functionCall" in part]
         if calls and before is None:
             return CALL_TURN
         before = turn
@@ -221,10 +227,10 @@ def _answers(call: Json, result: Json) -> bool:
     return call["name"] == result["name"] and len(ids) <= 1
 
 
-def _ids_fault(turns: Sequence[Json]) -> str | None:
+def _find_ids_fault(turns: Sequence[Json]) -> str | None:
     seen: set[str] = set()
     for turn in turns:
-        for part in parts_of(turn):
+        for part in list_parts(turn):
             call_id = cast(Json, part.get("functionCall") or {}).get("id")
             if call_id in seen:
                 return f"Duplicate function call id: {call_id}."
@@ -233,26 +239,26 @@ def _ids_fault(turns: Sequence[Json]) -> str | None:
     return None
 
 
-def _signature_fault(turns: Sequence[Json], model: str) -> str | None:
+def _find_signature_fault(turns: Sequence[Json], model: str) -> str | None:
     """From Gemini 3 on, the first call of every step of the current turn has to carry its signature."""
-    if version(model) < (3, 0):
+    if parse_version(model) < (3, 0):
         return None
-    begun = max((at for at, turn in enumerate(turns) if turn["role"] == "user" and _speaks(turn)), default=-1)
+    begun = max((at for at, turn in enumerate(turns) if turn["role"] == "user" and _has_text(turn)), default=-1)
     for position, turn in enumerate(turns):
-        first = next((part for part in parts_of(turn) if "functionCall" in part), None)
+        first = next((part for part in list_parts(turn) if "functionCall" in part), None)
         if position > begun and first is not None and not first.get("thoughtSignature"):
             return SIGNATURE.format(name=first["functionCall"]["name"], position=position + 1)
     return None
 
 
-def _speaks(turn: Json) -> bool:
-    return any("text" in part for part in parts_of(turn))
+def _has_text(turn: Json) -> bool:
+    return any("text" in part for part in list_parts(turn))
 
 
-def signed_parts(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
+def find_signed_parts(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
     """The parts with a signature among the chunks of a stream."""
     for chunk in chunks:
         for candidate in cast(list[Json], chunk.get("candidates") or []):
-            for part in parts_of(cast(Json, candidate.get("content") or {})):
+            for part in list_parts(cast(Json, candidate.get("content") or {})):
                 if part.get("thoughtSignature"):
                     yield part

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from steersman.provider.scripted.script import Turn
-from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written
+from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, encode_arguments, split_text, sse
 from steersman.testing.servers.openai_chat_messages import Fault, Flavour
-from steersman.testing.servers.openai_chat_rules import request_fault
+from steersman.testing.servers.openai_chat_rules import find_request_fault
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.messages import StopReason
@@ -74,27 +74,27 @@ class OpenAIChatServer(StrictServer):
         if self.key is not None and given != f"Bearer {self.key}":
             shown = f"{given.removeprefix('Bearer ')[:3]}****"
             return self.refusal(401, f"Incorrect API key provided: {shown}.", "invalid_api_key")
-        fault = request_fault(received, self.flavour, {self._reasoning: self._thought})
-        return None if fault is None else self._refused(fault)
+        fault = find_request_fault(received, self.flavour, {self._reasoning: self._thought})
+        return None if fault is None else self._build_fault_reply(fault)
 
-    def _refused(self, fault: Fault) -> Reply:
-        body = self.error_body(fault.status, fault.message, fault.code)
+    def _build_fault_reply(self, fault: Fault) -> Reply:
+        body = self.build_error_body(fault.status, fault.message, fault.code)
         body["error"]["param"] = fault.param
         return Reply(fault.status, body)
 
-    def head(self, received: Received) -> Mapping[str, str]:
+    def build_headers(self, received: Received) -> Mapping[str, str]:
         """The request id, where the API puts it."""
         del received
         return {"x-request-id": f"req_{len(self.raw)}"}
 
-    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+    def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
         """The JSON of an error."""
         kind = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
-    def scripted_error(self, info: ErrorInfo) -> Reply:
+    def build_scripted_error(self, info: ErrorInfo) -> Reply:
         """A scripted error with the code that the API has for it."""
-        reply = super().scripted_error(info)
+        reply = super().build_scripted_error(info)
         known = _ERRORS.get(info.kind)
         if known is None:
             return reply
@@ -102,78 +102,78 @@ class OpenAIChatServer(StrictServer):
         body = {"error": {"message": info.message, "type": kind, "param": None, "code": code}}
         return Reply(info.status or status, body, reply.headers)
 
-    def stream_error(self, info: ErrorInfo) -> bytes:
+    def render_error(self, info: ErrorInfo) -> bytes:
         """An error in the midst of a stream: an object instead of a chunk."""
         status, code, kind = _ERRORS.get(info.kind, (info.status or 500, None, "server_error"))
         return sse({"error": {"message": info.message, "type": kind, "param": None, "code": code or status}})
 
     def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
         """The chunks of an answer up to its finish_reason."""
-        yield self._chunk_of(received, {"role": "assistant", "content": None if self._calls_only(turn) else ""})
+        yield self._encode_chunk(received, {"role": "assistant", "content": None if self._has_only_calls(turn) else ""})
         number = 0
         thought = False
         for block in turn.blocks:
             if isinstance(block, TextContent):
-                for piece in pieces(block.text, turn.deltas):
-                    yield Shown(self._chunk_of(received, {"content": piece}))
+                for piece in split_text(block.text, turn.deltas):
+                    yield DeltaBytes(self._encode_chunk(received, {"content": piece}))
             elif isinstance(block, ThinkingContent):
                 thought = True
-                for piece in pieces(block.thinking, turn.deltas):
-                    yield Shown(self._chunk_of(received, self._thinking(piece)))
+                for piece in split_text(block.thinking, turn.deltas):
+                    yield DeltaBytes(self._encode_chunk(received, self._build_thinking(piece)))
             elif isinstance(block, ToolCall):
                 if thought:
                     self._thought.add(block.id)
-                for piece in self._call(block, number, turn.deltas):
-                    yield Shown(self._chunk_of(received, {"tool_calls": [piece]}))
+                for piece in self._split_call(block, number, turn.deltas):
+                    yield DeltaBytes(self._encode_chunk(received, {"tool_calls": [piece]}))
                 number += 1
 
-    def closing(self, turn: Turn, received: Received) -> Iterable[bytes]:
+    def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
         """The finish_reason, the usage if it was asked for, and the end."""
         calls = any(isinstance(block, ToolCall) for block in turn.blocks)
         reason = turn.raw_stop_reason or _REASONS[turn.stop_reason or ("tool_use" if calls else "stop")]
-        yield self._chunk_of(received, {}, reason)
-        asked: dict[str, Any] = _fields(received).get("stream_options") or {}
+        yield self._encode_chunk(received, {}, reason)
+        asked: dict[str, Any] = _get_fields(received).get("stream_options") or {}
         if asked.get("include_usage") and turn.usage is not None:
-            yield sse({**self._frame(received), "choices": [], "usage": _counts(turn)})
+            yield sse({**self._build_frame(received), "choices": [], "usage": _build_usage(turn)})
         yield sse("[DONE]")
 
-    def _calls_only(self, turn: Turn) -> bool:
+    def _has_only_calls(self, turn: Turn) -> bool:
         return all(isinstance(block, ToolCall) for block in turn.blocks)
 
-    def _frame(self, received: Received) -> dict[str, Any]:
+    def _build_frame(self, received: Received) -> dict[str, Any]:
         return {
             "id": f"chatcmpl-{len(self.raw)}",
             "object": "chat.completion.chunk",
             "created": 1_700_000_000,
-            "model": _fields(received).get("model", ""),
+            "model": _get_fields(received).get("model", ""),
         }
 
-    def _chunk_of(self, received: Received, delta: dict[str, Any], reason: str | None = None) -> bytes:
+    def _encode_chunk(self, received: Received, delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return sse({**self._frame(received), "choices": [choice]})
+        return sse({**self._build_frame(received), "choices": [choice]})
 
-    def _thinking(self, words: str) -> dict[str, Any]:
+    def _build_thinking(self, words: str) -> dict[str, Any]:
         if self._reasoning != "reasoning_details":
             return {self._reasoning: words}
         detail = {"type": "reasoning.text", "text": words, "format": "unknown", "index": 0}
         return {"reasoning": words, "reasoning_details": [detail]}
 
-    def _call(self, call: ToolCall, number: int, deltas: int | None) -> Iterable[dict[str, Any]]:
+    def _split_call(self, call: ToolCall, number: int, deltas: int | None) -> Iterable[dict[str, Any]]:
         mark = {"index": number} if self._index else {}
-        arguments = written(call)
+        arguments = encode_arguments(call)
         first = {"name": call.name, "arguments": arguments if self._whole_calls else ""}
         yield {**mark, "id": call.id, "type": "function", "function": first}
         if not self._whole_calls:
-            for piece in pieces(arguments, deltas):
+            for piece in split_text(arguments, deltas):
                 yield {**mark, "function": {"arguments": piece}}
 
 
-def _fields(received: Received) -> dict[str, Any]:
+def _get_fields(received: Received) -> dict[str, Any]:
     """The request, which is no object where nobody judged it."""
     return cast(dict[str, Any], received.json) if isinstance(received.json, dict) else {}
 
 
-def _counts(turn: Turn) -> dict[str, Any]:
+def _build_usage(turn: Turn) -> dict[str, Any]:
     usage = turn.usage
     assert usage is not None  # asked for only where there is one
     prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)

@@ -40,7 +40,7 @@ class Fault:
     status: int = 400
 
 
-def message_faults(at: str, message: object, flavour: Flavour) -> Iterator[Fault]:
+def find_message_faults(at: str, message: object, flavour: Flavour) -> Iterator[Fault]:
     """What is wrong with one message."""
     if not isinstance(message, dict):
         yield Fault(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
@@ -49,7 +49,7 @@ def message_faults(at: str, message: object, flavour: Flavour) -> Iterator[Fault
     role = fields.get("role")
     if role not in ROLES:
         shown = ", ".join(f"'{name}'" for name in ROLES[:-1])
-        yield bad_value(f"{at}.role", role, f"{shown}, and '{ROLES[-1]}'")
+        yield build_value_fault(f"{at}.role", role, f"{shown}, and '{ROLES[-1]}'")
         return
     allowed = _MESSAGE_FIELDS[cast(str, role)]
     if role == "assistant":
@@ -60,19 +60,19 @@ def message_faults(at: str, message: object, flavour: Flavour) -> Iterator[Fault
         if name not in allowed:
             status = 422 if flavour == "mistral" else 400
             yield Fault(f"Unknown parameter: '{at}.{name}'.", f"{at}.{name}", "unknown_parameter", status)
-    yield from _content(at, fields, flavour)
+    yield from _find_content_faults(at, fields, flavour)
     if "tool_calls" in fields:
-        yield from _calls(at, fields["tool_calls"], flavour)
+        yield from _find_call_faults(at, fields["tool_calls"], flavour)
     if role == "tool" and not isinstance(fields.get("tool_call_id"), str):
         name = f"{at}.tool_call_id"
         yield Fault(f"Missing required parameter: '{name}'.", name, "missing_required_parameter")
 
 
-def _content(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
+def _find_content_faults(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
     content = message.get("content")
     assistant = message["role"] == "assistant"
     if assistant and message.get("tool_calls"):
-        yield from _beside_calls(at, message, flavour)
+        yield from _find_faults_beside_calls(at, message, flavour)
         if content is None:
             return
     elif content is None:
@@ -81,23 +81,23 @@ def _content(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
         return
     if isinstance(content, str):
         if not content and not (assistant and message.get("tool_calls")):
-            yield _empty(at, message["role"])
+            yield _build_empty_fault(at, message["role"])
         return
     if not isinstance(content, list) or not content:
-        yield empty_array(f"{at}.content")
+        yield build_empty_array_fault(f"{at}.content")
         return
     for number, part in enumerate(cast(list[Json], content)):
-        yield from _part(f"{at}.content[{number}]", part, message["role"])
+        yield from _find_part_faults(f"{at}.content[{number}]", part, message["role"])
 
 
-def _beside_calls(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
+def _find_faults_beside_calls(at: str, message: Json, flavour: Flavour) -> Iterator[Fault]:
     if flavour == "moonshot" and message.get("content") == "":
-        yield _empty(at)
+        yield _build_empty_fault(at)
     if flavour == "deepseek" and "content" not in message:
         yield Fault(f"Failed to deserialize the JSON body into the target type: {at}: missing field `content`")
 
 
-def _part(at: str, part: Json, role: str) -> Iterator[Fault]:
+def _find_part_faults(at: str, part: Json, role: str) -> Iterator[Fault]:
     kind = part.get("type")
     if kind == "text":
         if not isinstance(part.get("text"), str) or not part["text"]:
@@ -110,12 +110,12 @@ def _part(at: str, part: Json, role: str) -> Iterator[Fault]:
                 at,
                 "invalid_value",
             )
-        yield from _image(at, cast(Json, part.get("image_url") or {}).get("url"))
+        yield from _find_image_faults(at, cast(Json, part.get("image_url") or {}).get("url"))
     elif kind not in _OTHER_PARTS or role != _OTHER_PARTS[kind]:
-        yield bad_value(f"{at}.type", kind, "'text', 'image_url', 'input_audio', 'refusal', and 'file'")
+        yield build_value_fault(f"{at}.type", kind, "'text', 'image_url', 'input_audio', 'refusal', and 'file'")
 
 
-def _image(at: str, url: object) -> Iterator[Fault]:
+def _find_image_faults(at: str, url: object) -> Iterator[Fault]:
     if isinstance(url, str) and url.startswith("https://"):
         return
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
@@ -132,17 +132,17 @@ def _image(at: str, url: object) -> Iterator[Fault]:
         yield Fault("Invalid base64 image_url.", f"{at}.image_url.url", "invalid_base64")
 
 
-def _calls(at: str, calls: object, flavour: Flavour) -> Iterator[Fault]:
+def _find_call_faults(at: str, calls: object, flavour: Flavour) -> Iterator[Fault]:
     if not isinstance(calls, list) or not calls:
-        yield empty_array(f"{at}.tool_calls")
+        yield build_empty_array_fault(f"{at}.tool_calls")
         return
     for number, call in enumerate(cast(list[Json], calls)):
         where = f"{at}.tool_calls[{number}]"
-        yield from _id(f"{where}.id", call.get("id"), flavour)
+        yield from _find_id_faults(f"{where}.id", call.get("id"), flavour)
         if call.get("type") != "function":
-            yield bad_value(f"{where}.type", call.get("type"), "'function' and 'custom'")
+            yield build_value_fault(f"{where}.type", call.get("type"), "'function' and 'custom'")
         function: Json = call.get("function") or {}
-        yield from name_faults(f"{where}.function.name", function.get("name"))
+        yield from find_name_faults(f"{where}.function.name", function.get("name"))
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             yield Fault(
@@ -155,7 +155,7 @@ def _calls(at: str, calls: object, flavour: Flavour) -> Iterator[Fault]:
             yield Fault("Failed to parse tool call arguments as JSON", f"{where}.function.arguments", None, 500)
 
 
-def _id(at: str, id: object, flavour: Flavour) -> Iterator[Fault]:
+def _find_id_faults(at: str, id: object, flavour: Flavour) -> Iterator[Fault]:
     if not isinstance(id, str) or not id:
         yield Fault(f"Invalid type for '{at}': expected a string, but got null instead.", at, "invalid_type")
     elif flavour == "mistral" and not _NINE.fullmatch(id):
@@ -171,7 +171,7 @@ def _id(at: str, id: object, flavour: Flavour) -> Iterator[Fault]:
         )
 
 
-def pairing_faults(messages: list[Json], flavour: Flavour) -> Iterator[Fault]:
+def find_pairing_faults(messages: list[Json], flavour: Flavour) -> Iterator[Fault]:
     """What is wrong with the order of messages: every call has one result, right behind it."""
     waiting: list[str] = []
     seen: set[str] = set()
@@ -190,7 +190,7 @@ def pairing_faults(messages: list[Json], flavour: Flavour) -> Iterator[Fault]:
             waiting.remove(cast(str, id))
         else:
             if waiting:
-                yield _unanswered(waiting, number)
+                yield _build_unanswered_fault(waiting, number)
                 return
             if flavour == "mistral" and role == "user" and last == "tool":
                 yield Fault("Unexpected role 'user' after role 'tool'", code="invalid_request_message_order")
@@ -202,12 +202,12 @@ def pairing_faults(messages: list[Json], flavour: Flavour) -> Iterator[Fault]:
             waiting = ids
         last = role
     if waiting:
-        yield _unanswered(waiting, len(messages))
+        yield _build_unanswered_fault(waiting, len(messages))
     elif last == "assistant":
         yield Fault("Cannot continue from an assistant message: the last message must be from a user or a tool.")
 
 
-def replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) -> Iterator[Fault]:
+def find_replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) -> Iterator[Fault]:
     """Calls that came with reasoning are only taken back with it."""
     for number, message in enumerate(messages):
         ids = {cast(str, call.get("id")) for call in message.get("tool_calls") or ()}
@@ -216,14 +216,14 @@ def replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) -> Iter
                 yield Fault(f"Missing `{field}` field in the assistant message at message index {number}.")
 
 
-def thinking_faults(messages: list[Json]) -> Iterator[Fault]:
+def find_thinking_faults(messages: list[Json]) -> Iterator[Fault]:
     """DeepSeek thinks on only where every answer has its reasoning, if only none, whoever gave it."""
     for number, message in enumerate(messages):
         if message.get("role") == "assistant" and not isinstance(message.get("reasoning_content"), str):
             yield Fault(f"Missing `reasoning_content` field in the assistant message at message index {number}.")
 
 
-def _unanswered(ids: list[str], number: int) -> Fault:
+def _build_unanswered_fault(ids: list[str], number: int) -> Fault:
     return Fault(
         "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
         f"The following tool_call_ids did not have response messages: {', '.join(ids)}",
@@ -231,7 +231,7 @@ def _unanswered(ids: list[str], number: int) -> Fault:
     )
 
 
-def _empty(at: str, role: str = "assistant") -> Fault:
+def _build_empty_fault(at: str, role: str = "assistant") -> Fault:
     number = at.removeprefix("messages[").removesuffix("]")
     return Fault(f"the message at position {number} with role '{role}' must not be empty", at)
 
@@ -243,7 +243,7 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def name_faults(at: str, name: object) -> Iterator[Fault]:
+def find_name_faults(at: str, name: object) -> Iterator[Fault]:
     """What is wrong with the name of a function or a schema."""
     if not isinstance(name, str) or not name:
         yield Fault(f"Missing required parameter: '{at}'.", at, "missing_required_parameter")
@@ -263,7 +263,7 @@ def name_faults(at: str, name: object) -> Iterator[Fault]:
         )
 
 
-def empty_array(at: str) -> Fault:
+def build_empty_array_fault(at: str) -> Fault:
     """A list that may not be empty is."""
     return Fault(
         f"Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
@@ -272,6 +272,6 @@ def empty_array(at: str) -> Fault:
     )
 
 
-def bad_value(at: str, value: object, choices: str) -> Fault:
+def build_value_fault(at: str, value: object, choices: str) -> Fault:
     """A word that is not among those that are known."""
     return Fault(f"Invalid value: {value!r}. Supported values are: {choices}.", at, "invalid_value")

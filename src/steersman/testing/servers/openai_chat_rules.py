@@ -11,13 +11,13 @@ from steersman.testing.servers.openai_chat_messages import (
     Fault,
     Flavour,
     Json,
-    bad_value,
-    empty_array,
-    message_faults,
-    name_faults,
-    pairing_faults,
-    replay_faults,
-    thinking_faults,
+    build_empty_array_fault,
+    build_value_fault,
+    find_message_faults,
+    find_name_faults,
+    find_pairing_faults,
+    find_replay_faults,
+    find_thinking_faults,
 )
 
 # fmt: off
@@ -37,7 +37,7 @@ _OWN_FIELDS: Mapping[str, frozenset[str]] = {
 _NEEDS_NEW_LIMIT = re.compile(r"o\d|gpt-5")
 
 
-def request_fault(received: Received, flavour: Flavour, thought: Mapping[str, Set[str]]) -> Fault | None:
+def find_request_fault(received: Received, flavour: Flavour, thought: Mapping[str, Set[str]]) -> Fault | None:
     """The first thing that is wrong with a request; `thought` names the calls whose reasoning has to come back."""
     if not received.headers.get("content-type", "").startswith("application/json"):
         return Fault("Unsupported content type: set the Content-Type header to 'application/json'.", status=415)
@@ -48,29 +48,29 @@ def request_fault(received: Received, flavour: Flavour, thought: Mapping[str, Se
             "library correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
         )
     fields = cast(Json, body)
-    return next(_faults(fields, flavour, thought), None)
+    return next(_find_faults(fields, flavour, thought), None)
 
 
-def _faults(body: Json, flavour: Flavour, thought: Mapping[str, Set[str]]) -> Iterator[Fault]:
-    yield from _settings(body, flavour)
-    yield from _tools(body, flavour)
-    yield from _format(body, flavour)
+def _find_faults(body: Json, flavour: Flavour, thought: Mapping[str, Set[str]]) -> Iterator[Fault]:
+    yield from _find_option_faults(body, flavour)
+    yield from _find_tools_faults(body, flavour)
+    yield from _find_format_faults(body, flavour)
     messages: object = body.get("messages")
     if not isinstance(messages, list):
         yield Fault("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
         return
     given = cast(list[Any], messages)
     if not given:
-        yield empty_array("messages")
+        yield build_empty_array_fault("messages")
     for number, message in enumerate(given):
-        yield from message_faults(f"messages[{number}]", message, flavour)
-    yield from pairing_faults(cast(list[Json], given), flavour)
-    yield from replay_faults(cast(list[Json], given), thought)
+        yield from find_message_faults(f"messages[{number}]", message, flavour)
+    yield from find_pairing_faults(cast(list[Json], given), flavour)
+    yield from find_replay_faults(cast(list[Json], given), thought)
     if flavour == "deepseek" and cast(Json, body.get("thinking") or {}).get("type") == "enabled":
-        yield from thinking_faults(cast(list[Json], given))
+        yield from find_thinking_faults(cast(list[Json], given))
 
 
-def _settings(body: Json, flavour: Flavour) -> Iterator[Fault]:
+def _find_option_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
     if not isinstance(body.get("model"), str) or not body["model"]:
         yield Fault("you must provide a model parameter")
     for name in body:
@@ -81,10 +81,10 @@ def _settings(body: Json, flavour: Flavour) -> Iterator[Fault]:
         yield Fault("This server only streams: set 'stream' to true.", "stream")
     if flavour == "mistral" and "stream_options" in body:
         yield Fault("Extra inputs are not permitted: stream_options", "stream_options", status=422)
-    yield from _numbers(body, flavour)
+    yield from _find_number_faults(body, flavour)
 
 
-def _numbers(body: Json, flavour: Flavour) -> Iterator[Fault]:
+def _find_number_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
     if flavour == "openai" and "max_tokens" in body and _NEEDS_NEW_LIMIT.match(str(body.get("model"))):
         yield Fault(
             "Unsupported parameter: 'max_tokens' is not supported with this model. "
@@ -109,10 +109,10 @@ def _numbers(body: Json, flavour: Flavour) -> Iterator[Fault]:
         )
     effort = body.get("reasoning_effort")
     if effort not in (None, "none", "minimal", "low", "medium", "high", "xhigh"):
-        yield bad_value("reasoning_effort", effort, "'none', 'minimal', 'low', 'medium', 'high', and 'xhigh'")
+        yield build_value_fault("reasoning_effort", effort, "'none', 'minimal', 'low', 'medium', 'high', and 'xhigh'")
 
 
-def _tools(body: Json, flavour: Flavour) -> Iterator[Fault]:
+def _find_tools_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
     tools = body.get("tools")
     if tools is None:
         for name in ("tool_choice", "parallel_tool_calls"):
@@ -120,14 +120,14 @@ def _tools(body: Json, flavour: Flavour) -> Iterator[Fault]:
                 yield Fault(f"Invalid value for '{name}': '{name}' is only allowed when 'tools' are specified.", name)
         return
     if not isinstance(tools, list) or not tools:
-        yield empty_array("tools")
+        yield build_empty_array_fault("tools")
         return
     names: set[str] = set()
     for number, tool in enumerate(cast(list[Json], tools)):
         kind = "custom" if tool.get("type") == "custom" else "function"
         at = f"tools[{number}].{kind}"
         function: Json = tool.get(kind) or {}
-        yield from name_faults(f"{at}.name", function.get("name"))
+        yield from find_name_faults(f"{at}.name", function.get("name"))
         name = function.get("name")
         if name in names:
             yield Fault(f"Invalid value: duplicate function name {name!r}.", f"{at}.name", "invalid_value")
@@ -144,21 +144,21 @@ def _tools(body: Json, flavour: Flavour) -> Iterator[Fault]:
     choice = body.get("tool_choice", "auto")
     choices = ("none", "auto", "any" if flavour == "mistral" else "required")
     if isinstance(choice, str) and choice not in choices:
-        yield bad_value("tool_choice", choice, ", ".join(map(repr, choices)))
+        yield build_value_fault("tool_choice", choice, ", ".join(map(repr, choices)))
 
 
-def _format(body: Json, flavour: Flavour) -> Iterator[Fault]:
+def _find_format_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
     form = body.get("response_format")
     if not isinstance(form, dict):
         return
     kind = cast(Json, form).get("type")
     if kind not in ("text", "json_object", "json_schema"):
-        yield bad_value("response_format.type", kind, "'json_object', 'json_schema', and 'text'")
+        yield build_value_fault("response_format.type", kind, "'json_object', 'json_schema', and 'text'")
     if kind != "json_schema":
         return
     schema: Json = cast(Json, form).get("json_schema") or {}
     name = schema.get("name")
-    yield from name_faults("response_format.json_schema.name", name)
+    yield from find_name_faults("response_format.json_schema.name", name)
     root = cast(Json, schema.get("schema") or {}).get("type")
     if flavour == "openai" and root != "object":
         yield Fault(
@@ -167,7 +167,7 @@ def _format(body: Json, flavour: Flavour) -> Iterator[Fault]:
             "response_format",
         )
     if schema.get("strict"):
-        where = _open_object(schema.get("schema"))
+        where = _find_open_object(schema.get("schema"))
         if where is not None:
             yield Fault(
                 f"Invalid schema for response_format '{name}': In context={where}, 'additionalProperties' is required "
@@ -176,16 +176,16 @@ def _format(body: Json, flavour: Flavour) -> Iterator[Fault]:
             )
 
 
-def _open_object(schema: object, path: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+def _find_open_object(schema: object, path: tuple[str, ...] = ()) -> tuple[str, ...] | None:
     """Where a strict schema has an object that is not closed."""
     if isinstance(schema, list):
-        return next((found for item in cast(list[Any], schema) if (found := _open_object(item, path))), None)
+        return next((found for item in cast(list[Any], schema) if (found := _find_open_object(item, path))), None)
     if not isinstance(schema, dict):
         return None
     fields = cast(Json, schema)
     if fields.get("type") == "object" and fields.get("additionalProperties") is not False:
         return path or ("",)
     for key, value in fields.items():
-        if (found := _open_object(value, (*path, key))) is not None:
+        if (found := _find_open_object(value, (*path, key))) is not None:
             return found
     return None

@@ -12,10 +12,10 @@ import msgspec
 
 from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
-from steersman.provider.wires.overflow import classify_overflow
-from steersman.testing.servers.base import Received, Reply, Shown, StrictServer, pieces, sse, written
-from steersman.testing.servers.openai_responses_input import InputReader, sealed
-from steersman.testing.servers.openai_responses_rules import Fault, Json, check_fields, check_messages
+from steersman.provider.wires.overflow import is_overflow
+from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, encode_arguments, split_text, sse
+from steersman.testing.servers.openai_responses_input import InputChecker, seal
+from steersman.testing.servers.openai_responses_rules import Fault, Json, check_fields, check_input
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.usage import Usage
@@ -67,9 +67,9 @@ class OpenAIResponsesServer(StrictServer):
                 )
             fields = cast(Json, received.json)
             check_fields(fields)
-            InputReader(store=bool(fields.get("store", True)), after=self._after).read(check_messages(fields["input"]))
+            InputChecker(store=bool(fields.get("store", True)), after=self._after).check(check_input(fields["input"]))
         except Fault as fault:
-            return Reply(fault.status, self._error(fault.status, str(fault), fault.code, fault.param))
+            return Reply(fault.status, self._build_error(fault.status, str(fault), fault.code, fault.param))
         return None
 
     def _check_key(self, header: str) -> None:
@@ -92,65 +92,67 @@ class OpenAIResponsesServer(StrictServer):
 
     def render(self, turn: Turn, received: Received) -> Iterator[bytes]:
         """The events up to the end of the last item."""
-        told = self._told(turn, received)
+        told = self._render_response(turn, received)
         self._after.update(told.after)
         return iter(told.events)
 
-    def closing(self, turn: Turn, received: Received) -> Iterator[bytes]:
+    def render_end(self, turn: Turn, received: Received) -> Iterator[bytes]:
         """The terminal event with the whole response."""
-        told = self._told(turn, received)
-        status, reason = _ending(turn)
+        told = self._render_response(turn, received)
+        status, reason = _find_status(turn)
         response = {
             **told.response,
             "status": status,
             "incomplete_details": None if reason is None else {"reason": reason},
             "output": told.output,
-            "usage": _usage(turn, received),
+            "usage": _build_usage(turn, received),
         }
-        yield told.event(f"response.{status}", response=response)
+        yield told.encode_event(f"response.{status}", response=response)
 
-    def _told(self, turn: Turn, received: Received) -> _Telling:
+    def _render_response(self, turn: Turn, received: Received) -> _ResponseRenderer:
         place = next((at for at, known in enumerate(self.raw) if known is received), len(self.raw))
         if place not in self._turns:
             # Real ids never meet: those of another server's items in the conversation are passed over.
             taken = {*map(int, _ITEM.findall(received.body)), *self._turns.values()}
             self._turns[place] = next(number for number in count(place) if number not in taken)
-        return _Telling(turn, self._turns[place], received.json)
+        return _ResponseRenderer(turn, self._turns[place], received.json)
 
-    def error_body(self, status: int, message: str, code: str | None = None) -> Any:
+    def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
         """The JSON of an error."""
-        return self._error(status, message, code, None)
+        return self._build_error(status, message, code, None)
 
-    def _error(self, status: int, message: str, code: str | None, param: str | None) -> Any:
+    def _build_error(self, status: int, message: str, code: str | None, param: str | None) -> Any:
         kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
         if code == "insufficient_quota":
             kind = code
         return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
-    def stream_error(self, info: ErrorInfo) -> bytes:
+    def render_error(self, info: ErrorInfo) -> bytes:
         """An error in the midst of a stream."""
         code = _CODES.get(info.kind, "server_error")
-        words = _words(info)
+        words = _describe_error(info)
         return sse({"type": "error", "code": code, "message": words, "param": None, "sequence_number": 99_999}, "error")
 
-    def scripted_error(self, info: ErrorInfo) -> Reply:
+    def build_scripted_error(self, info: ErrorInfo) -> Reply:
         """A scripted error that comes before anything is shown, as an HTTP response."""
-        usual = super().scripted_error(info)
+        usual = super().build_scripted_error(info)
         status = info.status or _STATUS.get(info.kind) or usual.status
-        return Reply(status, self._error(status, _words(info), _CODES.get(info.kind), None), usual.headers)
+        return Reply(
+            status, self._build_error(status, _describe_error(info), _CODES.get(info.kind), None), usual.headers
+        )
 
-    def head(self, received: Received) -> Mapping[str, str]:
+    def build_headers(self, received: Received) -> Mapping[str, str]:
         """The id by which the server knows the request."""
         del received
         return {"x-request-id": f"req_{len(self.raw):02d}", "openai-organization": _ORGANISATION}
 
-    def unknown_path(self, received: Received) -> Reply:
+    def answer_unknown_path(self, received: Received) -> Reply:
         """What is said to a request that no route takes."""
         return self.refusal(404, f"Invalid URL ({received.method} {received.path})")
 
 
 @dataclass(slots=True)
-class _Telling:
+class _ResponseRenderer:
     """A turn as the events of one response."""
 
     turn: Turn
@@ -163,10 +165,10 @@ class _Telling:
 
     def __post_init__(self) -> None:
         for name in ("created", "in_progress"):
-            self.events.append(self.event(f"response.{name}", response=self.response))
+            self.events.append(self.encode_event(f"response.{name}", response=self.response))
         reasoning: str | None = None
         for index, block in enumerate(self.turn.blocks):
-            item = self._item(index, block)
+            item = self._render_item(index, block)
             self.output.append(item)
             if item["type"] == "reasoning":
                 reasoning = item["id"]
@@ -194,37 +196,37 @@ class _Telling:
             "usage": None,
         }
 
-    def event(self, name: str, **fields: Any) -> bytes:
+    def encode_event(self, name: str, **fields: Any) -> bytes:
         """The next event of the stream."""
         number = self._sequence
         self._sequence += 1
         return sse({"type": name, **fields, "sequence_number": number}, name)
 
-    def _item(self, index: int, block: Content) -> dict[str, Any]:
+    def _render_item(self, index: int, block: Content) -> dict[str, Any]:
         last = index == len(self.turn.blocks) - 1
         status = "incomplete" if last and self.turn.stop_reason == "length" else "completed"
         match block:
             case TextContent():
-                return self._message(index, block, status)
+                return self._render_message(index, block, status)
             case ThinkingContent():
-                return self._reasoning(index, block)
+                return self._render_reasoning(index, block)
             case ToolCall():
-                return self._call(index, block, status)
+                return self._render_call(index, block, status)
             case _:
                 raise TypeError(f"A model says text, thinking and tool calls, got {block!r}.")
 
-    def _open(self, index: int, item: dict[str, Any]) -> None:
-        self.events.append(self.event("response.output_item.added", output_index=index, item=item))
+    def _start_item(self, index: int, item: dict[str, Any]) -> None:
+        self.events.append(self.encode_event("response.output_item.added", output_index=index, item=item))
 
-    def _close(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
-        self.events.append(self.event("response.output_item.done", output_index=index, item=item))
+    def _stop_item(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
+        self.events.append(self.encode_event("response.output_item.done", output_index=index, item=item))
         return item
 
-    def _tell(self, name: str, fields: dict[str, Any], words: str, **more: Any) -> None:
-        for piece in pieces(words, self.turn.deltas):
-            self.events.append(Shown(self.event(f"{name}.delta", **fields, delta=piece, **more)))
+    def _add_deltas(self, name: str, fields: dict[str, Any], words: str, **more: Any) -> None:
+        for piece in split_text(words, self.turn.deltas):
+            self.events.append(DeltaBytes(self.encode_event(f"{name}.delta", **fields, delta=piece, **more)))
 
-    def _message(self, index: int, block: TextContent, status: str) -> dict[str, Any]:
+    def _render_message(self, index: int, block: TextContent, status: str) -> dict[str, Any]:
         id = f"msg_{self.number:04d}_{index}"
         item: dict[str, Any] = {"id": id, "type": "message", "role": "assistant", "status": status}
         if block.signature in PHASES:
@@ -235,61 +237,61 @@ class _Telling:
         empty: dict[str, Any] = {"type": "refusal"} if refused else {"type": "output_text", "annotations": []}
         more: dict[str, Any] = {} if refused else {"logprobs": []}
         part = {**empty, **more, word: block.text}
-        self._open(index, {**item, "status": "in_progress", "content": []})
-        self.events.append(self.event("response.content_part.added", **at, part={**part, word: ""}))
-        self._tell(name, at, block.text, **more)
-        self.events.append(self.event(f"{name}.done", **at, **{word: block.text}, **more))
-        self.events.append(self.event("response.content_part.done", **at, part=part))
-        return self._close(index, {**item, "content": [part]})
+        self._start_item(index, {**item, "status": "in_progress", "content": []})
+        self.events.append(self.encode_event("response.content_part.added", **at, part={**part, word: ""}))
+        self._add_deltas(name, at, block.text, **more)
+        self.events.append(self.encode_event(f"{name}.done", **at, **{word: block.text}, **more))
+        self.events.append(self.encode_event("response.content_part.done", **at, part=part))
+        return self._stop_item(index, {**item, "content": [part]})
 
-    def _reasoning(self, index: int, block: ThinkingContent) -> dict[str, Any]:
+    def _render_reasoning(self, index: int, block: ThinkingContent) -> dict[str, Any]:
         id = f"rs_{self.number:04d}_{index}"
         item: dict[str, Any] = {"id": id, "type": "reasoning", "summary": [], "encrypted_content": None}
-        content = sealed(id, block.thinking, block.signature)
+        content = seal(id, block.thinking, block.signature)
         # The first one is not the whole: only the item that is done has it.
-        self._open(index, {**item, "encrypted_content": content[: len(content) // 2]})
+        self._start_item(index, {**item, "encrypted_content": content[: len(content) // 2]})
         summary: list[dict[str, Any]] = []
         for number, words in enumerate(block.thinking.split("\n\n") if block.thinking else ()):
             at = {"item_id": id, "output_index": index, "summary_index": number}
             part = {"type": "summary_text", "text": words}
             name = "response.reasoning_summary"
-            self.events.append(self.event(f"{name}_part.added", **at, part={**part, "text": ""}))
-            self._tell(f"{name}_text", at, words)
-            self.events.append(self.event(f"{name}_text.done", **at, text=words))
-            self.events.append(self.event(f"{name}_part.done", **at, part=part))
+            self.events.append(self.encode_event(f"{name}_part.added", **at, part={**part, "text": ""}))
+            self._add_deltas(f"{name}_text", at, words)
+            self.events.append(self.encode_event(f"{name}_text.done", **at, text=words))
+            self.events.append(self.encode_event(f"{name}_part.done", **at, part=part))
             summary.append(part)
-        return self._close(index, {**item, "summary": summary, "encrypted_content": content})
+        return self._stop_item(index, {**item, "summary": summary, "encrypted_content": content})
 
-    def _call(self, index: int, block: ToolCall, status: str) -> dict[str, Any]:
+    def _render_call(self, index: int, block: ToolCall, status: str) -> dict[str, Any]:
         if block.signature == CUSTOM:
             kind, prefix, word, words = CUSTOM, "ctc", "input", str(block.arguments.get("input", ""))
             name = "response.custom_tool_call_input"
         else:
-            kind, prefix, word, words = "function_call", "fc", "arguments", written(block)
+            kind, prefix, word, words = "function_call", "fc", "arguments", encode_arguments(block)
             name = "response.function_call_arguments"
         id = f"{prefix}_{self.number:04d}_{index}"
         item: dict[str, Any] = {"id": id, "type": kind, "call_id": block.id, "name": block.name, "status": status}
         at = {"item_id": id, "output_index": index}
-        self._open(index, {**item, "status": "in_progress", word: ""})
-        self._tell(name, at, words)
-        self.events.append(self.event(f"{name}.done", **at, **{word: words}))
-        return self._close(index, {**item, word: words})
+        self._start_item(index, {**item, "status": "in_progress", word: ""})
+        self._add_deltas(name, at, words)
+        self.events.append(self.encode_event(f"{name}.done", **at, **{word: words}))
+        return self._stop_item(index, {**item, word: words})
 
 
-def _ending(turn: Turn) -> tuple[str, str | None]:
+def _find_status(turn: Turn) -> tuple[str, str | None]:
     """The status of the response, and why it is incomplete if it is."""
     if turn.raw_stop_reason is not None and turn.raw_stop_reason != "completed":
         return "incomplete", turn.raw_stop_reason
     return ("incomplete", "max_output_tokens") if turn.stop_reason == "length" else ("completed", None)
 
 
-def _words(info: ErrorInfo) -> str:
-    if info.kind == "context_overflow" and not classify_overflow(info.message, status=400):
+def _describe_error(info: ErrorInfo) -> str:
+    if info.kind == "context_overflow" and not is_overflow(info.message, status=400):
         return f"{info.message}: {_OVERFLOW}"
     return info.message
 
 
-def _usage(turn: Turn, received: Received) -> dict[str, Any]:
+def _build_usage(turn: Turn, received: Received) -> dict[str, Any]:
     """The tokens in the API's words; about as many as there are where the script does not say."""
     usage = turn.usage or Usage(input=len(received.body) // 4, output=1 + len(msgspec.json.encode(turn.blocks)) // 4)
     written_to, read = usage.cache_write or 0, usage.cache_read or 0

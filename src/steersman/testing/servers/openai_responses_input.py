@@ -14,13 +14,13 @@ import msgspec
 from steersman.testing.servers.openai_responses_rules import (
     Fault,
     Json,
-    array,
-    chosen,
-    legal_id,
-    legal_name,
-    need,
-    text,
-    typed,
+    check_array,
+    check_id,
+    check_name,
+    check_text,
+    check_type,
+    check_value,
+    require,
 )
 
 _ROLES = ("assistant", "system", "developer", "user")
@@ -39,13 +39,13 @@ _SEAL = "gAAAAA"
 _CHECK = 16
 
 
-def sealed(id: str, words: str, mark: str | None = None) -> str:
+def seal(id: str, words: str, mark: str | None = None) -> str:
     """Encrypted content: nobody can read it but this server, and it knows when a byte of it was changed."""
     held = base64.urlsafe_b64encode(msgspec.json.encode([id, words, mark])).decode()
     return f"{_SEAL}{held}{sha256(held.encode()).hexdigest()[:_CHECK]}"
 
 
-def unsealed(content: str) -> str | None:
+def unseal(content: str) -> str | None:
     """The id of the reasoning item that this is the encrypted content of, or `None` if it is of none."""
     held, check = content[len(_SEAL) : -_CHECK], content[-_CHECK:]
     if not content.startswith(_SEAL) or sha256(held.encode("utf-8", "replace")).hexdigest()[:_CHECK] != check:
@@ -56,7 +56,7 @@ def unsealed(content: str) -> str | None:
         return None
 
 
-class InputReader:
+class InputChecker:
     """Reads the items of one request; `after` names the reasoning item that each item was made after."""
 
     def __init__(self, *, store: bool, after: Mapping[str, str]) -> None:
@@ -68,28 +68,28 @@ class InputReader:
         # Reasoning items that wait for the item that must follow, the nearest last.
         self._open: list[str] = []
 
-    def read(self, items: list[Json]) -> None:
+    def check(self, items: list[Json]) -> None:
         """Refuse the first item that is not as it should be."""
         for number, item in enumerate(items):
             path = f"input[{number}]"
             kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
             self._check_id(item, path)
             if kind == "reasoning":
-                self._reasoning(item, path)
+                self._check_reasoning(item, path)
                 continue
             said = kind in _CALLS or kind in _OTHERS or (kind == "message" and item.get("role") == "assistant")
-            self._follow(item, said=said)
+            self._check_order(item, said=said)
             if kind == "message":
                 _check_message(item, path)
             elif kind in _CALLS:
-                self._call(item, cast(str, kind), path)
+                self._check_call(item, cast(str, kind), path)
             elif kind in _OUTPUTS:
-                self._output(item, cast(str, kind), path)
+                self._check_output(item, cast(str, kind), path)
             elif kind == "item_reference":
-                self._lost(cast(str, item.get("id")))
+                self._raise_not_found(cast(str, item.get("id")))
             elif kind not in _OTHERS:
-                chosen(kind, ("message", "reasoning", *_CALLS, *_OUTPUTS, *sorted(_OTHERS)), f"{path}.type")
-        self._follow({}, said=False)
+                check_value(kind, ("message", "reasoning", *_CALLS, *_OUTPUTS, *sorted(_OTHERS)), f"{path}.type")
+        self._check_order({}, said=False)
         for call_id in self._calls:
             if call_id not in self._answered:
                 raise Fault(f"No tool output found for function call {call_id}.", "input")
@@ -100,14 +100,14 @@ class InputReader:
             return
         kind = item.get("type") or "message"
         prefix = {"message": "msg", "reasoning": "rs", **_CALLS}.get(cast(str, kind), "")
-        legal_id(id, prefix, f"{path}.id")
+        check_id(id, prefix, f"{path}.id")
         if id in self._ids:
             raise Fault(
                 f"Duplicate item found with id {id}. Remove duplicate items from your input and try again.", "input"
             )
         self._ids.add(id)
 
-    def _lost(self, id: str) -> None:
+    def _raise_not_found(self, id: str) -> None:
         raise Fault(
             f"Item with id '{id}' not found. Items are not persisted when `store` is set to false. Try again with "
             "`store` set to true, or remove this item from your input.",
@@ -115,15 +115,20 @@ class InputReader:
             status=404,
         )
 
-    def _reasoning(self, item: Json, path: str) -> None:
-        for number, part in enumerate(cast(list[Any], typed(need(item, "summary", path), list, f"{path}.summary"))):
-            text(need(typed(part, dict, f"{path}.summary[{number}]"), "text", path), f"{path}.summary[{number}].text")
+    def _check_reasoning(self, item: Json, path: str) -> None:
+        for number, part in enumerate(
+            cast(list[Any], check_type(require(item, "summary", path), list, f"{path}.summary"))
+        ):
+            check_text(
+                require(check_type(part, dict, f"{path}.summary[{number}]"), "text", path),
+                f"{path}.summary[{number}].text",
+            )
         if "status" in item and item["status"] is None:
             raise Fault(f"Unknown parameter: '{path}.status'.", f"{path}.status", "unknown_parameter")
         id, content = cast(str | None, item.get("id")), item.get("encrypted_content")
         if content is None:
-            self._lost(cast(str, id))
-        of = unsealed(cast(str, typed(content, str, f"{path}.encrypted_content")))
+            self._raise_not_found(cast(str, id))
+        of = unseal(cast(str, check_type(content, str, f"{path}.encrypted_content")))
         if of is None or (id is not None and of != id):
             shown = f"{cast(str, content)[:8]}..."
             raise Fault(
@@ -134,7 +139,7 @@ class InputReader:
             )
         self._open.append(of)
 
-    def _follow(self, item: Json, *, said: bool) -> None:
+    def _check_order(self, item: Json, *, said: bool) -> None:
         """An item of the model's comes after the reasoning it was made after; anything else after none."""
         if self._open and not said:
             raise Fault(
@@ -150,45 +155,45 @@ class InputReader:
             )
         self._open.clear()
 
-    def _call(self, item: Json, kind: str, path: str) -> None:
-        call_id = text(need(item, "call_id", path), f"{path}.call_id", longest=64)
-        legal_name(need(item, "name", path), f"{path}.name")
+    def _check_call(self, item: Json, kind: str, path: str) -> None:
+        call_id = check_text(require(item, "call_id", path), f"{path}.call_id", longest=64)
+        check_name(require(item, "name", path), f"{path}.name")
         field = "arguments" if kind == "function_call" else "input"
-        typed(need(item, field, path), str, f"{path}.{field}")
+        check_type(require(item, field, path), str, f"{path}.{field}")
         if call_id in self._calls:
             raise Fault(f"Duplicate 'call_id': {call_id}", f"{path}.call_id", "invalid_value")
         self._calls[call_id] = kind
 
-    def _output(self, item: Json, kind: str, path: str) -> None:
-        call_id = text(need(item, "call_id", path), f"{path}.call_id", longest=64)
+    def _check_output(self, item: Json, kind: str, path: str) -> None:
+        call_id = check_text(require(item, "call_id", path), f"{path}.call_id", longest=64)
         if self._calls.get(call_id) != _OUTPUTS[kind]:
             name = "function call" if kind == "function_call_output" else "custom tool call"
             raise Fault(f"No tool call found for {name} output with call_id {call_id}.", "input")
         if call_id in self._answered:
             raise Fault(f"Duplicate output for call_id {call_id}.", "input")
         self._answered.add(call_id)
-        output = typed(need(item, "output", path), (str, list), f"{path}.output")
+        output = check_type(require(item, "output", path), (str, list), f"{path}.output")
         if not isinstance(output, str):
             _check_parts(output, _SHOWN, f"{path}.output")
 
 
 def _check_message(item: Json, path: str) -> None:
-    role = chosen(item.get("role"), _ROLES, f"{path}.role")
-    content = need(item, "content", path)
+    role = check_value(item.get("role"), _ROLES, f"{path}.role")
+    content = require(item, "content", path)
     if isinstance(content, str):
-        text(content, f"{path}.content")
+        check_text(content, f"{path}.content")
     else:
         _check_parts(content, _SAID if role == "assistant" else _SHOWN, f"{path}.content")
 
 
 def _check_parts(parts: object, allowed: tuple[str, ...], path: str) -> None:
-    for number, part in enumerate(array(parts, path)):
+    for number, part in enumerate(check_array(parts, path)):
         where = f"{path}[{number}]"
-        kind = chosen(need(typed(part, dict, where), "type", where), allowed, f"{where}.type")
+        kind = check_value(require(check_type(part, dict, where), "type", where), allowed, f"{where}.type")
         if kind in ("input_text", "output_text"):
-            text(need(part, "text", where), f"{where}.text")
+            check_text(require(part, "text", where), f"{where}.text")
         elif kind == "refusal":
-            text(need(part, "refusal", where), f"{where}.refusal")
+            check_text(require(part, "refusal", where), f"{where}.refusal")
         elif kind == "input_image":
             _check_image(part, where)
 
@@ -199,7 +204,7 @@ def _check_image(part: Json, path: str) -> None:
         raise Fault(
             f"Missing required parameter: '{path}.image_url'.", f"{path}.image_url", "missing_required_parameter"
         )
-    if url is not None and not _IMAGE.fullmatch(cast(str, typed(url, str, f"{path}.image_url"))):
+    if url is not None and not _IMAGE.fullmatch(cast(str, check_type(url, str, f"{path}.image_url"))):
         raise Fault(
             f"Invalid '{path}.image_url'. Expected a base64-encoded data URL with an image MIME type (e.g. "
             "'data:image/png;base64,aW1nIGJ5dGVzIGhlcmU='), but got a value without it.",

@@ -30,7 +30,7 @@ class Fault(Exception):
         self.status = status
 
 
-def need(fields: Json, name: str, path: str = "") -> Any:
+def require(fields: Json, name: str, path: str = "") -> Any:
     """The field, which must be there."""
     where = f"{path}.{name}" if path else name
     if fields.get(name) is None:
@@ -38,7 +38,7 @@ def need(fields: Json, name: str, path: str = "") -> Any:
     return fields[name]
 
 
-def typed(value: object, kind: type | tuple[type, ...], path: str) -> Any:
+def check_type(value: object, kind: type | tuple[type, ...], path: str) -> Any:
     """The value, which must be of this type."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -48,9 +48,9 @@ def typed(value: object, kind: type | tuple[type, ...], path: str) -> Any:
     return value
 
 
-def text(value: object, path: str, *, longest: int | None = None) -> str:
+def check_text(value: object, path: str, *, longest: int | None = None) -> str:
     """The text, which must not be empty, nor longer than it may be."""
-    words = cast(str, typed(value, str, path))
+    words = cast(str, check_type(value, str, path))
     if not words:
         raise Fault(
             f"Invalid '{path}': empty string. Expected a string with minimum length 1, but got an empty string "
@@ -68,9 +68,9 @@ def text(value: object, path: str, *, longest: int | None = None) -> str:
     return words
 
 
-def array(value: object, path: str) -> Sequence[Any]:
+def check_array(value: object, path: str) -> Sequence[Any]:
     """The list, which must not be empty."""
-    found = cast(Sequence[Any], typed(value, list, path))
+    found = cast(Sequence[Any], check_type(value, list, path))
     if not found:
         raise Fault(
             f"Invalid '{path}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
@@ -80,7 +80,7 @@ def array(value: object, path: str) -> Sequence[Any]:
     return found
 
 
-def chosen(value: object, allowed: Sequence[str], path: str) -> str:
+def check_value(value: object, allowed: Sequence[str], path: str) -> str:
     """The word, which must be one of these."""
     if value not in allowed:
         words = [f"'{word}'" for word in allowed]
@@ -89,7 +89,7 @@ def chosen(value: object, allowed: Sequence[str], path: str) -> str:
     return cast(str, value)
 
 
-def known(fields: Json, allowed: frozenset[str], path: str = "") -> None:
+def check_known(fields: Json, allowed: frozenset[str], path: str = "") -> None:
     """Refuse fields that the API does not have."""
     for name in fields:
         if name not in allowed:
@@ -97,9 +97,9 @@ def known(fields: Json, allowed: frozenset[str], path: str = "") -> None:
             raise Fault(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
 
 
-def legal_name(value: object, path: str) -> str:
+def check_name(value: object, path: str) -> str:
     """A name of a tool or a format."""
-    name = text(value, path, longest=64)
+    name = check_text(value, path, longest=64)
     if not NAME.fullmatch(name):
         raise Fault(
             f"Invalid '{path}': string does not match pattern. Expected a string that matches the pattern "
@@ -110,9 +110,9 @@ def legal_name(value: object, path: str) -> str:
     return name
 
 
-def legal_id(value: object, prefix: str, path: str) -> str:
+def check_id(value: object, prefix: str, path: str) -> str:
     """The id of an item, which tells its kind."""
-    id = cast(str, typed(value, str, path))
+    id = cast(str, check_type(value, str, path))
     if not NAME.fullmatch(id):
         raise Fault(
             f"Invalid '{path}': '{id}'. Expected an ID that contains letters, numbers, underscores, or dashes, but "
@@ -138,22 +138,22 @@ _FORMATS = ("text", "json_schema", "json_object")
 _COMBINED = ("oneOf", "anyOf", "allOf", "enum", "not")
 _CHOICES = ("none", "auto", "required")
 _PLAIN = re.compile(r"(?:ft:)?(?:gpt-3\.5|gpt-4|gpt-5-chat|chatgpt-)")
-_LEAST_OUTPUT = 16
+_MIN_OUTPUT_TOKENS = 16
 
 
 def check_fields(fields: Json) -> None:
     """Refuse what is not as it should be, except in `input`."""
-    text(need(fields, "model"), "model")
-    known(fields, _FIELDS)
+    check_text(require(fields, "model"), "model")
+    check_known(fields, _FIELDS)
     if fields.get("input") is None:
         raise Fault('One of "input" or "previous_response_id" or "prompt" or "conversation" must be provided.', "input")
     if fields.get("stream") is not True:
         raise Fault("This server only plays streams; ask with 'stream': true.", "stream")
     for name, kind in (("store", bool), ("instructions", str), ("parallel_tool_calls", bool)):
         if fields.get(name) is not None:
-            typed(fields[name], kind, name)
+            check_type(fields[name], kind, name)
     if fields.get("prompt_cache_key") is not None:
-        text(fields["prompt_cache_key"], "prompt_cache_key", longest=64)
+        check_text(fields["prompt_cache_key"], "prompt_cache_key", longest=64)
     if fields.get("previous_response_id") is not None:
         id = fields["previous_response_id"]
         words = f"Previous response with id '{id}' not found."
@@ -166,15 +166,15 @@ def check_fields(fields: Json) -> None:
 
 def _check_numbers(fields: Json) -> None:
     limit = fields.get("max_output_tokens")
-    if limit is not None and typed(limit, int, "max_output_tokens") < _LEAST_OUTPUT:
+    if limit is not None and check_type(limit, int, "max_output_tokens") < _MIN_OUTPUT_TOKENS:
         raise Fault(
-            f"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= {_LEAST_OUTPUT}, but got "
-            f"{limit} instead.",
+            f"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= {_MIN_OUTPUT_TOKENS}, "
+            f"but got {limit} instead.",
             "max_output_tokens",
             "integer_below_min_value",
         )
     heat = fields.get("temperature")
-    if heat is not None and not 0 <= typed(heat, (int, float), "temperature") <= 2:
+    if heat is not None and not 0 <= check_type(heat, (int, float), "temperature") <= 2:
         side, bound = ("above maximum", "<= 2") if heat > 2 else ("below minimum", ">= 0")
         raise Fault(
             f"Invalid 'temperature': decimal {side} value. Expected a value {bound}, but got {heat} instead.",
@@ -186,18 +186,18 @@ def _check_numbers(fields: Json) -> None:
 def _check_reasoning(fields: Json) -> None:
     plain = _PLAIN.match(fields["model"]) is not None
     for number, word in enumerate(fields.get("include") or ()):
-        text(word, f"include[{number}]")
+        check_text(word, f"include[{number}]")
         if word == "reasoning.encrypted_content" and plain:
             raise Fault("Encrypted content is not supported with this model.", "include")
     given = fields.get("reasoning")
     if given is None:
         return
-    reasoning = cast(Json, typed(given, dict, "reasoning"))
+    reasoning = cast(Json, check_type(given, dict, "reasoning"))
     for name, allowed in (("effort", _EFFORTS), ("summary", _SUMMARIES)):
         if reasoning.get(name) is None:
             continue
         path = f"reasoning.{name}"
-        chosen(reasoning[name], allowed, path)
+        check_value(reasoning[name], allowed, path)
         if plain:
             words = f"Unsupported parameter: '{path}' is not supported with this model."
             raise Fault(words, path, "unsupported_parameter")
@@ -207,22 +207,22 @@ def _check_format(fields: Json) -> None:
     given = fields.get("text")
     if given is None:
         return
-    form = cast(Json, typed(given, dict, "text")).get("format") or {"type": "text"}
-    if chosen(form.get("type"), _FORMATS, "text.format.type") == "json_schema":
-        name = legal_name(need(form, "name", "text.format"), "text.format.name")
-        _check_schema(need(form, "schema", "text.format"), f"response_format '{name}'", "text.format.schema")
+    form = cast(Json, check_type(given, dict, "text")).get("format") or {"type": "text"}
+    if check_value(form.get("type"), _FORMATS, "text.format.type") == "json_schema":
+        name = check_name(require(form, "name", "text.format"), "text.format.name")
+        _check_schema(require(form, "schema", "text.format"), f"response_format '{name}'", "text.format.schema")
         if form.get("strict"):
             _check_strict(form["schema"], f"response_format '{name}'", "text.format.schema", ())
 
 
 def _check_tools(fields: Json) -> list[str]:
     names: list[str] = []
-    for number, tool in enumerate(cast(list[Any], typed(fields.get("tools") or [], list, "tools"))):
+    for number, tool in enumerate(cast(list[Any], check_type(fields.get("tools") or [], list, "tools"))):
         path = f"tools[{number}]"
-        kind = text(need(typed(tool, dict, path), "type", path), f"{path}.type")
+        kind = check_text(require(check_type(tool, dict, path), "type", path), f"{path}.type")
         if kind not in ("function", "custom"):
             continue
-        name = legal_name(need(tool, "name", path), f"{path}.name")
+        name = check_name(require(tool, "name", path), f"{path}.name")
         if name in names:
             raise Fault(f"Duplicate tool name: '{name}'.", f"{path}.name", "invalid_value")
         names.append(name)
@@ -241,12 +241,12 @@ def _check_choice(fields: Json, names: list[str]) -> None:
         asked = cast(Json, choice)
         if asked.get("type") == "function" and asked.get("name") not in names:
             raise Fault("Tool choice 'function' not found in 'tools' parameter.", "tool_choice")
-    elif chosen(choice, _CHOICES, "tool_choice") != "auto" and not fields.get("tools"):
+    elif check_value(choice, _CHOICES, "tool_choice") != "auto" and not fields.get("tools"):
         raise Fault(f"Tool choice '{choice}' must be specified with 'tools' parameter.", "tool_choice")
 
 
 def _check_schema(schema: object, where: str, param: str) -> None:
-    fields = cast(Json, typed(schema, dict, param))
+    fields = cast(Json, check_type(schema, dict, param))
     code = "invalid_function_parameters" if "function" in where else "invalid_json_schema"
     if fields.get("type") != "object":
         words = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{fields.get('type')}\"'."
@@ -284,8 +284,11 @@ def _check_strict(schema: object, where: str, param: str, context: tuple[str, ..
         _check_strict(inner, where, param, (*context, "anyOf", str(number)))
 
 
-def check_messages(value: object) -> list[Json]:
+def check_input(value: object) -> list[Json]:
     """The items of an input, which may also be a mere text."""
     if isinstance(value, str):
-        return [{"role": "user", "content": text(value, "input")}]
-    return [cast(Json, typed(item, dict, f"input[{number}]")) for number, item in enumerate(array(value, "input"))]
+        return [{"role": "user", "content": check_text(value, "input")}]
+    return [
+        cast(Json, check_type(item, dict, f"input[{number}]"))
+        for number, item in enumerate(check_array(value, "input"))
+    ]

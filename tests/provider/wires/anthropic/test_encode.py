@@ -14,11 +14,11 @@ from tests.provider.wires.anthropic.kit import MODEL, body_of
 
 from steersman.context.repair import Repairer, repair
 from steersman.context.view import MessageView
-from steersman.provider.wires.anthropic.encode import wire_id
+from steersman.provider.wires.anthropic.encode import encode_call_id
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.testing.servers.anthropic_messages import Fault
-from steersman.testing.servers.anthropic_rules import check
+from steersman.testing.servers.anthropic_rules import check_request
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
@@ -186,14 +186,14 @@ def test_half_characters_are_replaced_wherever_they_are() -> None:
 @hypothesis.given(st.lists(st.text(max_size=8), unique=True))
 def test_ids_on_the_wire_are_legal_and_as_different_as_ours(ids: list[str]) -> None:
     """failures.md A9: an id is written the same way in every request, whatever the others are."""
-    legal = [wire_id(id) for id in ids if id]
+    legal = [encode_call_id(id) for id in ids if id]
     assert all(all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in id) for id in legal)
     assert len(set(legal)) == len(legal)
 
 
 @pytest.mark.parametrize("id", ["toolu_01", "call-1", "a"])
 def test_a_legal_id_stays_as_it_is(id: str) -> None:
-    assert wire_id(id) == id
+    assert encode_call_id(id) == id
 
 
 def test_foreign_ids_still_pair() -> None:
@@ -338,7 +338,7 @@ def test_any_repaired_transcript_is_one_the_api_takes(messages: list[AgentMessag
     """failures.md A1: whatever was left behind, and thinking of this model goes back as it is."""
     repaired = repair(messages, provider=PROVIDER, model=ACME)
     if repaired:
-        check(body_of(*repaired, tools=[add]), issued=lambda thinking, signature: True, prefill=False)
+        check_request(body_of(*repaired, tools=[add]), issued=lambda thinking, signature: True, prefill=False)
         assert repaired[0].role == "user"
 
 
@@ -362,7 +362,7 @@ def test_the_server_would_not_take_it_otherwise() -> None:
     """The judge of the tests above does judge."""
     orphan = body_of("Hi", assistant(ToolCall("t", "add")), "Go on.", tools=[add])
     with pytest.raises(Fault, match="`tool_use` ids were found without `tool_result` blocks immediately after: t"):
-        check(orphan, issued=lambda thinking, signature: True, prefill=False)
+        check_request(orphan, issued=lambda thinking, signature: True, prefill=False)
 
 
 def test_usage_of_a_message_is_not_sent() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.provider.wires.anthropic.kit import FIXTURES, MODEL
 
-from steersman.provider.wires.anthropic.errors import response_error
+from steersman.provider.wires.anthropic.errors import classify_response
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.model import Model
@@ -107,7 +107,7 @@ def test_how_long_to_wait(headers: dict[str, str], wait: float | None) -> None:
     """failures.md E1."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     body = msgspec.json.encode(error("rate_limit_error"))
-    assert response_error(MODEL, 429, given, body, clock=lambda: 30.0).info.retry_after == wait
+    assert classify_response(MODEL, 429, given, body, clock=lambda: 30.0).info.retry_after == wait
 
 
 def test_the_servers_word_on_asking_again_wins() -> None:

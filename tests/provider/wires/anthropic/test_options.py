@@ -11,11 +11,11 @@ import pytest
 from tests.provider.wires.anthropic.kit import body_of
 
 from steersman.context.view import MessageView
-from steersman.provider.wires.anthropic.encode import version_of
-from steersman.provider.wires.anthropic.schema import output_format
+from steersman.provider.wires.anthropic.encode import parse_version
+from steersman.provider.wires.anthropic.schema import convert_output_schema
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.testing.servers.anthropic_messages import Fault
-from steersman.testing.servers.anthropic_rules import check
+from steersman.testing.servers.anthropic_rules import check_request
 from steersman.tools.tool import tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
@@ -58,7 +58,7 @@ def claude(id: str = "claude-sonnet-4-5", **fields: Any) -> Model:
     ],
 )
 def test_a_models_id_tells_its_version(id: str, version: tuple[int, int] | None) -> None:
-    assert version_of(id) == version
+    assert parse_version(id) == version
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_whatever_is_asked_the_api_takes_it(
         thinking_level=level, max_tokens=limit, temperature=temperature, tool_choice=choice, output_schema=schema
     )
     body = body_of("Hi", model=claude(id), tools=[add] if tools else [], options=options)
-    check(body, issued=lambda thinking, signature: False, prefill=False)
+    check_request(body, issued=lambda thinking, signature: False, prefill=False)
     assert body["max_tokens"] == limit or limit is None
 
 
@@ -181,7 +181,7 @@ SCHEMA: dict[str, Any] = {
 
 def test_the_form_of_an_answer_keeps_its_meaning() -> None:
     """failures.md C15: what has no keyword is told in words."""
-    assert output_format(SCHEMA) == {
+    assert convert_output_schema(SCHEMA) == {
         "type": "json_schema",
         "schema": {
             "type": "object",
@@ -213,7 +213,7 @@ def test_the_form_of_an_answer_keeps_its_meaning() -> None:
     ],
 )
 def test_a_form_that_the_api_cannot_be_told_is_left_to_the_prompt(schema: dict[str, Any]) -> None:
-    assert output_format(schema) is None
+    assert convert_output_schema(schema) is None
     assert "output_config" not in body_of("Hi", model=claude(), options=StreamOptions(output_schema=schema))
 
 
@@ -236,13 +236,13 @@ def test_form_and_effort_stand_side_by_side() -> None:
     options = StreamOptions(output_schema=SCHEMA, thinking_level="low")
     body = body_of("Hi", model=claude("claude-opus-4-6"), options=options)
     assert sorted(body["output_config"]) == ["effort", "format"]
-    check(body, issued=lambda thinking, signature: False, prefill=False)
+    check_request(body, issued=lambda thinking, signature: False, prefill=False)
 
 
 def test_the_judge_of_options_does_judge() -> None:
     body = body_of("Hi", model=claude(), options=StreamOptions(thinking_level="high"))
     with pytest.raises(Fault, match=r"`max_tokens` must be greater than `thinking\.budget_tokens`"):
-        check({**body, "max_tokens": 100}, issued=lambda thinking, signature: False, prefill=False)
+        check_request({**body, "max_tokens": 100}, issued=lambda thinking, signature: False, prefill=False)
 
 
 def test_a_budget_for_thinking_waits_for_calls_that_were_begun_without_it() -> None:

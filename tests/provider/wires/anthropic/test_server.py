@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from steersman.testing.servers import AnthropicServer
-from steersman.testing.servers.anthropic import signature_of
+from steersman.testing.servers.anthropic import sign
 from steersman.testing.servers.anthropic_messages import Fault
-from steersman.testing.servers.anthropic_rules import check
+from steersman.testing.servers.anthropic_rules import check_request
 
 CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "add", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "5"}
@@ -51,9 +51,9 @@ ANSWER = {"type": "text", "text": "Yes."}
 def judged(**changes: Any) -> str | None:
     body = {**GOOD, **changes}
     try:
-        check(
+        check_request(
             {name: value for name, value in body.items() if value is not ...},
-            issued=lambda thinking, signature: signature == signature_of(thinking),
+            issued=lambda thinking, signature: signature == sign(thinking),
             prefill=False,
         )
     except Fault as fault:
@@ -69,7 +69,7 @@ TAKEN: list[dict[str, Any]] = [
     talk(blocks(image()), "Yes.", "Go on."),
     talk("Hi", blocks(CALL), blocks(RESULT)),
     talk("Hi", blocks(CALL), blocks(RESULT, ANSWER)),
-    talk("Hi", blocks(thought("Hm.", signature=signature_of("Hm.")), CALL), blocks(RESULT)),
+    talk("Hi", blocks(thought("Hm.", signature=sign("Hm.")), CALL), blocks(RESULT)),
     talk("Hi", blocks(CALL), blocks({**RESULT, "content": [ANSWER, image()]})),
     {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]},
     {"thinking": {"type": "enabled", "budget_tokens": 1024}, "temperature": 1},
@@ -144,11 +144,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (talk("Hi", blocks(thought("Hm."), ANSWER), "x"), "messages.1.content.0.thinking.signature: Field required"),
     (talk("Hi", blocks(thought("Hm.", signature=""), ANSWER), "x"), "Invalid `signature` in `thinking` block"),
     (
-        talk("Hi", blocks(thought("Changed.", signature=signature_of("Hm.")), ANSWER), "x"),
+        talk("Hi", blocks(thought("Changed.", signature=sign("Hm.")), ANSWER), "x"),
         "messages.1.content.0: Invalid `signature` in `thinking` block",
     ),
     (
-        talk("Hi", blocks(ANSWER, thought("Hm.", signature=signature_of("Hm."))), "x"),
+        talk("Hi", blocks(ANSWER, thought("Hm.", signature=sign("Hm."))), "x"),
         "messages.1: The final block in an assistant message cannot be `thinking`.",
     ),
     (talk("Hi", blocks({"type": "redacted_thinking"}, ANSWER), "x"), "redacted_thinking.data: Field required"),

@@ -178,7 +178,7 @@ async def test_silence_is_cut_off(after: int) -> None:
     said = stall("Hello there", after=after) if after else Delivery(b"", ending="stall")
     async with AnthropicServer(said) as server:
         info = failure(await events_from(server, settings=bounds))
-        assert await server.raw[0].ended() in ("left", "broken")
+        assert await server.raw[0].wait_for_outcome() in ("left", "broken")
     assert (info.kind, info.should_retry) == ("stalled", True)
 
 
@@ -207,7 +207,7 @@ async def test_a_stream_left_early_closes_its_connection(after: int) -> None:
         for _ in range(after):
             await anext(stream)
         await stream.aclose()
-        assert [await received.ended() for received in server.raw] == (["left"] if after else [])
+        assert [await received.wait_for_outcome() for received in server.raw] == (["left"] if after else [])
 
 
 async def test_two_pauses_are_one_answer() -> None:

@@ -449,9 +449,9 @@ def test_tools_are_known_by_their_own_names_again() -> None:
 
 
 def _declared(tools: list[Tool]) -> list[Any]:
-    from steersman.provider.wires.google.tools import toolset
+    from steersman.provider.wires.google.tools import find_tool_set
 
-    return msgspec.json.decode(toolset(tools).encoded)
+    return msgspec.json.decode(find_tool_set(tools).encoded)
 
 
 def test_the_model_that_answered_is_named_as_it_was_asked() -> None:

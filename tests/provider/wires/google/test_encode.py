@@ -13,10 +13,10 @@ from tests.provider.wires.google.streams import GEMINI_3, MODEL, any_signature, 
 
 from steersman.context.repair import Repairer, repair
 from steersman.context.view import MessageView
-from steersman.provider.wires.google.encode import UNSIGNED, thinking_config
-from steersman.provider.wires.google.tools import toolset
+from steersman.provider.wires.google.encode import UNSIGNED, build_thinking
+from steersman.provider.wires.google.tools import find_tool_set
 from steersman.provider.wires.google.wire import WIRE
-from steersman.testing.servers.google_rules import request_fault
+from steersman.testing.servers.google_rules import find_request_fault
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
@@ -250,9 +250,9 @@ def test_thinking_is_asked_for_in_the_words_of_the_model(
     id: str, level: ThinkingLevel, max_tokens: int | None, config: Any
 ) -> None:
     options = StreamOptions(thinking_level=level, max_tokens=max_tokens)
-    assert thinking_config(id, options) == config
+    assert build_thinking(id, options) == config
     asked = body([user_message("Hi")], model=Model("google", id), options=options)
-    assert request_fault(asked, id, any_signature) is None
+    assert find_request_fault(asked, id, any_signature) is None
 
 
 def test_structured_output_is_asked_for_where_tools_allow_it() -> None:
@@ -296,7 +296,7 @@ def test_names_of_tools_and_parameters_are_legal_unique_and_used_throughout() ->
             result(f"c{number}", TextContent("ok"), name=name),
         ]
     sent = body(messages, tools=tools)
-    assert request_fault(sent, MODEL.id, any_signature) is None
+    assert find_request_fault(sent, MODEL.id, any_signature) is None
     declared = sent["tools"][0]["functionDeclarations"]
     assert len({tool["name"] for tool in declared}) == len(odd)
     calls = [
@@ -307,7 +307,7 @@ def test_names_of_tools_and_parameters_are_legal_unique_and_used_throughout() ->
     assert declared[0]["parametersJsonSchema"]["required"] == names[:1]
     assert calls[0]["args"] == {names[0]: "u", "list": [{names[2]: 1}]}
     for tool, own in zip(declared, odd, strict=True):
-        assert toolset(tools).read(tool["name"], "{}") == (own, "{}")
+        assert find_tool_set(tools).decode_call(tool["name"], "{}") == (own, "{}")
 
 
 def test_lone_surrogates_do_not_stop_a_request() -> None:
@@ -417,6 +417,6 @@ def test_any_history_is_taken_once_it_is_repaired(history: list[AgentMessage], i
     model = Model("google", id)
     messages = repair([user_message("Hi"), *history], provider="google", model=id)
     sent = body(messages, model=model, tools=[ADD])
-    assert request_fault(sent, id, any_signature) is None
+    assert find_request_fault(sent, id, any_signature) is None
     parts = [part for content in sent["contents"] for part in content["parts"]]
     assert all(part.get("text") != "" or "thoughtSignature" in part for part in parts)

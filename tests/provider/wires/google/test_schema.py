@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman.provider.wires.google.schema import READ, gemini_schema
-from steersman.testing.servers.google_config import json_schema_fault
+from steersman.provider.wires.google.schema import READ, convert_schema
+from steersman.testing.servers.google_config import find_json_schema_fault
 from steersman.tools.schema.from_types import schema_of
 from steersman.tools.schema.validation import compile_schema
 
@@ -163,7 +163,7 @@ GOLDEN: list[tuple[str, Any, Any]] = [
 def test_a_schema_is_written_without_loss(given_schema: Any, written: Any) -> None:
     """failures.md C15."""
     before = copy.deepcopy(given_schema)
-    assert gemini_schema(given_schema) == (given_schema if written is None else written)
+    assert convert_schema(given_schema) == (given_schema if written is None else written)
     assert given_schema == before
 
 
@@ -174,7 +174,7 @@ def test_names_of_properties_are_changed_wherever_they_stand() -> None:
         "required": ["a-b"],
         "propertyOrdering": ["a-b"],
     }
-    assert gemini_schema(schema, lambda name: name.replace("-", "_")) == {
+    assert convert_schema(schema, lambda name: name.replace("-", "_")) == {
         "type": "object",
         "properties": {"a_b": {"type": "array", "items": {"properties": {"c_d": {}}, "required": ["c_d"]}}},
         "required": ["a_b"],
@@ -199,8 +199,8 @@ def test_what_python_types_give_is_taken() -> None:
         pair: tuple[int, str] = (1, "a")
         table: dict[str, list[float]] | None = None
 
-    schema = gemini_schema(schema_of(Point))
-    assert json_schema_fault("x", {"type": "object", **schema}) is None
+    schema = convert_schema(schema_of(Point))
+    assert find_json_schema_fault("x", {"type": "object", **schema}) is None
 
 
 def an_object(properties: Any, required: Any) -> Json:
@@ -260,10 +260,10 @@ roots = st.builds(
 @given(roots)
 @settings(max_examples=300)
 def test_any_schema_comes_out_as_one_that_gemini_reads(schema: Any) -> None:
-    written = gemini_schema(schema)
-    assert json_schema_fault("x", written) is None
+    written = convert_schema(schema)
+    assert find_json_schema_fault("x", written) is None
     assert _keywords(written) <= READ
-    assert gemini_schema(written) == written
+    assert convert_schema(written) == written
 
 
 def _keywords(schema: Any) -> set[str]:
@@ -290,7 +290,7 @@ LOSSLESS = [
 @pytest.mark.parametrize("schema", LOSSLESS)
 def test_what_is_rewritten_takes_what_it_took_before(schema: Any) -> None:
     """Nothing is told in words that could have been written in keywords."""
-    before, after = compile_schema(schema), compile_schema(gemini_schema(schema))
+    before, after = compile_schema(schema), compile_schema(convert_schema(schema))
     assert [_takes(before, value) for value in VALUES] == [_takes(after, value) for value in VALUES]
 
 

@@ -33,7 +33,7 @@ from steersman.testing import answer, thinking
 from steersman.testing import call as script_call
 from steersman.testing import text as script_text
 from steersman.testing.servers import Delivery, GoogleServer, Received, Reply
-from steersman.testing.servers.google_config import camel
+from steersman.testing.servers.google_config import to_camel_case
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import IncompleteStreamError, ProviderError
@@ -276,7 +276,7 @@ def test_the_same_conversation_is_sent_in_the_same_form() -> None:
     with GoogleServer("Fine.", signatures=["c2ln", "QUJD"]) as server, client_for(server) as client:
         answered = list(client.models.generate_content_stream(model=GEMINI_3.id, contents=contents, config=CONFIG))
     assert "".join(one.text or "" for one in answered) == "Fine."
-    theirs = camel(server.requests[0])
+    theirs = to_camel_case(server.requests[0])
     del theirs["systemInstruction"]["role"]
     assert theirs == mine
 

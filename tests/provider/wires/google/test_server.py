@@ -18,7 +18,7 @@ from steersman.testing.servers.google_rules import (
     LAST_TURN,
     RESPONSE_TURN,
     UNSIGNED,
-    request_fault,
+    find_request_fault,
 )
 from steersman.types.errors import ErrorInfo
 from steersman.types.usage import Usage
@@ -56,7 +56,7 @@ GOOD: list[Json] = [
 
 @pytest.mark.parametrize("body", GOOD)
 def test_a_good_request_is_taken(body: Json) -> None:
-    assert request_fault(body, "gemini-2.5-flash", any_signature) is None
+    assert find_request_fault(body, "gemini-2.5-flash", any_signature) is None
 
 
 ONE_OF = "required oneof field 'data' must have one initialized field"
@@ -103,7 +103,7 @@ BAD: list[tuple[Json | None, str]] = [
 @pytest.mark.parametrize(("body", "words"), BAD)
 def test_a_bad_conversation_is_refused(body: Json | None, words: str) -> None:
     """failures.md A1, A7, A13, C7."""
-    assert words in str(request_fault(body, "gemini-2.5-flash", any_signature))
+    assert words in str(find_request_fault(body, "gemini-2.5-flash", any_signature))
 
 
 def declared(schema: Any = None, name: str = "f", **more: Any) -> Json:
@@ -183,7 +183,7 @@ SETTINGS: list[tuple[Json, str, str | None]] = [
 @pytest.mark.parametrize(("body", "id", "words"), SETTINGS)
 def test_tools_and_settings_are_judged(body: Json, id: str, words: str | None) -> None:
     """failures.md C14 and C15."""
-    fault = request_fault(body, id, any_signature)
+    fault = find_request_fault(body, id, any_signature)
     assert fault is None if words is None else words in str(fault)
 
 
@@ -213,7 +213,7 @@ def test_calls_of_the_current_turn_need_their_signature(id: str, marks: list[str
     for position, mark in zip((1, 4), marks, strict=True):
         if mark is not None:
             contents[position]["parts"][0]["thoughtSignature"] = mark
-    fault = request_fault({"contents": contents}, id, any_signature)
+    fault = find_request_fault({"contents": contents}, id, any_signature)
     assert fault is None if words is None else words in str(fault)
 
 

@@ -276,7 +276,7 @@ CUT = answer(thinking("Grüße"), "Hello 🙂", call("add", a=1, b=2), deltas=2)
 def _bytes_of(turn: Any) -> bytes:
     server = GoogleServer()
     received = Received("POST", "/", {"model": "m"}, {"alt": "sse"}, {}, b"", None, 1)
-    return b"".join(server.stream(turn, received))
+    return b"".join(server.render_stream(turn, received))
 
 
 @pytest.mark.parametrize("ending", ["end", "close", "reset"])
@@ -372,7 +372,7 @@ def _interrupted(at: int | None) -> int:
             again = await agent.run("Again")
             assert (again.end_reason, again.text, again.detail) == ("done", "Fine.", "")
             for received in server.raw:
-                assert await received.ended() in ("answered", "left")
+                assert await received.wait_for_outcome() in ("answered", "left")
 
     def made() -> _Stepping:
         loops.append(_Stepping())
@@ -403,7 +403,7 @@ async def test_an_abort_of_a_silent_stream_closes_its_connection(after: int) -> 
         async for event in agent.prompt("Hi"):
             if event.type == "message_update":
                 agent.abort()
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
         assert (await agent.run("Again")).text == "Fine."
     assert [received.connection for received in server.raw] == [1, 2]
 
@@ -420,7 +420,7 @@ async def test_an_abort_before_the_first_byte_closes_the_connection() -> None:
     async with GoogleServer(silent, "Fine.") as server:
         agents.append(agent_for(server))
         assert (await agents[0].run("Hi")).end_reason == "aborted"
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
         assert (await agents[0].run("Again")).text == "Fine."
     assert [received.connection for received in server.raw] == [1, 2]
 

@@ -18,7 +18,7 @@ from tests.provider.wires.openai_chat.chat import (
     tools,
 )
 
-from steersman.provider.wires.openai_chat.encode import tool_set
+from steersman.provider.wires.openai_chat.encode import find_tool_set
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.stream import StreamStart, ToolCallDelta, ToolCallEnd, ToolCallStart
 
@@ -244,7 +244,7 @@ def test_text_before_between_and_after_calls_keeps_its_place() -> None:
 def test_a_tool_whose_name_the_server_does_not_take_is_called_by_its_own() -> None:
     """failures.md C14."""
     own = ["calendar.list", "calendar_list", "x" * 200, "9 lives", "süß"]
-    names = tool_set(tools(*own))
+    names = find_tool_set(tools(*own))
     written = [names.names.to_wire(name) for name in own]
     assert len(set(written)) == len(own)
     assert all(len(name) <= 64 and name.replace("_", "a").replace("-", "a").isascii() for name in written)

@@ -15,7 +15,7 @@ from tests.provider.wires.openai_chat.chat import Spec, settings, tools
 
 from steersman.context.repair import repair
 from steersman.context.view import MessageView
-from steersman.provider.wires.openai_chat.encode import nine_characters, plain_id, tool_set
+from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, find_tool_set
 from steersman.provider.wires.openai_chat.quirks import PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -269,18 +269,18 @@ def test_a_wrong_setting_is_named() -> None:
 
 @pytest.mark.parametrize("id", ["c1", "call_" + "x" * 60, "call|fc_1", "", "ü", "a b"])
 def test_ids_are_made_legal_the_same_way_everywhere(id: str) -> None:
-    for model, legal in ((LOCAL, plain_id), (Model("mistral", "m"), nine_characters)):
+    for model, legal in ((LOCAL, encode_call_id), (Model("mistral", "m"), encode_short_call_id)):
         given = sent(user_message("x"), AssistantMessage([ToolCall(id, "add")]), result(id), model=model)
         assert given[1]["tool_calls"][0]["id"] == given[2]["tool_call_id"] == legal(id)
 
 
 @given(st.lists(st.text(), unique=True, max_size=50))
 def test_legal_ids_are_unique_and_legal(ids: list[str]) -> None:
-    nine, plain = [nine_characters(id) for id in ids], [plain_id(id) for id in ids]
+    nine, plain = [encode_short_call_id(id) for id in ids], [encode_call_id(id) for id in ids]
     assert len(set(nine)) == len(set(plain)) == len(ids)
     assert all(len(id) == 9 and id.isascii() and id.isalnum() for id in nine)
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,40}", id) for id in plain)
-    assert [nine_characters(id) for id in nine] == nine
+    assert [encode_short_call_id(id) for id in nine] == nine
 
 
 def test_mistral_has_its_own_ways() -> None:
@@ -348,5 +348,5 @@ def test_each_form_of_a_conversation_is_kept_apart() -> None:
 
 def test_the_same_tools_are_encoded_once() -> None:
     specs = tools("a", "b")
-    assert tool_set(specs) is tool_set(tuple(specs))
-    assert tool_set(tools("a", "b")) is not tool_set(specs)
+    assert find_tool_set(specs) is find_tool_set(tuple(specs))
+    assert find_tool_set(tools("a", "b")) is not find_tool_set(specs)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import DONE, chunk, read, said
 
-from steersman.provider.wires.openai_chat.chunks import frame_of
+from steersman.provider.wires.openai_chat.chunks import find_frame
 from steersman.testing.servers.exchange import sse
 from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.stream import TextDelta
@@ -85,9 +85,9 @@ def test_words_that_stand_in_every_chunk_are_words_all_the_same(words: str) -> N
     for tight in (True, False):
         data = [written(word, tight=tight) for word in ("Yes", words, words, " sir")]
         assert deltas(*data) == ["Yes", words, words, " sir"]
-        frame = frame_of(data[1], words)
+        frame = find_frame(data[1], words)
         assert frame is not None
-        assert frame.words([("", one) for one in data], 0) == ["Yes", words, words, " sir"]
+        assert frame.read_words([("", one) for one in data], 0) == ["Yes", words, words, " sir"]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_words_that_stand_in_every_chunk_are_words_all_the_same(words: str) -> N
     ],
 )
 def test_the_words_are_looked_for_where_others_would_be_the_content(data: str) -> None:
-    frame = frame_of(data, "a")
+    frame = find_frame(data, "a")
     assert frame is not None
     head, _, tail = data.rpartition('"a"')
-    assert frame.words([("", f'{head}"b"{tail}'), ("", data.replace('"a"', '"b"'))], 0) == ["b"]
+    assert frame.read_words([("", f'{head}"b"{tail}'), ("", data.replace('"a"', '"b"'))], 0) == ["b"]
 
 
 def test_there_is_no_frame_around_words_that_are_written_otherwise() -> None:
-    assert frame_of('{"choices":[{"delta":{"content":"\\u0061"}}]}', "a") is None
+    assert find_frame('{"choices":[{"delta":{"content":"\\u0061"}}]}', "a") is None

@@ -219,6 +219,6 @@ def test_a_tag_is_found_however_it_is_cut(text: str, thought: str, words: str) -
 @given(st.lists(st.text("<think/>a ", min_size=1)))
 def test_the_splitter_loses_no_letter_of_a_text_without_a_tag_at_its_start(pieces: list[str]) -> None:
     splitter = TagSplitter()
-    given = [part for text in ("x", *pieces) for part in splitter.split(text)] + [splitter.rest()]
+    given = [part for text in ("x", *pieces) for part in splitter.split(text)] + [splitter.flush()]
     assert "".join(words for words, _ in given) == "x" + "".join(pieces)
     assert not any(thought for words, thought in given if words)

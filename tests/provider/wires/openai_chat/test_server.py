@@ -10,7 +10,7 @@ import pytest
 
 from steersman.testing.servers.exchange import Received
 from steersman.testing.servers.openai_chat_messages import Flavour
-from steersman.testing.servers.openai_chat_rules import request_fault
+from steersman.testing.servers.openai_chat_rules import find_request_fault
 
 USER: dict[str, Any] = {"role": "user", "content": "Hi."}
 IMAGE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
@@ -36,7 +36,7 @@ def fault(body: Any, flavour: Flavour = "openai", headers: Mapping[str, str] | N
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     parsed = None if isinstance(body, bytes) else body
     given = {"content-type": "application/json"} if headers is None else headers
-    found = request_fault(
+    found = find_request_fault(
         Received("POST", "/v1", {}, {}, given, raw, parsed, 1), flavour, {"reasoning_content": {"r1"}}
     )
     return None if found is None else (found.status, found.message)

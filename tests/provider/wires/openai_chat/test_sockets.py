@@ -172,7 +172,7 @@ async def test_done_is_the_end_even_if_the_connection_stays_open() -> None:
     async with OpenAIChatServer(Delivery(stream, ending="stall")) as server:
         async with asyncio.timeout(5):
             result, _ = await asked(server, "Hi.")
-        assert (result.text, await server.raw[0].ended()) == ("Hello.", "left")
+        assert (result.text, await server.raw[0].wait_for_outcome()) == ("Hello.", "left")
 
 
 @pytest.mark.parametrize("end", [b"", DONE, DONE.rstrip(), DONE.rstrip(b"\n") + b"\r\n\r\n"], ids=range(4))
@@ -185,7 +185,9 @@ async def test_a_finish_reason_and_the_end_make_an_answer(end: bytes) -> None:
 
 async def test_every_cut_is_retried_and_never_a_success() -> None:
     """failures.md B17, B18: at every byte; what was shown is taken back before the answer comes again."""
-    whole = b"".join(OpenAIChatServer().stream(answer(text("Hello."), call("add", a=1, b=2), deltas=2), _nobody()))
+    whole = b"".join(
+        OpenAIChatServer().render_stream(answer(text("Hello."), call("add", a=1, b=2), deltas=2), _nobody())
+    )
     endings = [(at, "close") for at in range(len(whole) + 1)] + [(at, "reset") for at in range(0, len(whole), 9)]
     async with OpenAIChatServer() as server:
         for at, ending in endings:
@@ -393,7 +395,7 @@ async def test_a_stall_can_be_cancelled_and_the_server_sees_it() -> None:
         result = await agent.run("Hi.")
         agent.unsubscribe(watch)
         async with asyncio.timeout(5):
-            assert await server.raw[0].ended() == "left"
+            assert await server.raw[0].wait_for_outcome() == "left"
         assert (result.end_reason, (await agent.run("Again.")).text) == ("aborted", "Fine.")
         await aclose_http()
 

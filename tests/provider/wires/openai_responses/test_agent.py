@@ -246,7 +246,7 @@ async def test_an_abort_after_reasoning_leaves_a_transcript_that_is_taken() -> N
         await started.wait()
         agent.abort()
         assert (await run).end_reason == "aborted"
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
         assert (await agent.run("Again?")).text == "Hello."
         assert kinds(server.requests[1]) == ["user", "user"]
         await aclose_http()

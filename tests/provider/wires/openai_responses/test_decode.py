@@ -31,7 +31,7 @@ from tests.provider.wires.reading import REQUEST, chunks
 
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.streaming.partial import content_of
-from steersman.provider.wires.openai_responses.encode import tool_set
+from steersman.provider.wires.openai_responses.encode import find_tool_set
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.testing import check_stream
 from steersman.tools.tool import Tool
@@ -488,7 +488,7 @@ def test_a_tool_is_called_by_the_name_it_has_here() -> None:
     """failures.md C14."""
     spec = Tool("calendar.list", "", {"type": "object", "properties": {}}, lambda: "")
     request = Request("", [user_message("Hi")], [spec])
-    wire = tool_set(request).names.to_wire("calendar.list")
+    wire = find_tool_set(request).names.to_wire("calendar.list")
     message = message_of(begun() + called(0, "call_0", wire, "{}") + ended(), request=request)
     assert message.tool_calls[0].name == "calendar.list"
 

@@ -24,7 +24,7 @@ from tests.provider.wires.openai_responses.kit import (
 
 from steersman.context.repair import Repairer, repair
 from steersman.context.view import MessageView
-from steersman.provider.wires.openai_responses.encode import call_id
+from steersman.provider.wires.openai_responses.encode import encode_call_id
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -274,17 +274,17 @@ def test_a_long_session_id_still_makes_a_key() -> None:
 @given(st.text(max_size=100), st.text(max_size=100))
 def test_ids_are_legal_and_as_different_as_they_were(one: str, other: str) -> None:
     """failures.md A9."""
-    written = call_id(one)
+    written = encode_call_id(one)
     assert 0 < len(written) <= 64
     assert written.replace("_", "").replace("-", "").isalnum() or set(written) <= set("_-")
     assert written.isascii()
-    assert (written == call_id(other)) == (one == other)
+    assert (written == encode_call_id(other)) == (one == other)
 
 
 def test_an_id_of_another_provider_is_the_same_in_the_call_and_its_result() -> None:
     id = "gemini.call:1/" + "x" * 80
     items = input_of(own(ToolCall(id, "add")), result(id, TextContent("1")))
-    assert items[0]["call_id"] == items[1]["call_id"] == call_id(id)
+    assert items[0]["call_id"] == items[1]["call_id"] == encode_call_id(id)
 
 
 def test_names_the_api_does_not_take_are_written_in_a_way_it_does() -> None:

@@ -131,7 +131,7 @@ async def test_a_stall_is_an_error_when_there_is_a_limit_to_patience() -> None:
         assert isinstance(last, Failed)
         assert last.error is not None
         assert last.error.kind == "stalled"
-        assert await server.raw[0].ended() == "left"
+        assert await server.raw[0].wait_for_outcome() == "left"
         await aclose_http()
 
 

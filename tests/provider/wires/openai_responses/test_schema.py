@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.provider.wires.openai_responses.kit import body_of
 
-from steersman.provider.wires.openai_responses.schema import is_strict, parameters_of
+from steersman.provider.wires.openai_responses.schema import convert_parameters, is_strict
 from steersman.testing.servers.openai_responses_rules import Fault, check_fields
 from steersman.tools.tool import Tool
 from steersman.types.model import StreamOptions
@@ -43,7 +43,7 @@ def test_a_tool_with_any_schema_is_taken(schema: dict[str, Any]) -> None:
 def test_what_may_not_stand_at_the_top_is_said_in_words() -> None:
     """failures.md C15: without loss of meaning."""
     schema: dict[str, Any] = {"type": "object", "anyOf": [NAMED, NUMBERED], "description": "d"}
-    parameters, rule = parameters_of(schema)
+    parameters, rule = convert_parameters(schema)
     assert parameters == {
         "type": "object",
         "description": "d",

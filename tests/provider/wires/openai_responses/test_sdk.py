@@ -177,7 +177,9 @@ def streams(draw: st.DrawFn) -> bytes:
     ]
     reason, raw = draw(REASONS)
     turn = answer(*blocks, deltas=draw(st.integers(1, 5)), stop_reason=reason, raw_stop_reason=raw, usage=draw(USAGES))
-    return b"".join(OpenAIResponsesServer().stream(turn, Received("POST", "/v1/responses", {}, {}, {}, b"", {}, 1)))
+    return b"".join(
+        OpenAIResponsesServer().render_stream(turn, Received("POST", "/v1/responses", {}, {}, {}, b"", {}, 1))
+    )
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from steersman.testing.servers.openai_responses import OpenAIResponsesServer
-from steersman.testing.servers.openai_responses_input import InputReader, sealed, unsealed
-from steersman.testing.servers.openai_responses_rules import Fault, check_fields, check_messages
+from steersman.testing.servers.openai_responses_input import InputChecker, seal, unseal
+from steersman.testing.servers.openai_responses_rules import Fault, check_fields, check_input
 
 USER = {"role": "user", "content": "Hi"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
@@ -18,7 +18,7 @@ REASONING: dict[str, Any] = {
     "type": "reasoning",
     "id": "rs_1",
     "summary": [],
-    "encrypted_content": sealed("rs_1", "Hm."),
+    "encrypted_content": seal("rs_1", "Hm."),
 }
 ANSWER = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 TOOL: dict[str, Any] = {
@@ -43,7 +43,7 @@ LOST = (
 def fault(body: Any, after: dict[str, str] | None = None) -> str | None:
     try:
         check_fields(body)
-        InputReader(store=False, after=after or {}).read(check_messages(body["input"]))
+        InputChecker(store=False, after=after or {}).check(check_input(body["input"]))
     except Fault as found:
         return str(found)
     return None
@@ -227,11 +227,11 @@ def test_fields_that_the_api_refuses_are_refused_in_its_words(change: dict[str, 
 
 
 def test_encrypted_content_is_known_by_every_byte_of_it() -> None:
-    content = sealed("rs_1", "Hm.")
-    assert unsealed(content) == "rs_1"
+    content = seal("rs_1", "Hm.")
+    assert unseal(content) == "rs_1"
     for at in range(len(content)):
         changed = content[:at] + ("A" if content[at] != "A" else "B") + content[at + 1 :]
-        assert unsealed(changed) is None, at
+        assert unseal(changed) is None, at
 
 
 def test_a_server_says_which_model_it_serves() -> None:

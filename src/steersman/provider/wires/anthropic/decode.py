@@ -12,22 +12,22 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.anthropic.errors import event_error, unreadable
+from steersman.provider.wires.anthropic.errors import build_malformed_error, classify_event
 from steersman.provider.wires.anthropic.events import (
-    READERS,
-    Begun,
+    DECODERS,
+    AnyEvent,
     Block,
     BlockDelta,
     BlockStart,
     BlockStop,
-    Growing,
+    Delta,
     MessageDelta,
+    MessageHead,
     MessageStart,
-    Named,
-    Piece,
-    read_delta,
+    OpenBlock,
+    decode_delta,
 )
-from steersman.provider.wires.dialects import note, unfinished
+from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import Content, ToolCall, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
@@ -55,7 +55,7 @@ PAUSED = "pause_turn"
 _NOTHING: tuple[StreamEvent, ...] = ()
 _STARTED: tuple[StreamEvent, ...] = (StreamStart(),)
 
-_REASONS: dict[str, StopReason] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_use",
@@ -69,21 +69,21 @@ class AnthropicDecoder:
     """One answer. `before` is the first part of it, where the server had paused."""
 
     __slots__ = ("_before", "_blocks", "_details", "_id", "_model", "_names", "_open", "_reason", "_stopped",
-                 "_strange", "_usage", "done")  # fmt: skip
+                 "_unknown_events", "_usage", "done")  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
         self.done = False
         self._model = model
         self._names = names
         self._before = before
-        self._blocks: list[Growing] = []
-        self._open: dict[int, Growing] = {}
+        self._blocks: list[OpenBlock] = []
+        self._open: dict[int, OpenBlock] = {}
         self._usage: dict[str, Any] = {}
         self._id: str | None = None
         self._reason: Any = None
         self._details: dict[str, Any] = {}
         self._stopped = False
-        self._strange: list[str] = []
+        self._unknown_events: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -94,33 +94,35 @@ class AnthropicDecoder:
         """What one event means."""
         if event == "content_block_delta":
             try:
-                got: BlockDelta = read_delta(data)
+                got: BlockDelta = decode_delta(data)
             except msgspec.DecodeError:
-                return self._delta(self._read(BlockDelta, data))
+                return self._add_delta(self._decode(BlockDelta, data))
             block = self._open.get(got.index)
             # What nearly every event of a stream is; all others take the longer way.
-            if block is not None and block.kind == "text" and not block.half:
+            if block is not None and block.kind == "text" and not block.held:
                 delta = got.delta
                 if delta.type == "text_delta" and (text := delta.text):
                     block.parts.append(text)
                     return (TextDelta(text, block.at),)
-            return self._delta(got)
-        return self._other(event, data)
+            return self._add_delta(got)
+        return self._feed_other(event, data)
 
     def finish(self) -> AssistantMessage:
         """The whole answer; raises when its last event has not come."""
         if not self.done or not self._stopped:
             begun = self._id or self._blocks or self._usage or self._stopped
-            raise unfinished(self._model, "anthropic", "'message_stop'", () if begun else self._strange)
-        content = [block.content() for block in self._blocks]
-        reason, error, kind = self._ending(content)
+            raise build_incomplete_error(
+                self._model, "anthropic", "'message_stop'", () if begun else self._unknown_events
+            )
+        content = [block.build_content() for block in self._blocks]
+        reason, error, kind = self._classify_stop(content)
         if self._before is not None:
             content[:0] = self._before.content
         return AssistantMessage(
             content,
             stop_reason=reason,
-            raw_stop_reason=_word(self._reason),
-            usage=_usage(self._usage),
+            raw_stop_reason=_format_stop_reason(self._reason),
+            usage=_decode_usage(self._usage),
             model=self._model.id,
             provider=self._model.provider,
             error_message=error,
@@ -128,43 +130,45 @@ class AnthropicDecoder:
             response_id=self._id,
         )
 
-    def _other(self, event: str, data: str) -> Sequence[StreamEvent]:
-        match self._kind(event, data):
+    def _feed_other(self, event: str, data: str) -> Sequence[StreamEvent]:
+        match self._find_event_name(event, data):
             case "content_block_delta":
-                return self._delta(self._read(BlockDelta, data))
+                return self._add_delta(self._decode(BlockDelta, data))
             case "content_block_start":
-                got = self._read(BlockStart, data)
-                return self._start(got.index, bytes(got.content_block))
+                got = self._decode(BlockStart, data)
+                return self._start_block(got.index, bytes(got.content_block))
             case "content_block_stop":
-                return self._stop(self._read(BlockStop, data).index)
+                return self._stop_block(self._decode(BlockStop, data).index)
             case "message_start":
-                return self._begin(self._read(MessageStart, data).message)
+                return self._start_message(self._decode(MessageStart, data).message)
             case "message_delta":
-                self._end(self._read(MessageDelta, data))
+                self._record_stop(self._decode(MessageDelta, data))
             case "message_stop":
-                self._read(Named, data)  # whole, or it is no end
+                self._decode(AnyEvent, data)  # whole, or it is no end
                 self.done = True
-                return [event for index in list(self._open) for event in self._stop(index)]
+                return [event for index in list(self._open) for event in self._stop_block(index)]
             case "error":
-                raise event_error(self._model, data)
+                raise classify_event(self._model, data)
             case "ping":
                 pass
             case _:
-                note(self._strange, data)  # what later versions may bring, or what is not of this protocol
+                keep_unknown_event(
+                    self._unknown_events, data
+                )  # what later versions may bring, or what is not of this protocol
         return _NOTHING
 
-    def _kind(self, event: str, data: str) -> str:
+    def _find_event_name(self, event: str, data: str) -> str:
         """What an event is: the name in its JSON counts where the server gave none."""
         if not data or data.startswith(":") or data == "[DONE]":
             return "ping"  # a comment that a proxy wrapped, or another protocol's end
         if event in ("", "message"):
-            named = self._read(Named, data)
+            named = self._decode(AnyEvent, data)
             event = named.type or ("error" if named.error is not None else "")
         return event
 
-    def _read(self, kind: type[Any], data: str | bytes) -> Any:
+    def _decode(self, kind: type[Any], data: str | bytes) -> Any:
         try:
-            return READERS[kind].decode(data)
+            return DECODERS[kind].decode(data)
         except msgspec.DecodeError:
             pass
         try:
@@ -174,22 +178,22 @@ class AnthropicDecoder:
                 plain["content_block"] = msgspec.Raw(json.dumps(plain["content_block"]).encode())
             return msgspec.convert(plain, kind)
         except (ValueError, RecursionError) as error:
-            raise unreadable(self._model, data, error) from error
+            raise build_malformed_error(self._model, data, error) from error
 
-    def _begin(self, message: Begun) -> Sequence[StreamEvent]:
+    def _start_message(self, message: MessageHead) -> Sequence[StreamEvent]:
         self._id = self._id if message.id in (None, "") else replace_lone_surrogates(str(message.id))
-        self._count(message.usage)
+        self._record_usage(message.usage)
         return _STARTED
 
-    def _start(self, index: int, raw: bytes) -> Sequence[StreamEvent]:
-        block: Block = self._read(Block, raw)
-        grown = self._grow(index, block.type)
+    def _start_block(self, index: int, raw: bytes) -> Sequence[StreamEvent]:
+        block: Block = self._decode(Block, raw)
+        grown = self._add_block(index, block.type)
         grown.signature = block.signature or None
         match block.type:
             case "text":
-                return (TextStart(grown.at), *self._more(grown, block.text))
+                return (TextStart(grown.at), *self._add_text(grown, block.text))
             case "thinking":
-                return (ThinkingStart(grown.at), *self._more(grown, block.thinking))
+                return (ThinkingStart(grown.at), *self._add_text(grown, block.thinking))
             case "tool_use":
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
@@ -200,25 +204,25 @@ class AnthropicDecoder:
                 grown.raw = raw
         return (ThinkingStart(grown.at),)
 
-    def _grow(self, index: int, kind: str) -> Growing:
+    def _add_block(self, index: int, kind: str) -> OpenBlock:
         at = len(self._blocks) + (0 if self._before is None else len(self._before.content))
-        block = self._open[index] = Growing(at, kind)
+        block = self._open[index] = OpenBlock(at, kind)
         self._blocks.append(block)
         return block
 
-    def _delta(self, got: BlockDelta) -> Sequence[StreamEvent]:
+    def _add_delta(self, got: BlockDelta) -> Sequence[StreamEvent]:
         block = self._open.get(got.index)
         delta = got.delta
         if block is None:
-            return self._unannounced(got.index, delta)
+            return self._add_unannounced_delta(got.index, delta)
         kind = block.kind
         match delta.type:
             case "text_delta":
-                return self._more(block, delta.text) if kind == "text" else _NOTHING
+                return self._add_text(block, delta.text) if kind == "text" else _NOTHING
             case "input_json_delta":
-                return _NOTHING if kind in ("text", "thinking") else self._more(block, delta.partial_json)
+                return _NOTHING if kind in ("text", "thinking") else self._add_text(block, delta.partial_json)
             case "thinking_delta":
-                return self._more(block, delta.thinking) if kind == "thinking" else _NOTHING
+                return self._add_text(block, delta.thinking) if kind == "thinking" else _NOTHING
             case "signature_delta":
                 if kind == "thinking":
                     block.signature = delta.signature
@@ -226,11 +230,11 @@ class AnthropicDecoder:
                 pass  # citations, and what later versions may bring
         return _NOTHING
 
-    def _more(self, block: Growing, text: str | None) -> tuple[StreamEvent, ...]:
+    def _add_text(self, block: OpenBlock, text: str | None) -> tuple[StreamEvent, ...]:
         if not text:
             return _NOTHING
-        if block.half or not text.isascii():
-            text = block.whole(text)
+        if block.held or not text.isascii():
+            text = block.join_surrogates(text)
             if not text:
                 return _NOTHING
         block.parts.append(text)
@@ -244,16 +248,16 @@ class AnthropicDecoder:
             case _:
                 return _NOTHING
 
-    def _unannounced(self, index: int, delta: Piece) -> Sequence[StreamEvent]:
+    def _add_unannounced_delta(self, index: int, delta: Delta) -> Sequence[StreamEvent]:
         """Words of a block that never began are not lost; of a call nobody could tell which tool is meant."""
         if not (delta.text or delta.thinking or delta.partial_json):
             return _NOTHING  # such as the empty end of a call that has ended
         if delta.type == "text_delta":
-            block = self._grow(index, "text")
-            return (TextStart(block.at), *self._more(block, delta.text))
+            block = self._add_block(index, "text")
+            return (TextStart(block.at), *self._add_text(block, delta.text))
         if delta.type == "thinking_delta":
-            block = self._grow(index, "thinking")
-            return (ThinkingStart(block.at), *self._more(block, delta.thinking))
+            block = self._add_block(index, "thinking")
+            return (ThinkingStart(block.at), *self._add_text(block, delta.thinking))
         if delta.type == "input_json_delta":
             raise ProtocolError(
                 f"The server sent the input of a tool call in block {index} that never began.",
@@ -261,92 +265,94 @@ class AnthropicDecoder:
             )
         return _NOTHING
 
-    def _stop(self, index: int) -> Sequence[StreamEvent]:
+    def _stop_block(self, index: int) -> Sequence[StreamEvent]:
         block = self._open.pop(index, None)
         if block is None:
             return _NOTHING
         events: list[StreamEvent] = []
-        if block.half:
-            block.half = ""
-            events.extend(self._more(block, "\ufffd"))
+        if block.held:
+            block.held = ""
+            events.extend(self._add_text(block, "\ufffd"))
         match block.kind:
             case "text":
                 events.append(TextEnd(block.at))
             case "tool_use":
                 if block.given and not "".join(block.parts).strip():
                     # The input came whole, at the start.
-                    events.extend(self._more(block, _written(block.given)))
-                events.append(ToolCallEnd(block.at, cast(ToolCall, block.content())))
+                    events.extend(self._add_text(block, _encode_input(block.given)))
+                events.append(ToolCallEnd(block.at, cast(ToolCall, block.build_content())))
             case _:
                 events.append(ThinkingEnd(block.at))
         return events
 
-    def _end(self, got: MessageDelta) -> None:
+    def _record_stop(self, got: MessageDelta) -> None:
         self._stopped = True
         if got.delta.stop_reason is not None or self._reason is None:
             # Some servers send another one, for the usage alone.
             self._reason = got.delta.stop_reason
             self._details = got.delta.stop_details or {}
-        self._count(got.usage)
+        self._record_usage(got.usage)
 
-    def _count(self, usage: dict[str, Any] | None) -> None:
+    def _record_usage(self, usage: dict[str, Any] | None) -> None:
         """Counts are totals: a later one replaces the earlier, and one that is left out stays."""
         if usage:
             self._usage.update({name: value for name, value in usage.items() if value is not None})
 
-    def _ending(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
+    def _classify_stop(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
         """The stop reason in our words, with the text and the kind of error where it is one."""
         raw = self._reason
         if raw == "model_context_window_exceeded":
             return "error", "The answer filled the model's context window.", "context_overflow"
-        reason = _REASONS.get(raw) if isinstance(raw, str) else None
+        reason = _STOP_REASONS.get(raw) if isinstance(raw, str) else None
         if reason is None:
             return "error", f"The server stopped for a reason nobody here knows: {raw!r}.", "protocol"
         if reason == "refusal":
-            return reason, _refusal(self._details), "refused"
+            return reason, _describe_refusal(self._details), "refused"
         if reason == "length":
-            self._break_off(content)
+            self._mark_cut_call(content)
             return reason, None, None
         calls = [block for block in content if type(block) is ToolCall]
         if any(call.is_truncated for call in calls):
             return "length", None, None
         return ("tool_use" if calls else "stop"), None, None
 
-    def _break_off(self, content: list[Content]) -> None:
+    def _mark_cut_call(self, content: list[Content]) -> None:
         """A call at the end of an answer that was cut, without any arguments, is one whose arguments were cut."""
         last = content[-1] if content else None
         if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
             content[-1] = msgspec.structs.replace(last, raw_arguments="")
 
 
-def _refusal(details: dict[str, Any]) -> str:
+def _describe_refusal(details: dict[str, Any]) -> str:
     category, explanation = details.get("category"), details.get("explanation")
     words = f"The model refused to answer ({category})." if category else "The model refused to answer."
     return f"{words} {explanation}" if explanation else words
 
 
-def _word(reason: Any) -> str | None:
+def _format_stop_reason(reason: Any) -> str | None:
     if reason is None or isinstance(reason, str):
         return reason
     return msgspec.json.encode(reason).decode()
 
 
-def _written(given: Any) -> str:
+def _encode_input(given: Any) -> str:
     return given if isinstance(given, str) else msgspec.json.encode(given).decode()
 
 
-def _usage(counts: dict[str, Any]) -> Usage:
+def _decode_usage(counts: dict[str, Any]) -> Usage:
     details = counts.get("output_tokens_details")
     return Usage(
-        input=_number(counts.get("input_tokens")),
-        output=_number(counts.get("output_tokens")),
-        cache_read=_number(counts.get("cache_read_input_tokens")),
-        cache_write=_number(counts.get("cache_creation_input_tokens")),
-        reasoning=_number(cast(dict[str, Any], details).get("thinking_tokens")) if isinstance(details, dict) else None,
+        input=_decode_count(counts.get("input_tokens")),
+        output=_decode_count(counts.get("output_tokens")),
+        cache_read=_decode_count(counts.get("cache_read_input_tokens")),
+        cache_write=_decode_count(counts.get("cache_creation_input_tokens")),
+        reasoning=_decode_count(cast(dict[str, Any], details).get("thinking_tokens"))
+        if isinstance(details, dict)
+        else None,
     )
 
 
-def _number(value: Any) -> int | None:
+def _decode_count(value: Any) -> int | None:
     """A count as a whole number; servers write some with a point, and some wrong."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
     return int(value) if good else None

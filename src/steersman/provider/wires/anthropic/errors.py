@@ -11,8 +11,8 @@ import msgspec
 from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id as named
 from steersman.provider.http.headers import should_retry
-from steersman.provider.wires.overflow import classify_overflow, is_throttled
-from steersman.provider.wires.retry_after import kind_of_status, retry_after
+from steersman.provider.wires.overflow import is_overflow, is_throttled
+from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import (
     EXCEPTIONS,
     AuthenticationError,
@@ -47,20 +47,20 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
 _SPENT = frozenset(("enforced_spend_limit_reached",))
 
 
-def response_error(
+def classify_response(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
 ) -> ProviderError:
     """What a response that is not a stream means: an error status, a JSON error inside a 200, a page of HTML."""
     given = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace").strip()
-    found = _found(text)
+    found = _find_error(text)
     if found is None and status < 400:
         return not_a_stream(model, status, given, text)
     plain = "" if is_page(text) or not text else f"HTTP status {status}: {redact_key_patterns(text, _SHOWN)}"
     error, request_id = found or ({"message": plain}, None)
-    status = _status(status, error)
-    wait = retry_after(_with_reset(given), clock=clock, body=text, limited=status == 429)
-    return _error(
+    status = _find_status(status, error)
+    wait = parse_retry_after(_add_reset_header(given), clock=clock, body=text, limited=status == 429)
+    return _build_error(
         model,
         error,
         status=status,
@@ -71,14 +71,14 @@ def response_error(
     )
 
 
-def event_error(model: Model, data: str) -> ProviderError:
+def classify_event(model: Model, data: str) -> ProviderError:
     """An error that came as an event, after the status had said 200."""
-    error, request_id = _found(data) or ({"message": data}, None)
+    error, request_id = _find_error(data) or ({"message": data}, None)
     if not error.get("type") and not isinstance(error.get("code"), int):
         error = {**error, "type": "api_error"}
-    wait = retry_after({}, clock=time.time, body=data)
-    status = _status(200, error)
-    return _error(
+    wait = parse_retry_after({}, clock=time.time, body=data)
+    status = _find_status(200, error)
+    return _build_error(
         model,
         error,
         status=None if status == 200 else status,
@@ -89,7 +89,7 @@ def event_error(model: Model, data: str) -> ProviderError:
     )
 
 
-def unreadable(model: Model, data: str | bytes, error: Exception) -> ProtocolError:
+def build_malformed_error(model: Model, data: str | bytes, error: Exception) -> ProtocolError:
     """An event that is no JSON, or not of a shape that its name promises."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     return ProtocolError(
@@ -99,7 +99,7 @@ def unreadable(model: Model, data: str | bytes, error: Exception) -> ProtocolErr
     )
 
 
-def _error(
+def _build_error(
     model: Model,
     error: dict[str, Any],
     *,
@@ -110,7 +110,7 @@ def _error(
     body: str,
 ) -> ProviderError:
     words = str(error.get("message") or "").strip()
-    kind = _kind(error, words or body, status)
+    kind = _classify_kind(error, words or body, status)
     said = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     name = error.get("type")
     text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
@@ -131,7 +131,7 @@ _TELLING = frozenset((401, 403, 408, 409, 429))
 _VAGUE = (InvalidRequestError, ContextOverflowError, OverloadedError)
 
 
-def _kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
+def _classify_kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
     details = error.get("details")
     if isinstance(details, dict) and cast(dict[str, Any], details).get("error_code") in _SPENT:
         return QuotaError
@@ -139,7 +139,7 @@ def _kind(error: dict[str, Any], words: str, status: int | None) -> type[Provide
     code = name if isinstance(name, str) else None
     if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
         code = None  # a proxy's words; its status says better what happened
-    kind = _BY_TYPE.get(code or "") or EXCEPTIONS[kind_of_status(status if status and status >= 400 else 500)]
+    kind = _BY_TYPE.get(code or "") or EXCEPTIONS[classify_status(status if status and status >= 400 else 500)]
     if kind not in _VAGUE:
         return kind
     # What no type tells: which of the invalid requests came too fast, and which were too long.
@@ -147,12 +147,12 @@ def _kind(error: dict[str, Any], words: str, status: int | None) -> type[Provide
         return RateLimitError
     codes = (code, error.get("code"))
     too_long = any(
-        classify_overflow(words, status=status, code=word) for word in codes if word is None or isinstance(word, str)
+        is_overflow(words, status=status, code=word) for word in codes if word is None or isinstance(word, str)
     )
     return ContextOverflowError if too_long else kind
 
 
-def _found(text: str) -> tuple[dict[str, Any], str | None] | None:
+def _find_error(text: str) -> tuple[dict[str, Any], str | None] | None:
     """The error object of a body and its request id; the error may also stand alone, or be a mere text."""
     try:
         body: object = msgspec.json.decode(text)
@@ -171,7 +171,7 @@ def _found(text: str) -> tuple[dict[str, Any], str | None] | None:
     return cast(dict[str, Any], error), request_id if isinstance(request_id, str) else None
 
 
-def _status(status: int, error: dict[str, Any]) -> int:
+def _find_status(status: int, error: dict[str, Any]) -> int:
     """The status an error inside a 200 names, if it does."""
     for name in ("status", "code", "status_code"):
         code = error.get(name)
@@ -180,7 +180,7 @@ def _status(status: int, error: dict[str, Any]) -> int:
     return status
 
 
-def _with_reset(headers: Mapping[str, str]) -> Mapping[str, str]:
+def _add_reset_header(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Anthropic says for each limit when it is full again; of those that are used up the last one counts."""
     resets = [
         headers[f"anthropic-ratelimit-{limit}-reset"]

@@ -20,7 +20,7 @@ OPAQUE = "anthropic_block"
 """`ThinkingContent.field` of a block that only the server understands; its JSON is in `signature`, byte for byte."""
 
 
-class Piece(msgspec.Struct, gc=False):
+class Delta(msgspec.Struct, gc=False):
     """What a delta adds to a block, whichever kind it is."""
 
     type: str = ""
@@ -34,7 +34,7 @@ class BlockDelta(msgspec.Struct, gc=False):
     """More of a block."""
 
     index: int = 0
-    delta: Piece = msgspec.field(default_factory=Piece)
+    delta: Delta = msgspec.field(default_factory=Delta)
 
 
 class BlockStart(msgspec.Struct):
@@ -63,7 +63,7 @@ class BlockStop(msgspec.Struct, gc=False):
     index: int = 0
 
 
-class Begun(msgspec.Struct):
+class MessageHead(msgspec.Struct):
     """The answer as it begins; gateways number what the API names."""
 
     id: str | int | None = None
@@ -73,10 +73,10 @@ class Begun(msgspec.Struct):
 class MessageStart(msgspec.Struct):
     """The answer begins."""
 
-    message: Begun = msgspec.field(default_factory=Begun)
+    message: MessageHead = msgspec.field(default_factory=MessageHead)
 
 
-class Stop(msgspec.Struct):
+class StopDelta(msgspec.Struct):
     """Why the answer ended."""
 
     stop_reason: Any = None
@@ -86,49 +86,49 @@ class Stop(msgspec.Struct):
 class MessageDelta(msgspec.Struct):
     """The answer is about to end."""
 
-    delta: Stop = msgspec.field(default_factory=Stop)
+    delta: StopDelta = msgspec.field(default_factory=StopDelta)
     usage: dict[str, Any] | None = None
 
 
-class Named(msgspec.Struct):
+class AnyEvent(msgspec.Struct):
     """An event whose name only its JSON tells."""
 
     type: str = ""
     error: Any = None
 
 
-READERS: dict[type, msgspec.json.Decoder[Any]] = {
+DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (Named, MessageStart, BlockStart, Block, BlockDelta, BlockStop, MessageDelta)
+    for kind in (AnyEvent, MessageStart, BlockStart, Block, BlockDelta, BlockStop, MessageDelta)
 }
 """What reads each of them; fields it does not know are skipped."""
 
-read_delta = READERS[BlockDelta].decode
+decode_delta = DECODERS[BlockDelta].decode
 
 
-class Growing:
+class OpenBlock:
     """A block while it arrives."""
 
-    __slots__ = ("at", "given", "half", "id", "kind", "name", "parts", "raw", "signature")
+    __slots__ = ("at", "given", "held", "id", "kind", "name", "parts", "raw", "signature")
 
-    def __init__(self, at: int, kind: str) -> None:
-        self.at = at
+    def __init__(self, index: int, kind: str) -> None:
+        self.at = index
         self.kind = kind
         self.parts: list[str] = []
         # The first half of a character that was split between two deltas.
-        self.half = ""
+        self.held = ""
         self.signature: str | None = None
         self.id = ""
         self.name = ""
         self.given: Any = None
         self.raw = b""
 
-    def whole(self, text: str) -> str:
+    def join_surrogates(self, text: str) -> str:
         """The text with a split character joined; a half at its end waits for the next delta."""
-        text, self.half = split_trailing_surrogate(self.half + text)
+        text, self.held = split_trailing_surrogate(self.held + text)
         return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
 
-    def content(self) -> Content:
+    def build_content(self) -> Content:
         """The block as it is kept."""
         text = "".join(self.parts)
         if self.kind == "text":
@@ -139,9 +139,9 @@ class Growing:
             return ThinkingContent("", self.signature, redacted=True)
         if self.kind == "tool_use":
             return parse_tool_call(self.id, self.name, text)
-        return ThinkingContent("", self._opaque(text), redacted=True, field=OPAQUE)
+        return ThinkingContent("", self._encode_unknown(text), redacted=True, field=OPAQUE)
 
-    def _opaque(self, text: str) -> str:
+    def _encode_unknown(self, text: str) -> str:
         """The JSON of a block of unknown kind, with the input its deltas spelled."""
         if not text.strip():
             return self.raw.decode()

@@ -23,9 +23,17 @@ import msgspec
 from steersman.provider.streaming.batches import Batched, Batches
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.anthropic.decode import PAUSED, AnthropicDecoder
-from steersman.provider.wires.anthropic.encode import asked, choice, encode, mark_last, marked, output_mode, written
-from steersman.provider.wires.anthropic.errors import response_error
-from steersman.provider.wires.anthropic.schema import input_schema
+from steersman.provider.wires.anthropic.encode import (
+    add_cache_marks,
+    build_options,
+    build_tool_choice,
+    choose_output_mode,
+    encode_json,
+    encode_messages,
+    insert_cache_mark,
+)
+from steersman.provider.wires.anthropic.errors import classify_response
+from steersman.provider.wires.anthropic.schema import convert_parameters
 from steersman.provider.wires.protocol import Decoder, HttpRequest
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.errors import ProviderError
@@ -34,24 +42,24 @@ from steersman.types.model import Model, Request, StreamFn, StreamOptions, ToolS
 from steersman.types.stream import Done, Failed, StreamStart
 from steersman.types.usage import Usage
 
-MOST_PAUSES = 16
+MAX_PAUSES = 16
 """How often one answer may pause before it counts as one that comes to no end."""
 
 
-def with_pauses(stream_fn: Batched) -> Batched:
+def resume_pauses(stream_fn: Batched) -> Batched:
     """The same `StreamFn`, asked to go on until the answer is whole."""
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
-        return _answer(stream_fn, model, request, options)
+        return _stream_until_complete(stream_fn, model, request, options)
 
     return Batched(stream)
 
 
-async def _answer(stream_fn: Batched, model: Model, request: Request, options: StreamOptions) -> Batches:
+async def _stream_until_complete(stream_fn: Batched, model: Model, request: Request, options: StreamOptions) -> Batches:
     asked = request
     message: AssistantMessage | None = None
     spent = Usage()
-    for _ in range(MOST_PAUSES + 1):
+    for _ in range(MAX_PAUSES + 1):
         source = stream_fn.batches(model, asked, options)
         first = message is None
         try:
@@ -68,20 +76,20 @@ async def _answer(stream_fn: Batched, model: Model, request: Request, options: S
             if first:
                 raise
             # As a value, which unlike an exception can tell what the parts before it cost.
-            yield (_broken_off(error, spent),)
+            yield (_build_failure(error, spent),)
             return
         if message is None or message.raw_stop_reason != PAUSED:
             break
         asked = replace(request, messages=[*request.messages, message])
     else:
         assert message is not None
-        words = f"The server paused its answer {MOST_PAUSES + 1} times without coming to an end."
+        words = f"The server paused its answer {MAX_PAUSES + 1} times without coming to an end."
         message = msgspec.structs.replace(message, stop_reason="error", error_message=words, error_kind="protocol")
     if message is not None:
         yield (Done(msgspec.structs.replace(message, usage=spent)),)
 
 
-def _broken_off(error: ProviderError, spent: Usage) -> Failed:
+def _build_failure(error: ProviderError, spent: Usage) -> Failed:
     """The failure of an answer after a pause; what the request that failed cost is not known."""
     reason = "refusal" if error.info.kind == "refused" else "error"
     usage = msgspec.structs.replace(spent, partial=True)
@@ -92,27 +100,27 @@ BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_LONGEST_NAME = 64
+_MAX_NAME_LENGTH = 64
 _MARKS = {"5m": b',"cache_control":{"type":"ephemeral"}', "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}'}
-_MOST_TOOL_SETS = 64
+_MAX_TOOL_SETS = 64
 
 
-class _ToolSet:
+class ToolSet:
     """The tools of a request, encoded once, and their names on the wire."""
 
     __slots__ = ("changed", "encoded", "names", "tools")
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self.tools = tuple(tools)
-        self.names = ToolNames(self.tools, _NAME, _LONGEST_NAME)
-        self.encoded = [encode(self._described(tool)) for tool in self.tools]
+        self.names = ToolNames(self.tools, _NAME, _MAX_NAME_LENGTH)
+        self.encoded = [encode_json(self._declare(tool)) for tool in self.tools]
         # What the names in a transcript depend on.
         self.changed = tuple(
             (tool.name, wire) for tool in self.tools if (wire := self.names.to_wire(tool.name)) != tool.name
         )
 
-    def _described(self, tool: ToolSpec) -> dict[str, Any]:
-        schema, more = input_schema(tool.parameters)
+    def _declare(self, tool: ToolSpec) -> dict[str, Any]:
+        schema, more = convert_parameters(tool.parameters)
         words = "\n\n".join(filter(None, (tool.description, more)))
         fields: dict[str, Any] = {"name": self.names.to_wire(tool.name)}
         if words:
@@ -126,67 +134,70 @@ class AnthropicWire:
     name = "anthropic"
 
     def __init__(self) -> None:
-        self._tool_sets: dict[tuple[int, ...], _ToolSet] = {}
+        self._tool_sets: dict[tuple[int, ...], ToolSet] = {}
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
         """The request as bytes: what stays the same comes first, what may change from turn to turn last."""
-        body, most = self._body(model, request, options)
-        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), body, most)
+        body, most = self._encode_body(model, request, options)
+        return HttpRequest(build_url(model.base_url or BASE_URL), _build_headers(model, key), body, most)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """A decoder for the answer; one to a request that ends with a paused answer goes on with that."""
         last = request.messages[-1] if request.messages else None
         paused = last if isinstance(last, AssistantMessage) and last.raw_stop_reason == PAUSED else None
-        return AnthropicDecoder(model, self._tool_set(request.tools).names, paused)
+        return AnthropicDecoder(model, self._find_tool_set(request.tools).names, paused)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """What a response that is not a stream means."""
-        return response_error(model, status, headers, body)
+        return classify_response(model, status, headers, body)
 
-    def _tool_set(self, tools: Sequence[ToolSpec]) -> _ToolSet:
+    def _find_tool_set(self, tools: Sequence[ToolSpec]) -> ToolSet:
         key = tuple(map(id, tools))
         known = self._tool_sets.get(key)
         # The tools are kept with what was made of them, so an id cannot come to mean another one.
         if known is None or not all(map(is_, known.tools, tools)):
-            if len(self._tool_sets) >= _MOST_TOOL_SETS:
+            if len(self._tool_sets) >= _MAX_TOOL_SETS:
                 self._tool_sets.clear()
-            known = self._tool_sets[key] = _ToolSet(tools)
+            known = self._tool_sets[key] = ToolSet(tools)
         return known
 
-    def _body(self, model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
-        tools = self._tool_set(request.tools)
-        mark = _mark(model)
+    def _encode_body(self, model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+        tools = self._find_tool_set(request.tools)
+        mark = _choose_cache_mark(model)
         extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
-        said = written(request.messages, tools.names.to_wire, tools.changed)
-        declared = [*tools.encoded, *map(encode, extra.get("tools") or ())]
-        chosen = choice(options)
+        said = encode_messages(request.messages, tools.names.to_wire, tools.changed)
+        declared = [*tools.encoded, *map(encode_json, extra.get("tools") or ())]
+        chosen = build_tool_choice(options)
         if not declared and said.used:
             # A transcript with calls in it is only taken with tools declared; none of these is there to be used.
-            declared = [encode({"name": name, "input_schema": {"type": "object"}}) for name in said.used]
+            declared = [encode_json({"name": name, "input_schema": {"type": "object"}}) for name in said.used]
             chosen = {"type": "none"}
-        parts = [b'{"model":', encode(model.id), b',"stream":true']
+        parts = [b'{"model":', encode_json(model.id), b',"stream":true']
         if declared:
-            parts += (b',"tools":', _array(declared, mark))
+            parts += (b',"tools":', _encode_array(declared, mark))
         if request.system_prompt.strip():
-            parts += (b',"system":', _array([encode({"type": "text", "text": request.system_prompt})], mark))
+            parts += (
+                b',"system":',
+                _encode_array([encode_json({"type": "text", "text": request.system_prompt})], mark),
+            )
         parts.append(b',"messages":[')
-        fields = asked(model, request, options, said)
+        fields = build_options(model, request, options, said)
         if declared and chosen is not None:
             fields["tool_choice"] = chosen
         fields.update({name: value for name, value in extra.items() if name != "tools"})
-        pieces = marked(said.pieces(), mark) if mark else said.pieces()
+        pieces = add_cache_marks(said.list_pieces(), mark) if mark else said.list_pieces()
         # Joined once, because a long conversation is many bytes.
         pieces[:1] = [b"".join((*parts, *pieces[:1]))]
-        pieces[-1] = b"".join((pieces[-1], b"],", encode(fields)[1:]))
+        pieces[-1] = b"".join((pieces[-1], b"],", encode_json(fields)[1:]))
         return b",".join(pieces), fields["max_tokens"]
 
 
-def _array(objects: list[bytes], mark: bytes) -> bytes:
+def _encode_array(objects: list[bytes], mark: bytes) -> bytes:
     whole = b"[" + b",".join(objects) + b"]"
-    return mark_last(whole, mark, depth=2) if mark else whole
+    return insert_cache_mark(whole, mark, depth=2) if mark else whole
 
 
-def _mark(model: Model) -> bytes:
+def _choose_cache_mark(model: Model) -> bytes:
     wanted = model.settings.get("cache", True)
     if isinstance(wanted, bool):
         return _MARKS["5m"] if wanted else b""
@@ -195,14 +206,14 @@ def _mark(model: Model) -> bytes:
     return _MARKS[wanted]
 
 
-def _url(base: str) -> str:
+def build_url(base: str) -> str:
     base = base.rstrip("/")
     if base.endswith("/messages"):
         return base
     return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"
 
 
-def _headers(model: Model, key: str | None) -> dict[str, str]:
+def _build_headers(model: Model, key: str | None) -> dict[str, str]:
     settings = model.settings
     headers = {
         "accept": "text/event-stream",
@@ -224,4 +235,4 @@ def stream_anthropic() -> StreamFn:
     """The `StreamFn` of the provider `anthropic`."""
     from steersman.provider.http.client import http_stream
 
-    return with_output_tool(with_pauses(http_stream(WIRE)), output_mode)
+    return with_output_tool(resume_pauses(http_stream(WIRE)), choose_output_mode)

@@ -84,14 +84,14 @@ _chunks = msgspec.json.Decoder(Chunk)
 _lists = msgspec.json.Decoder(list[Chunk])
 
 
-class Decoded(msgspec.Struct):
+class DecodedEvent(msgspec.Struct):
     """What one event held; `odd` when halves of surrogate pairs stand in it under another number."""
 
     chunks: Sequence[Chunk]
     text: str
-    odd: bool
+    has_lone_surrogates: bool
 
-    def whole(self, part: Part) -> str | None:
+    def encode_part(self, part: Part) -> str | None:
         """The JSON of a part of an unknown kind, or `None` when it has no kind at all."""
         read: Any = msgspec.json.decode(self.text)
         plain_chunks = cast(list[Any], read) if isinstance(read, list) else [read]
@@ -105,16 +105,18 @@ class Decoded(msgspec.Struct):
         return None
 
 
-def decoded(data: str) -> Decoded:
+def decode_event(data: str) -> DecodedEvent:
     """What one event holds: a chunk, or an array of them."""
     listed = data.startswith("[") or data.lstrip().startswith("[")
     try:
-        return Decoded(_lists.decode(data) if listed else (_chunks.decode(data),), data, odd=False)
+        return DecodedEvent(_lists.decode(data) if listed else (_chunks.decode(data),), data, has_lone_surrogates=False)
     except msgspec.DecodeError:
         if "\\u" not in data:
             raise
-    shifted = _LONE.sub(_shift, data)
-    return Decoded(_lists.decode(shifted) if listed else (_chunks.decode(shifted),), shifted, odd=True)
+    shifted = _LONE.sub(_shift_surrogate, data)
+    return DecodedEvent(
+        _lists.decode(shifted) if listed else (_chunks.decode(shifted),), shifted, has_lone_surrogates=True
+    )
 
 
 # JSON may spell half a surrogate pair, whose other half comes with the next delta. msgspec takes no halves, so they
@@ -123,10 +125,10 @@ _LONE = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F
 _SHIFTED = re.compile("[\U0010d800-\U0010dfff]")
 
 
-def _shift(found: re.Match[str]) -> str:
+def _shift_surrogate(found: re.Match[str]) -> str:
     return found[0] if found[1] is None else chr(0x100000 + int(found[1], 16))
 
 
-def halves(text: str) -> str:
+def restore_surrogates(text: str) -> str:
     """A text of an odd event with its halves of surrogate pairs put back."""
     return _SHIFTED.sub(lambda found: chr(ord(found[0]) - 0x100000), text)

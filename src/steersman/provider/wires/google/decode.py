@@ -11,10 +11,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from steersman.provider.wires.dialects import note, unfinished
-from steersman.provider.wires.google.chunks import Call, Chunk, Decoded, Part, Tokens, decoded, halves
-from steersman.provider.wires.google.errors import stream_error, unreadable
-from steersman.provider.wires.google.tools import Toolset
+from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
+from steersman.provider.wires.google.chunks import (
+    Call,
+    Chunk,
+    DecodedEvent,
+    Part,
+    Tokens,
+    decode_event,
+    restore_surrogates,
+)
+from steersman.provider.wires.google.errors import build_malformed_error, classify_event
+from steersman.provider.wires.google.tools import ToolSet
 from steersman.types.content import (
     Content,
     ImageContent,
@@ -48,7 +56,7 @@ from steersman.types.usage import Usage, add_cost
 _Kind: TypeAlias = Literal["text", "thinking"]
 _Outcome: TypeAlias = tuple[StopReason, ErrorKind | None]
 
-_OUTCOMES: dict[str, _Outcome] = {
+_STOP_REASONS: dict[str, _Outcome] = {
     "STOP": ("stop", None),
     "MAX_TOKENS": ("length", None),
     **dict.fromkeys(
@@ -84,7 +92,7 @@ class GoogleDecoder:
     __slots__ = (
         "_blocked",
         "_content",
-        "_half",
+        "_held",
         "_ids",
         "_kind",
         "_model",
@@ -92,26 +100,26 @@ class GoogleDecoder:
         "_parts",
         "_reason",
         "_response",
-        "_strange",
         "_tokens",
         "_tools",
+        "_unknown_events",
     )
 
-    def __init__(self, model: Model, tools: Toolset) -> None:
+    def __init__(self, model: Model, tools: ToolSet) -> None:
         self._model = model
         self._tools = tools
         self._content: list[Content] = []
         self._kind: _Kind | None = None
         self._parts: list[str] = []
         # The first half of a character that was split between two chunks.
-        self._half = ""
+        self._held = ""
         self._ids: set[str] = set()
         self._reason: str | None = None
         self._blocked = False
         self._note: str | None = None
         self._response: str | None = None
         self._tokens: list[Tokens] = []
-        self._strange: list[str] = []
+        self._unknown_events: list[str] = []
 
     @property
     def done(self) -> bool:
@@ -130,31 +138,31 @@ class GoogleDecoder:
             return ()  # said by gateways, never by Google: an end of its own, or a comment wrapped as data
         events: list[StreamEvent] = []
         try:
-            answer = decoded(data)
+            answer = decode_event(data)
             if self._response is None:
-                self._begin(answer, events)
+                self._start_message(answer, events)
             for chunk in answer.chunks:
-                self._chunk(chunk, answer, events)
+                self._add_chunk(chunk, answer, events)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise unreadable(self._model.provider, data, error) from error
+            raise build_malformed_error(self._model.provider, data, error) from error
         return events
 
     def finish(self) -> AssistantMessage:
         """The whole answer, once the stream has come to its end."""
         reason = self._reason
         if reason is None:
-            strange = self._strange if self._response is None else ()
-            raise unfinished(self._model, "google", "its finishReason", strange)
-        stop, kind = _REFUSED if self._blocked else _OUTCOMES.get(reason, _UNKNOWN)
+            strange = self._unknown_events if self._response is None else ()
+            raise build_incomplete_error(self._model, "google", "its finishReason", strange)
+        stop, kind = _REFUSED if self._blocked else _STOP_REASONS.get(reason, _UNKNOWN)
         content = self._content
         if stop == "stop":
-            stop = _by_calls(content)
-        words = None if kind is None else self._words(reason, kind)
+            stop = _classify_stop(content)
+        words = None if kind is None else self._describe_stop(reason, kind)
         return AssistantMessage(
             FrozenList(content),
             stop_reason=stop,
             raw_stop_reason=reason,
-            usage=add_cost(_usage(self._tokens), self._model.prices),
+            usage=add_cost(_decode_usage(self._tokens), self._model.prices),
             model=self._model.id,
             provider=self._model.provider,
             error_message=words,
@@ -162,17 +170,17 @@ class GoogleDecoder:
             response_id=self._response or None,
         )
 
-    def _begin(self, answer: Decoded, events: list[StreamEvent]) -> None:
+    def _start_message(self, answer: DecodedEvent, events: list[StreamEvent]) -> None:
         """The answer begins with the first chunk that is one."""
         if any(chunk != _NO_CHUNK for chunk in answer.chunks):
             self._response = ""
             events.append(StreamStart())
         else:
-            note(self._strange, answer.text)
+            keep_unknown_event(self._unknown_events, answer.text)
 
-    def _chunk(self, chunk: Chunk, answer: Decoded, events: list[StreamEvent]) -> None:
+    def _add_chunk(self, chunk: Chunk, answer: DecodedEvent, events: list[StreamEvent]) -> None:
         if chunk.error is not None:
-            raise stream_error(self._model, chunk.error)
+            raise classify_event(self._model, chunk.error)
         if not self._response and chunk.response_id is not None:
             self._response = str(chunk.response_id)
         if chunk.usage_metadata is not None:
@@ -182,73 +190,75 @@ class GoogleDecoder:
             candidate = candidates[0]
             if candidate.content is not None and candidate.content.parts:
                 for part in candidate.content.parts:
-                    self._part(part, answer, events)
+                    self._add_part(part, answer, events)
             if candidate.finish_reason is not None:
                 self._reason = str(candidate.finish_reason)
                 self._note = candidate.finish_message
             if self._reason is not None:
                 # Nobody says whether more follows, and what does is part of the answer.
-                self._end(events)
+                self._stop_block(events)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
-            self._end(events)
+            self._stop_block(events)
             self._blocked = True
             self._reason = chunk.prompt_feedback.block_reason
             self._note = chunk.prompt_feedback.block_reason_message
 
-    def _part(self, part: Part, answer: Decoded, events: list[StreamEvent]) -> None:
+    def _add_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> None:
         text = part.text
         if text is None:
-            if self._other_part(part, answer, events):
+            if self._add_other_part(part, answer, events):
                 return
             text = ""
         if text or part.thought_signature:
             kind: _Kind = "thinking" if part.thought else "text"
-            self._said(kind, halves(text) if answer.odd else text, part.thought_signature, events)
+            self._add_text(
+                kind, restore_surrogates(text) if answer.has_lone_surrogates else text, part.thought_signature, events
+            )
 
-    def _other_part(self, part: Part, answer: Decoded, events: list[StreamEvent]) -> bool:
+    def _add_other_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> bool:
         """A part without text, unless there is nothing to it but its signature."""
         if part.function_call is not None:
-            self._call(part.function_call, part.thought_signature, events, odd=answer.odd)
+            self._add_call(part.function_call, part.thought_signature, events, odd=answer.has_lone_surrogates)
         elif part.inline_data is not None:
-            self._end(events)
+            self._stop_block(events)
             if part.inline_data.data:
                 self._content.append(ImageContent(part.inline_data.data, part.inline_data.mime_type or "image/png"))
         else:
-            whole = answer.whole(part)
+            whole = answer.encode_part(part)
             if whole is None:
                 return False
-            self._end(events)
+            self._stop_block(events)
             index = len(self._content)
             self._content.append(ThinkingContent("", whole, field=OPAQUE))
             events += (ThinkingStart(index), ThinkingEnd(index))
         return True
 
-    def _said(self, kind: _Kind, text: str, signature: str | None, events: list[StreamEvent]) -> None:
+    def _add_text(self, kind: _Kind, text: str, signature: str | None, events: list[StreamEvent]) -> None:
         if signature is not None or self._kind != kind:
-            self._end(events)
+            self._stop_block(events)
             self._kind = kind
             events.append(TextStart(len(self._content)) if kind == "text" else ThinkingStart(len(self._content)))
-        if self._half or not text.isascii():
-            text, self._half = split_trailing_surrogate(self._half + text)
+        if self._held or not text.isascii():
+            text, self._held = split_trailing_surrogate(self._held + text)
             text = replace_lone_surrogates(text)
         if text:
-            self._show(kind, text, events)
+            self._emit_text(kind, text, events)
         if signature is not None:
-            self._end(events, signature)
+            self._stop_block(events, signature)
 
-    def _show(self, kind: _Kind, text: str, events: list[StreamEvent]) -> None:
+    def _emit_text(self, kind: _Kind, text: str, events: list[StreamEvent]) -> None:
         self._parts.append(text)
         index = len(self._content)
         events.append(TextDelta(text, index) if kind == "text" else ThinkingDelta(text, index))
 
-    def _end(self, events: list[StreamEvent], signature: str | None = None) -> None:
+    def _stop_block(self, events: list[StreamEvent], signature: str | None = None) -> None:
         """The open block is complete."""
         kind = self._kind
         if kind is None:
             return
-        if self._half:
-            self._half = ""
-            self._show(kind, "\ufffd", events)
+        if self._held:
+            self._held = ""
+            self._emit_text(kind, "\ufffd", events)
         text = "".join(self._parts)
         index = len(self._content)
         if kind == "text":
@@ -260,13 +270,13 @@ class GoogleDecoder:
         self._kind = None
         self._parts = []
 
-    def _call(self, call: Call, signature: str | None, events: list[StreamEvent], *, odd: bool) -> None:
+    def _add_call(self, call: Call, signature: str | None, events: list[StreamEvent], *, odd: bool) -> None:
         """A call comes whole; one without a name is none."""
-        self._end(events)
+        self._stop_block(events)
         if not call.name:
             return
         written = bytes(call.args).decode()
-        name, arguments = self._tools.read(call.name, halves(written) if odd else written)
+        name, arguments = self._tools.decode_call(call.name, restore_surrogates(written) if odd else written)
         given = "" if call.id is None else str(call.id)
         taken = not given or given in self._ids
         id = new_id("call") if taken else given
@@ -281,7 +291,7 @@ class GoogleDecoder:
             events.append(ToolCallDelta(escape_lone_surrogates(arguments), index))
         events.append(ToolCallEnd(index, parsed))
 
-    def _words(self, reason: str, kind: ErrorKind) -> str:
+    def _describe_stop(self, reason: str, kind: ErrorKind) -> str:
         if self._blocked:
             words = f"Gemini blocked the prompt: {reason}."
         elif kind == "refused":
@@ -293,7 +303,7 @@ class GoogleDecoder:
         return f"{words} {self._note}" if self._note else words
 
 
-def _by_calls(content: Sequence[Content]) -> StopReason:
+def _classify_stop(content: Sequence[Content]) -> StopReason:
     """`STOP` ends turns with calls as well; arguments that cannot be read count as cut off."""
     stop: StopReason = "stop"
     for block in content:
@@ -304,12 +314,12 @@ def _by_calls(content: Sequence[Content]) -> StopReason:
     return stop
 
 
-def _last(tokens: Sequence[Tokens], name: str) -> int | None:
+def _find_last_count(tokens: Sequence[Tokens], name: str) -> int | None:
     """Counts are cumulative: the last word holds, and what later chunks leave out stays as it was."""
-    return next((count for one in reversed(tokens) if (count := _count(getattr(one, name))) is not None), None)
+    return next((count for one in reversed(tokens) if (count := _decode_count(getattr(one, name))) is not None), None)
 
 
-def _count(value: object) -> int | None:
+def _decode_count(value: object) -> int | None:
     """A count as a whole number; gateways write some with a point, or as a text."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
         return int(value)
@@ -318,9 +328,9 @@ def _count(value: object) -> int | None:
     return int(value) if 0 <= value < 10**_LONGEST_COUNT else None
 
 
-def _usage(tokens: Sequence[Tokens]) -> Usage:
+def _decode_usage(tokens: Sequence[Tokens]) -> Usage:
     """The normal form: the prompt without what was cached, the output with the thoughts."""
-    prompt, cached, output, thoughts, used = (_last(tokens, name) for name in Tokens.__struct_fields__)
+    prompt, cached, output, thoughts, used = (_find_last_count(tokens, name) for name in Tokens.__struct_fields__)
     if thoughts is not None:
         output = thoughts + (output or 0)
     if prompt is not None:

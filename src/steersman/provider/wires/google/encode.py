@@ -15,9 +15,9 @@ import msgspec
 
 from steersman.provider.streaming.output_tool import OutputMode
 from steersman.provider.wires.google.decode import OPAQUE
-from steersman.provider.wires.google.schema import gemini_schema
-from steersman.provider.wires.google.tools import Toolset, to_json, toolset
-from steersman.provider.wires.token_budget import limited
+from steersman.provider.wires.google.schema import convert_schema
+from steersman.provider.wires.google.tools import ToolSet, encode_json, find_tool_set
+from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
     ImageContent,
@@ -39,7 +39,7 @@ _NOT_THINKING = re.compile(r"image|tts|audio|live|embedding|robotics|computer")
 _MINTED = re.compile(r"call_[0-9a-f]{12}_[0-9a-f]+")
 _MODES = {"none": "NONE", "required": "ANY"}
 _BUDGETS = {"minimal": 512, "low": 2_048, "medium": 8_192, "high": 24_576}
-_LEAST_BUDGET = 512
+_MIN_THINKING_BUDGET = 512
 _MEMO = "google"
 
 
@@ -52,10 +52,10 @@ class _Traits:
 
 
 @dataclass(slots=True)
-class _Written:
+class _EncodedMessages:
     """The contents of a conversation so far; `results` and `images` are those of a group that may still grow."""
 
-    tools: Toolset
+    tools: ToolSet
     traits: _Traits
     count: int = 0
     pieces: list[bytes] = field(default_factory=list[bytes])
@@ -63,9 +63,9 @@ class _Written:
     images: list[bytes] = field(default_factory=list[bytes])
 
 
-def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """The body of a request, and how many tokens it lets the model write."""
-    tools = toolset(request.tools)
+    tools = find_tool_set(request.tools)
     fields: dict[str, Any] = {}
     if request.system_prompt:
         fields["systemInstruction"] = {"parts": [{"text": replace_lone_surrogates(request.system_prompt)}]}
@@ -73,19 +73,19 @@ def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[byt
         fields["tools"] = [{"functionDeclarations": msgspec.Raw(tools.encoded)}]
         if options.tool_choice in _MODES:
             fields["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[options.tool_choice]}}
-    generation = _generation(model, request, options)
+    generation = _build_options(model, request, options)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
     generation |= extra.get("generationConfig") or {}
     if generation:
         fields["generationConfig"] = generation
     fields |= {name: value for name, value in extra.items() if name != "generationConfig"}
-    head = to_json(fields)
+    head = encode_json(fields)
     begin = b"{" if not fields else head[:-1] + b","
-    body = b"".join((begin, b'"contents":[', _contents(model, request, tools), b"]}"))
+    body = b"".join((begin, b'"contents":[', _encode_messages(model, request, tools), b"]}"))
     return body, generation.get("maxOutputTokens")
 
 
-def version(model_id: str) -> tuple[int, int] | None:
+def parse_version(model_id: str) -> tuple[int, int] | None:
     """The version of a Gemini model; an alias for the latest is later than all."""
     found = _VERSION.search(model_id)
     if found is not None:
@@ -93,40 +93,40 @@ def version(model_id: str) -> tuple[int, int] | None:
     return (99, 0) if _LATEST.search(model_id) else None
 
 
-def _generation(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+def _build_options(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if options.max_tokens is not None:
-        options = replace(options, max_tokens=limited(model, request, options.max_tokens))
+        options = replace(options, max_tokens=limit_output_tokens(model, request, options.max_tokens))
     if options.temperature is not None:
         config["temperature"] = options.temperature
     if options.max_tokens is not None:
         config["maxOutputTokens"] = options.max_tokens
-    thinking = thinking_config(model.id, options)
+    thinking = build_thinking(model.id, options)
     if thinking is not None:
         config["thinkingConfig"] = thinking
     # Before version 3, tools and a schema for the answer exclude each other; the loop checks the answer anyway.
-    if options.output_schema is not None and (not request.tools or (version(model.id) or (0, 0)) >= (3, 0)):
+    if options.output_schema is not None and (not request.tools or (parse_version(model.id) or (0, 0)) >= (3, 0)):
         config["responseMimeType"] = "application/json"
-        config["responseJsonSchema"] = gemini_schema(options.output_schema)
+        config["responseJsonSchema"] = convert_schema(options.output_schema)
     return config
 
 
-def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
     """How the form of an answer is told: as a schema, unless there are tools and the model takes one or the other."""
-    both = (version(model.id) or (0, 0)) >= (3, 0) and options.tool_choice != "required"
+    both = (parse_version(model.id) or (0, 0)) >= (3, 0) and options.tool_choice != "required"
     return "schema" if both or not request.tools else "tool"
 
 
-def thinking_config(model_id: str, options: StreamOptions) -> dict[str, Any] | None:
+def build_thinking(model_id: str, options: StreamOptions) -> dict[str, Any] | None:
     """How much to think, in the words of the model's generation; `None` where nothing is to be said."""
     level = options.thinking_level
-    number = version(model_id)
+    number = parse_version(model_id)
     if _NOT_THINKING.search(model_id) or (number is not None and number < (2, 5)):
         return None
     if number is None or number == (99, 0):
         return None if level == "off" else {"includeThoughts": True, "thinkingLevel": level.upper()}
     if number < (3, 0):
-        return _budget(model_id, options)
+        return _build_thinking_budget(model_id, options)
     # Only the fast models know "minimal", and none can be told not to think.
     least = "MINIMAL" if "flash" in model_id else "LOW"
     if level == "off":
@@ -136,89 +136,91 @@ def thinking_config(model_id: str, options: StreamOptions) -> dict[str, Any] | N
     return {"includeThoughts": True, "thinkingLevel": least if level == "minimal" else level.upper()}
 
 
-def _budget(model_id: str, options: StreamOptions) -> dict[str, Any]:
+def _build_thinking_budget(model_id: str, options: StreamOptions) -> dict[str, Any]:
     """Tokens for thinking, which count against the limit of the answer."""
     if options.thinking_level == "off":
         return {"thinkingBudget": 128 if "pro" in model_id else 0}
     budget = _BUDGETS[options.thinking_level]
     if options.max_tokens is not None:
-        budget = max(_LEAST_BUDGET, min(budget, options.max_tokens // 2))
+        budget = max(_MIN_THINKING_BUDGET, min(budget, options.max_tokens // 2))
     return {"includeThoughts": True, "thinkingBudget": budget}
 
 
-def _contents(model: Model, request: Request, tools: Toolset) -> bytes:
+def _encode_messages(model: Model, request: Request, tools: ToolSet) -> bytes:
     """The messages, encoded; those of a list that only grows are encoded once."""
     messages = request.messages
-    traits = _Traits((version(model.id) or (0, 0)) >= (3, 0))
-    written = _Written(tools, traits)
+    traits = _Traits((parse_version(model.id) or (0, 0)) >= (3, 0))
+    written = _EncodedMessages(tools, traits)
     base: object = getattr(messages, "base", None)
     if isinstance(base, MemoList):
-        known = cast(_Written | None, base.memo.get(_MEMO))
+        known = cast(_EncodedMessages | None, base.memo.get(_MEMO))
         if known is None or known.tools is not tools or known.traits != traits:
             base.memo[_MEMO] = written
         elif known.count <= len(messages):
             written = known
     for index in range(written.count, len(messages)):
-        _write(messages[index], written)
+        _encode_message(messages[index], written)
     written.count = len(messages)
     return b",".join(written.pieces)
 
 
-def _write(message: Message, written: _Written) -> None:
+def _encode_message(message: Message, written: _EncodedMessages) -> None:
     if isinstance(message, ToolResultMessage):
         if written.results:
             written.pieces.pop()
-        _write_result(message, written)
-        written.pieces.append(_content(b"user", [*written.results, *written.images]))
+        _encode_result(message, written)
+        written.pieces.append(_encode_content(b"user", [*written.results, *written.images]))
         return
     written.results = []
     written.images = []
     if isinstance(message, AssistantMessage):
-        written.pieces.append(_content(b"model", _said(message.content, written)))
+        written.pieces.append(_encode_content(b"model", _encode_answer(message.content, written)))
     else:
-        written.pieces.append(_content(b"user", [to_json(_shown(block)) for block in message.content]))
+        written.pieces.append(_encode_content(b"user", [encode_json(_build_part(block)) for block in message.content]))
 
 
-def _content(role: bytes, parts: Iterable[bytes]) -> bytes:
+def _encode_content(role: bytes, parts: Iterable[bytes]) -> bytes:
     return b"".join((b'{"role":"', role, b'","parts":[', b",".join(parts), b"]}"))
 
 
-def _said(content: Sequence[Content], written: _Written) -> Iterable[bytes]:
+def _encode_answer(content: Sequence[Content], written: _EncodedMessages) -> Iterable[bytes]:
     """A model's parts; the first of its calls carries the signature of them all."""
     unsigned = written.traits.signs
     for block in content:
         if isinstance(block, ToolCall):
-            yield to_json(_call(block, written, block.signature or (UNSIGNED if unsigned else None)))
+            yield encode_json(_build_call(block, written, block.signature or (UNSIGNED if unsigned else None)))
             unsigned = False
         elif isinstance(block, ThinkingContent) and block.field == OPAQUE and block.signature is not None:
             yield block.signature.encode()
         elif isinstance(block, ImageContent):
-            yield to_json(_signed(_shown(block), UNSIGNED if written.traits.signs else None))
+            yield encode_json(_add_signature(_build_part(block), UNSIGNED if written.traits.signs else None))
         elif isinstance(block, ThinkingContent):
-            yield to_json(_signed({"text": block.thinking, "thought": True}, block.signature))
+            yield encode_json(_add_signature({"text": block.thinking, "thought": True}, block.signature))
         else:
-            yield to_json(_signed({"text": block.text}, block.signature))
+            yield encode_json(_add_signature({"text": block.text}, block.signature))
 
 
-def _signed(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
+def _add_signature(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
     if signature is not None:
         part["thoughtSignature"] = signature
     return part
 
 
-def _call(call: ToolCall, written: _Written, signature: str | None) -> dict[str, Any]:
+def _build_call(call: ToolCall, written: _EncodedMessages, signature: str | None) -> dict[str, Any]:
     tools = written.tools
-    named = _identified(call.id, {"name": tools.to_wire(call.name), "args": tools.arguments(call.name, call.arguments)})
-    return _signed({"functionCall": named}, signature)
+    named = _add_call_id(
+        call.id, {"name": tools.to_wire(call.name), "args": tools.rename_arguments(call.name, call.arguments)}
+    )
+    return _add_signature({"functionCall": named}, signature)
 
 
-def _identified(call_id: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _add_call_id(call_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The id of a call, unless Gemini gave none and it was made here."""
     return fields if _MINTED.fullmatch(call_id) else {"id": call_id, **fields}
 
 
-def _write_result(message: ToolResultMessage, written: _Written) -> None:
-    images = [_shown(block) for block in message.content if isinstance(block, ImageContent)]
+def _encode_result(message: ToolResultMessage, written: _EncodedMessages) -> None:
+    images = [_build_part(block) for block in message.content if isinstance(block, ImageContent)]
     words = message.text or ("(see the image)" if images else "")
     fields: dict[str, Any] = {
         "name": written.tools.to_wire(message.tool_name),
@@ -227,11 +229,11 @@ def _write_result(message: ToolResultMessage, written: _Written) -> None:
     if images and written.traits.signs:
         fields["parts"] = images
     else:
-        written.images.extend(map(to_json, images))
-    written.results.append(to_json({"functionResponse": _identified(message.tool_call_id, fields)}))
+        written.images.extend(map(encode_json, images))
+    written.results.append(encode_json({"functionResponse": _add_call_id(message.tool_call_id, fields)}))
 
 
-def _shown(block: Content) -> dict[str, Any]:
+def _build_part(block: Content) -> dict[str, Any]:
     if isinstance(block, ImageContent):
         return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
     assert isinstance(block, TextContent)  # a user and a tool say texts and images, which the repair sees to

@@ -52,9 +52,9 @@ _OF_TYPE = {
 _BOUNDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
 
 
-def gemini_schema(schema: Mapping[str, Any], rename: Callable[[str], str] = str) -> Schema:
+def convert_schema(schema: Mapping[str, Any], rename: Callable[[str], str] = str) -> Schema:
     """The schema as Gemini reads it; `rename` makes the names of properties legal."""
-    return _Conversion(schema, rename).whole()
+    return _Conversion(schema, rename).convert_root()
 
 
 class _Conversion:
@@ -67,7 +67,7 @@ class _Conversion:
         self._defs: dict[str, Schema] = {}
         self._inlined: list[str] = []
 
-    def whole(self) -> Schema:
+    def convert_root(self) -> Schema:
         root = self._root
         target = self._resolve(root["$ref"]) if isinstance(root.get("$ref"), str) else None
         if isinstance(target, Mapping):
@@ -87,18 +87,18 @@ class _Conversion:
         before = len(self._inlined)
         self._merge_all_of(node)
         if isinstance(node.get("$ref"), str):
-            return self._referring(node)
-        converted = self._converted(node)
+            return self._convert_reference(node)
+        converted = self._convert_node(node)
         del self._inlined[before:]
         return converted
 
-    def _converted(self, node: Schema) -> Schema:
+    def _convert_node(self, node: Schema) -> Schema:
         told: Schema = {}
-        _tuple_items(node)
-        _constant(node)
-        _enumeration(node, told)
-        _bounds(node)
-        self._children(node)
+        _convert_tuple_items(node)
+        _convert_constant(node)
+        _convert_enumeration(node, told)
+        _convert_bounds(node)
+        self._convert_children(node)
         out: Schema = {}
         for key, value in node.items():
             if key in READ:
@@ -106,23 +106,23 @@ class _Conversion:
             elif key not in _SILENT:
                 told[key] = value
         out.pop("$defs", None)
-        return _described(_single_types(out), told)
+        return _add_description(_split_types(out), told)
 
-    def _referring(self, node: Schema) -> Schema:
+    def _convert_reference(self, node: Schema) -> Schema:
         """A reference stands alone; what was said beside it goes around it."""
         reference = node.pop("$ref")
-        name = self._definition(reference)
+        name = self._add_definition(reference)
         beside = self.convert(node)
         if name is None:
-            return _described(beside, {"$ref": reference})
+            return _add_description(beside, {"$ref": reference})
         pointer = {"$ref": f"#/$defs/{name}"}
         if not beside:
             return pointer
         if "anyOf" in beside:
-            return _described({**beside, "anyOf": [pointer]}, {"anyOf": beside["anyOf"]})
+            return _add_description({**beside, "anyOf": [pointer]}, {"anyOf": beside["anyOf"]})
         return {**beside, "anyOf": [pointer]}
 
-    def _definition(self, reference: str) -> str | None:
+    def _add_definition(self, reference: str) -> str | None:
         if reference in self._names:
             return self._names[reference]
         target = self._resolve(reference)
@@ -155,7 +155,7 @@ class _Conversion:
                 return None
         return found
 
-    def _children(self, node: Schema) -> None:
+    def _convert_children(self, node: Schema) -> None:
         for key in ("anyOf", "oneOf", "prefixItems"):
             if isinstance(node.get(key), Sequence):
                 node[key] = [self.convert(item) for item in node[key]]
@@ -179,14 +179,14 @@ class _Conversion:
         alone = len(several) == 1 and isinstance(several[0], Mapping)
         inlined: list[str] = []
         for part in several:
-            found = dict(cast(Mapping[str, Any], part)) if alone else self._flat(part, inlined)
+            found = dict(cast(Mapping[str, Any], part)) if alone else self._flatten(part, inlined)
             if found is None or not _merge(merged, found):
                 return
         self._inlined += inlined
         node.clear()
         node.update(merged)
 
-    def _flat(self, part: Any, inlined: list[str]) -> Schema | None:
+    def _flatten(self, part: Any, inlined: list[str]) -> Schema | None:
         """A part of `allOf` with its reference followed; `None` where that has no end."""
         if not isinstance(part, Mapping):
             return None
@@ -197,7 +197,7 @@ class _Conversion:
         if reference in inlined or reference in self._inlined:
             return None
         inlined.append(reference)
-        target = self._flat(self._resolve(reference), inlined)
+        target = self._flatten(self._resolve(reference), inlined)
         beside = {key: value for key, value in given.items() if key != "$ref"}
         return target if target is not None and _merge(target, beside) else None
 
@@ -219,7 +219,7 @@ def _merge(into: Schema, more: Mapping[str, Any]) -> bool:
     return True
 
 
-def _tuple_items(node: Schema) -> None:
+def _convert_tuple_items(node: Schema) -> None:
     """A list of items in the older way of writing a tuple."""
     if isinstance(node.get("items"), list):
         node["prefixItems"] = node.pop("items")
@@ -227,23 +227,23 @@ def _tuple_items(node: Schema) -> None:
             node["items"] = node.pop("additionalItems")
 
 
-def _constant(node: Schema) -> None:
+def _convert_constant(node: Schema) -> None:
     if "const" not in node or "enum" in node:
         return
     if node["const"] is None:
         node["type"] = "null"
         del node["const"]
-    elif _plain(node["const"]):
+    elif _is_plain(node["const"]):
         node["enum"] = [node.pop("const")]
 
 
-def _enumeration(node: Schema, told: Schema) -> None:
+def _convert_enumeration(node: Schema, told: Schema) -> None:
     """An enumeration of texts and numbers; one with `null` too is a choice, others are told."""
     values = node.get("enum")
     if not isinstance(values, Sequence):
         return
-    plain = [value for value in cast(Sequence[Any], values) if _plain(value)]
-    rest = [value for value in cast(Sequence[Any], values) if not _plain(value)]
+    plain = [value for value in cast(Sequence[Any], values) if _is_plain(value)]
+    rest = [value for value in cast(Sequence[Any], values) if not _is_plain(value)]
     if not rest:
         return
     if rest == [None] and plain and "anyOf" not in node:
@@ -260,19 +260,19 @@ def _enumeration(node: Schema, told: Schema) -> None:
     del node["enum"]
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
-def _bounds(node: Schema) -> None:
+def _convert_bounds(node: Schema) -> None:
     """An exclusive bound of an integer is an inclusive one beside it."""
     if node.get("type") != "integer":
         return
     for exclusive, inclusive, step in _BOUNDS:
         bound: Any = node.get(exclusive)
-        if bound is True and _plain(node.get(inclusive)):  # the older way: a flag beside the bound
+        if bound is True and _is_plain(node.get(inclusive)):  # the older way: a flag beside the bound
             node[inclusive] += step
-        elif _plain(bound):
+        elif _is_plain(bound):
             nearest = floor(bound) + 1 if step > 0 else ceil(bound) - 1
             other: Any = node.get(inclusive, nearest)
             node[inclusive] = max(nearest, other) if step > 0 else min(nearest, other)
@@ -281,7 +281,7 @@ def _bounds(node: Schema) -> None:
         del node[exclusive]
 
 
-def _single_types(node: Schema) -> Schema:
+def _split_types(node: Schema) -> Schema:
     """Several types are a choice between them; one type or `null` may be said as it is."""
     kinds = node.get("type")
     if not isinstance(kinds, list):
@@ -300,7 +300,7 @@ def _single_types(node: Schema) -> Schema:
     return {**out, "anyOf": choices}
 
 
-def _described(node: Schema, told: Mapping[str, Any]) -> Schema:
+def _add_description(node: Schema, told: Mapping[str, Any]) -> Schema:
     """The node with what has no keyword told in its description."""
     if not told:
         return node

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.google.schema import gemini_schema
+from steersman.provider.wires.google.schema import convert_schema
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import replace_lone_surrogates
 from steersman.types.model import ToolSpec
@@ -21,21 +21,21 @@ PARAMETER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NAMESPACE = re.compile(r"default_api[:.]")
 
 _KEPT = 64
-_toolsets: dict[tuple[int, ...], Toolset] = {}
+_toolsets: dict[tuple[int, ...], ToolSet] = {}
 
 
-def toolset(tools: Sequence[ToolSpec]) -> Toolset:
+def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
     """The toolset of these tools; the same tools are encoded once."""
     key = tuple(map(id, tools))
     known = _toolsets.get(key)
     if known is None:
         if len(_toolsets) >= _KEPT:
             _toolsets.pop(next(iter(_toolsets)))
-        known = _toolsets[key] = Toolset(tools)
+        known = _toolsets[key] = ToolSet(tools)
     return known
 
 
-class Toolset:
+class ToolSet:
     """Tools under their names on the wire; parameters whose names Gemini will not take are renamed there and back."""
 
     __slots__ = ("_known", "_names", "_parameters", "_tools", "encoded")
@@ -44,56 +44,56 @@ class Toolset:
         self._tools = tuple(tools)  # kept alive, so that no other tool can come to have the identity of one of these
         self._names = ToolNames(tools, NAME, NAME_LENGTH)
         self._known = {tool.name for tool in tools}
-        self._parameters: dict[str, _Renamed] = {}
-        self.encoded = to_json([self._declaration(tool) for tool in tools])
+        self._parameters: dict[str, _Renaming] = {}
+        self.encoded = encode_json([self._declare(tool) for tool in tools])
 
     def to_wire(self, name: str) -> str:
         """The name that the wire takes for a tool."""
         return self._names.to_wire(name)
 
-    def arguments(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def rename_arguments(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments of a call under the names that the wire takes."""
         renamed = self._parameters.get(name)
         return arguments if renamed is None else renamed.apply(arguments, renamed.there)
 
-    def read(self, name: str, arguments: str) -> tuple[str, str]:
+    def decode_call(self, name: str, arguments: str) -> tuple[str, str]:
         """A call as the model wrote it, under the tool's own names."""
         own = self._names.from_wire(name)
         if own not in self._known and (short := _NAMESPACE.sub("", name, count=1)) != name:
             meant = self._names.from_wire(short)
             own = meant if meant in self._known else own
         renamed = self._parameters.get(own)
-        return own, arguments if renamed is None else renamed.read(arguments)
+        return own, arguments if renamed is None else renamed.decode_arguments(arguments)
 
-    def _declaration(self, tool: ToolSpec) -> dict[str, Any]:
-        renamed = _Renamed(tool.parameters)
+    def _declare(self, tool: ToolSpec) -> dict[str, Any]:
+        renamed = _Renaming(tool.parameters)
         if renamed.there:
             self._parameters[tool.name] = renamed
         declared: dict[str, Any] = {"name": self.to_wire(tool.name), "description": tool.description}
-        schema = gemini_schema(tool.parameters, lambda name: renamed.there.get(name, name))
+        schema = convert_schema(tool.parameters, lambda name: renamed.there.get(name, name))
         if schema.get("properties") or schema.keys() - {"type", "properties", "additionalProperties", "title"}:
             declared["parametersJsonSchema"] = {"type": "object", **schema}
         return declared
 
 
-class _Renamed:
+class _Renaming:
     """Names of properties that Gemini will not take, and what stands for them."""
 
     __slots__ = ("back", "there")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        names = dict.fromkeys(_properties(schema))
+        names = dict.fromkeys(_find_properties(schema))
         legal = ToolNames(names, PARAMETER, NAME_LENGTH)
         self.there = {name: written for name in names if (written := legal.to_wire(name)) != name}
         self.back = {legal: name for name, legal in self.there.items()}
 
-    def read(self, arguments: str) -> str:
+    def decode_arguments(self, arguments: str) -> str:
         """The arguments a model wrote; what cannot be read stays as it is."""
         try:
             value: Any = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             return arguments
-        return to_json(self.apply(value, self.back)).decode()
+        return encode_json(self.apply(value, self.back)).decode()
 
     def apply(self, value: Any, names: Mapping[str, str]) -> Any:
         if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ class _Renamed:
         return value
 
 
-def _properties(schema: Any) -> Iterator[str]:
+def _find_properties(schema: Any) -> Iterator[str]:
     """The names of all properties in a schema, at any depth."""
     if isinstance(schema, Mapping):
         node = cast(Mapping[str, Any], schema)
@@ -114,18 +114,18 @@ def _properties(schema: Any) -> Iterator[str]:
         for key, value in node.items():
             if key == "properties" and isinstance(value, Mapping):
                 for item in cast(Mapping[str, Any], value).values():
-                    yield from _properties(item)
+                    yield from _find_properties(item)
             elif key not in ("const", "default", "enum", "examples"):
-                yield from _properties(value)
+                yield from _find_properties(value)
     elif isinstance(schema, list):
         for item in cast(list[Any], schema):
-            yield from _properties(item)
+            yield from _find_properties(item)
 
 
 _encoder = msgspec.json.Encoder()
 
 
-def to_json(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """JSON that every server reads: halves of surrogate pairs are joined, lone ones replaced."""
     try:
         return _encoder.encode(value)

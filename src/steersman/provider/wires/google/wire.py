@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from steersman.provider.http.sse import MAX_EVENT_BYTES, Event
 from steersman.provider.wires.google.decode import GoogleDecoder
-from steersman.provider.wires.google.encode import body_of
-from steersman.provider.wires.google.errors import response_error
-from steersman.provider.wires.google.tools import toolset
+from steersman.provider.wires.google.encode import encode_request
+from steersman.provider.wires.google.errors import classify_response
+from steersman.provider.wires.google.tools import find_tool_set
 from steersman.provider.wires.protocol import Decoder, HttpRequest
 from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.model import Model, Request, StreamOptions
@@ -51,14 +51,14 @@ class ArrayDecoder:
                     self._depth -= 1
                     if self._depth == 0:
                         events.append(("", kept[self._begin : self._at].decode("utf-8", "replace")))
-        self._drop()
+        self._drop_decoded()
         return events
 
     def finish(self) -> list[Event]:
         """An element that the end cut off is none."""
         return []
 
-    def _drop(self) -> None:
+    def _drop_decoded(self) -> None:
         """Forget what was given; half an escape at the end is looked at again."""
         kept = self._kept
         self._at = max(self._at, len(kept) - 1 if kept.endswith(b"\\") else len(kept))
@@ -86,12 +86,12 @@ class GoogleWire:
         if key is not None:
             headers["x-goog-api-key"] = key
         headers |= model.headers
-        body, most = body_of(model, request, options)
-        return HttpRequest(address(model), headers, body, most)
+        body, most = encode_request(model, request, options)
+        return HttpRequest(build_url(model), headers, body, most)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """A fresh decoder for one answer."""
-        return GoogleDecoder(model, toolset(request.tools))
+        return GoogleDecoder(model, find_tool_set(request.tools))
 
     def array(self, *, max_event_bytes: int) -> ArrayDecoder:
         """Reads the chunks of an answer that came as a JSON array, as when a proxy drops `alt=sse`."""
@@ -99,10 +99,10 @@ class GoogleWire:
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """What a response that is not a stream means."""
-        return response_error(model, status, headers, body)
+        return classify_response(model, status, headers, body)
 
 
-def address(model: Model) -> str:
+def build_url(model: Model) -> str:
     """Where the model is asked; a base address may leave out the version, as Google's own client does."""
     base = (model.base_url or BASE_URL).rstrip("/")
     if not _VERSIONED.search(base):

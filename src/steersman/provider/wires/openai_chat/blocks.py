@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta
-from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, parts_of
+from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, split_parts
 from steersman.types.content import (
     Content,
     TextContent,
@@ -39,7 +39,7 @@ class OpenCall:
     `half` is the first half of a character, which waits to be shown with the other.
     """
 
-    __slots__ = ("half", "id", "index", "name", "number", "parts", "shown")
+    __slots__ = ("held", "id", "index", "name", "number", "parts", "shown")
 
     def __init__(self, id: str, number: int | None = None) -> None:
         self.id = id
@@ -47,20 +47,20 @@ class OpenCall:
         self.name = ""
         self.parts: list[str] = []
         self.shown = 0
-        self.half = ""
+        self.held = ""
         self.index: int | None = None
 
     @property
-    def blank(self) -> bool:
+    def is_blank(self) -> bool:
         """Whether nothing of its arguments has come."""
         return not any(part and not part.isspace() for part in self.parts)
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether its arguments could end here."""
-        return self.blank or _parses("".join(self.parts))
+        return self.is_blank or _is_json("".join(self.parts))
 
-    def closed(self, name: str, *, cut: bool) -> ToolCall:
+    def build_call(self, name: str, *, cut: bool) -> ToolCall:
         """The call as it is now; one that was cut before its arguments began is not one without arguments."""
         written = "".join(self.parts)
         if cut and not written.strip():
@@ -84,11 +84,11 @@ class Calls:
         """The call after this piece, entry `place` of `of` in its chunk."""
         function = piece.function
         name = (function.name or "") if function is not None else ""
-        call = self._owner(piece, name, place, of)
+        call = self._find_owner(piece, name, place, of)
         if name:
-            call.name = self._named(call, name)
+            call.name = self._join_name(call, name)
         if function is not None and (arguments := function.arguments) is not None:
-            call.parts.append(arguments if isinstance(arguments, str) else _written(arguments))
+            call.parts.append(arguments if isinstance(arguments, str) else _encode_arguments(arguments))
         self._last = call
         return call
 
@@ -105,16 +105,16 @@ class Calls:
         name = call.name
         return name in self._known and not any(other.startswith(name) and other != name for other in self._known)
 
-    def _owner(self, piece: CallPiece, name: str, place: int, of: int) -> OpenCall:
+    def _find_owner(self, piece: CallPiece, name: str, place: int, of: int) -> OpenCall:
         index, id = piece.index, piece.id
         if index is not None:
             call = self._by_index.get(index)
             if call is None or self._is_another(call, id, name):
-                call = self._by_index[index] = self._new(id, index)
+                call = self._by_index[index] = self._add_call(id, index)
         elif id:
-            call = self._by_id.get(id) or self._new(id)
+            call = self._by_id.get(id) or self._add_call(id)
         else:
-            call = self._unmarked(name, place, of)
+            call = self._find_unmarked(name, place, of)
         if id and not call.id:
             call.id = id
             self._by_id[id] = call
@@ -122,36 +122,36 @@ class Calls:
 
     def _is_another(self, call: OpenCall, id: str | None, name: str) -> bool:
         """Servers that number every call 0 still give each an id and a name, and finish one before the next."""
-        return bool(id and name and call.id) and id != call.id and call.whole
+        return bool(id and name and call.id) and id != call.id and call.is_whole
 
-    def _unmarked(self, name: str, place: int, of: int) -> OpenCall:
+    def _find_unmarked(self, name: str, place: int, of: int) -> OpenCall:
         call = self._last
         if of > 1:
             call = self.all[place] if place < len(self.all) else None
-        if call is None or (name and call.name and not call.blank and call.whole):
-            return self._new(None)
+        if call is None or (name and call.name and not call.is_blank and call.is_whole):
+            return self._add_call(None)
         return call
 
-    def _new(self, id: str | None, number: int | None = None) -> OpenCall:
+    def _add_call(self, id: str | None, number: int | None = None) -> OpenCall:
         call = OpenCall(id or "", number)
         self.all.append(call)
         if id:
             self._by_id[id] = call
         return call
 
-    def _named(self, call: OpenCall, piece: str) -> str:
+    def _join_name(self, call: OpenCall, piece: str) -> str:
         """A name comes whole, or in pieces, or again with every piece of the arguments."""
         name = call.name
         if not name or (piece.startswith(name) and name not in self._known):
             return piece
         if name + piece in self._known:
             return name + piece
-        if name in self._known or piece == name or not call.blank:
+        if name in self._known or piece == name or not call.is_blank:
             return name
         return name + piece
 
 
-def _parses(text: str) -> bool:
+def _is_json(text: str) -> bool:
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -159,7 +159,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _written(arguments: Any) -> str:
+def _encode_arguments(arguments: Any) -> str:
     try:
         return msgspec.json.encode(arguments).decode()
     except UnicodeEncodeError:  # half a character alone is spelled out, so that nobody runs the call with another
@@ -174,7 +174,7 @@ NOT_REPLAYED = frozenset((_TAGS, _PARTS))
 """Thinking that came inside the content; there is no field to send it back in."""
 
 
-class Names(Protocol):
+class KnownNames(Protocol):
     """Tool names as the server knows them, and as we do."""
 
     @property
@@ -186,18 +186,18 @@ class Blocks:
     """What has come of an answer. At most one block of words is open, and it ends where another block begins."""
 
     __slots__ = (
-        "_calls", "_content", "_details", "_field", "_half", "_names", "_open", "_tags", "_waiting", "bent", "index",
-        "parts",
+        "_calls", "_content", "_details", "_field", "_held", "_names", "_open", "_tags", "_waiting",
+        "has_lone_surrogates", "index", "parts",
     )  # fmt: skip
 
-    def __init__(self, names: Names, *, think_tags: bool) -> None:
+    def __init__(self, names: KnownNames, *, think_tags: bool) -> None:
         # The block that grows: its kind ("" for none), its place, and its words so far.
         self._open = ""
         self.index = 0
         self.parts: list[str] = []
         # Whether words may hold half a surrogate pair, and the half that waits for the other.
-        self.bent = False
-        self._half = ""
+        self.has_lone_surrogates = False
+        self._held = ""
         self._names = names
         self._calls: Calls | None = None
         # A call that is not shown yet, for its name is also the beginning of another's.
@@ -208,20 +208,20 @@ class Blocks:
         self._tags = TagSplitter() if think_tags else None
 
     @property
-    def flows(self) -> bool:
+    def has_open_text(self) -> bool:
         """Whether a text is open that further words are simply added to."""
-        return self._open == "text" and not self.bent and self._tags is None
+        return self._open == "text" and not self.has_lone_surrogates and self._tags is None
 
     @property
     def growing(self) -> OpenCall | None:
         """The call that further arguments are simply added to."""
-        return None if self._open or self.bent or self._calls is None else self._calls.growing
+        return None if self._open or self.has_lone_surrogates or self._calls is None else self._calls.growing
 
-    def ended(self) -> list[Content]:
+    def list_content(self) -> list[Content]:
         """The blocks that are whole."""
         return [block for block in self._content if block is not None and not isinstance(block, OpenCall)]
 
-    def add_thought(self, delta: Delta, out: list[StreamEvent]) -> None:
+    def add_thinking(self, delta: Delta, out: list[StreamEvent]) -> None:
         """Servers give the same thought under several names: the first that says something counts."""
         fields = _FIELDS if self._field not in _FIELDS else (self._field, *_FIELDS)
         words = ""
@@ -235,57 +235,57 @@ class Blocks:
             self._field = _DETAILS
             words = words or told
             if self._open != "thinking":
-                self._start("thinking", out)
+                self._start_block("thinking", out)
         if words:
-            self.say("thinking", words, out)
+            self.add_text("thinking", words, out)
 
-    def add_words(self, words: str | list[Any], out: list[StreamEvent]) -> None:
+    def add_content(self, words: str | list[Any], out: list[StreamEvent]) -> None:
         """Words of the answer, which may have thoughts among them: as parts, or between tags."""
         if not isinstance(words, str):
-            pieces = parts_of(words)
+            pieces = split_parts(words)
         elif self._tags is not None:
             pieces = self._tags.split(words)
         else:
-            self.say("text", words, out)
+            self.add_text("text", words, out)
             return
         for piece, thought in pieces:
             if piece:
                 if thought:
                     self._field = self._field or (_PARTS if self._tags is None else _TAGS)
-                self.say("thinking" if thought else "text", piece, out)
+                self.add_text("thinking" if thought else "text", piece, out)
 
-    def say(self, kind: str, words: str, out: list[StreamEvent]) -> None:
+    def add_text(self, kind: str, words: str, out: list[StreamEvent]) -> None:
         """More words of a kind, in the block that is open or in a new one."""
         if self._open != kind:
-            self._start(kind, out)
-        if self.bent:
-            words = self._mended(words)
+            self._start_block(kind, out)
+        if self.has_lone_surrogates:
+            words = self._join_surrogates(words)
             if not words:
                 return
         self.parts.append(words)
         out.append(TextDelta(words, self.index) if kind == "text" else ThinkingDelta(words, self.index))
 
-    def _mended(self, words: str) -> str:
+    def _join_surrogates(self, words: str) -> str:
         """Half a surrogate pair at the end waits for the other half."""
-        words, self._half = split_trailing_surrogate(self._half + words)
+        words, self._held = split_trailing_surrogate(self._held + words)
         return replace_lone_surrogates(words)
 
-    def _start(self, kind: str, out: list[StreamEvent]) -> None:
-        self._stop(out)
+    def _start_block(self, kind: str, out: list[StreamEvent]) -> None:
+        self._stop_block(out)
         if self._waiting is not None:
-            self._open_call(self._waiting, out)
+            self._start_call(self._waiting, out)
         self._open = kind
         self.index = len(self._content)
         self._content.append(None)
         self.parts = []
         out.append(TextStart(self.index) if kind == "text" else ThinkingStart(self.index))
 
-    def _stop(self, out: list[StreamEvent]) -> None:
+    def _stop_block(self, out: list[StreamEvent]) -> None:
         """End the block of words that is open."""
         if not self._open:
             return
-        if self._half:
-            self._half = ""
+        if self._held:
+            self._held = ""
             self.parts.append("\ufffd")
             out.append(TextDelta("\ufffd", self.index) if self._open == "text" else ThinkingDelta("\ufffd", self.index))
         words = "".join(self.parts)
@@ -293,7 +293,7 @@ class Blocks:
             self._content[self.index] = TextContent(words)
             out.append(TextEnd(self.index))
         else:
-            signature = None if self._details is None else self._details.written
+            signature = None if self._details is None else self._details.encoded
             self._details = None
             self._content[self.index] = ThinkingContent(words, signature, not words, self._field)
             out.append(ThinkingEnd(self.index))
@@ -301,61 +301,61 @@ class Blocks:
 
     def add_call(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> None:
         """A piece of a call, entry `place` of `of` in its chunk."""
-        self._stop(out)
+        self._stop_block(out)
         if self._calls is None:
             self._calls = Calls(self._names.known)
         calls = self._calls
         call = calls.add(piece, place, of)
         if self._waiting is not None and self._waiting is not call:
-            self._open_call(self._waiting, out)  # where another begins, its name is whole
+            self._start_call(self._waiting, out)  # where another begins, its name is whole
         index = call.index
         if index is None:
-            if not call.name or (call.blank and not calls.is_named(call)):
+            if not call.name or (call.is_blank and not calls.is_named(call)):
                 # The name may still be growing.
                 self._waiting = call if call.name in self._names.known else None
                 return
-            index = self._open_call(call, out)
+            index = self._start_call(call, out)
         if not isinstance(self._content[index], OpenCall):
             return  # more of a call that has ended
         shown, call.shown = call.shown, len(call.parts)
-        self._show(call, index, "".join(call.parts[shown:]), out)
+        self._emit_arguments(call, index, "".join(call.parts[shown:]), out)
 
-    def _open_call(self, call: OpenCall, out: list[StreamEvent]) -> int:
+    def _start_call(self, call: OpenCall, out: list[StreamEvent]) -> int:
         self._waiting = None
         index = call.index = len(self._content)
         self._content.append(call)
         out.append(ToolCallStart(index, call.id, self._names.from_wire(call.name)))
         return index
 
-    def _show(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
+    def _emit_arguments(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
         """More of the arguments, as they will be read: half a character alone is spelled out."""
-        if self.bent:
-            words, call.half = split_trailing_surrogate(call.half + words)
+        if self.has_lone_surrogates:
+            words, call.held = split_trailing_surrogate(call.held + words)
             words = escape_lone_surrogates(words)
         if words:
             out.append(ToolCallDelta(words, index))
 
-    def end(self, out: list[StreamEvent], *, cut: bool) -> None:
+    def stop_all(self, out: list[StreamEvent], *, cut: bool) -> None:
         """Close every block that is open; `cut` when the answer ended for want of room."""
         if self._tags is not None:
-            words, thought = self._tags.rest()
+            words, thought = self._tags.flush()
             if words:
-                self.say("thinking" if thought else "text", words, out)
-        self._stop(out)
+                self.add_text("thinking" if thought else "text", words, out)
+        self._stop_block(out)
         self._waiting = None
         calls = [] if self._calls is None else self._calls.all
         for number, call in enumerate(calls):
-            self._close(call, out, cut=cut and number == len(calls) - 1)
+            self._stop_call(call, out, cut=cut and number == len(calls) - 1)
 
-    def _close(self, call: OpenCall, out: list[StreamEvent], *, cut: bool) -> None:
+    def _stop_call(self, call: OpenCall, out: list[StreamEvent], *, cut: bool) -> None:
         index = call.index
         if index is None:
-            if not call.name and call.blank:
+            if not call.name and call.is_blank:
                 return  # an empty entry at the end of the list, as some servers send
-            index = self._open_call(call, out)
-            self._show(call, index, "".join(call.parts), out)
+            index = self._start_call(call, out)
+            self._emit_arguments(call, index, "".join(call.parts), out)
         if isinstance(self._content[index], OpenCall):
-            if call.half:
-                out.append(ToolCallDelta(escape_lone_surrogates(call.half), index))
-            closed = self._content[index] = call.closed(self._names.from_wire(call.name), cut=cut)
+            if call.held:
+                out.append(ToolCallDelta(escape_lone_surrogates(call.held), index))
+            closed = self._content[index] = call.build_call(self._names.from_wire(call.name), cut=cut)
             out.append(ToolCallEnd(index, closed))

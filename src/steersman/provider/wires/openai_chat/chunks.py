@@ -67,18 +67,18 @@ class Chunk(msgspec.Struct, gc=False):
     x_groq: Groq | None = None
 
 
-class Head(msgspec.Struct):
+class ChunkHead(msgspec.Struct):
     """What every chunk repeats; some servers number what others name."""
 
     id: str | int | None = None
     object: str | None = None
 
 
-read: Any = msgspec.json.Decoder(Chunk).decode
-_heads = msgspec.json.Decoder(Head)
+decode_chunk: Any = msgspec.json.Decoder(Chunk).decode
+_heads = msgspec.json.Decoder(ChunkHead)
 
 
-def head_of(data: str) -> Head:
+def decode_head(data: str) -> ChunkHead:
     """What a chunk says about itself, as far as it can be read."""
     try:
         return _heads.decode(data)
@@ -86,12 +86,12 @@ def head_of(data: str) -> Head:
         from json import loads
 
         try:
-            return msgspec.convert(loads(data), Head)
+            return msgspec.convert(loads(data), ChunkHead)
         except (ValueError, RecursionError):
-            return Head()
+            return ChunkHead()
 
 
-def read_leniently(data: str) -> Chunk | None:
+def decode_leniently(data: str) -> Chunk | None:
     """A chunk that does not fit the types: numbers as text, half surrogate pairs; `None` for what is not a chunk.
 
     Raises `ValueError` when it is not JSON.
@@ -106,18 +106,18 @@ def read_leniently(data: str) -> Chunk | None:
         return None
     fields = cast(dict[str, Any], plain)
     usage = fields.pop("usage", None)
-    chunk = _converted(fields)
+    chunk = _convert_chunk(fields)
     if chunk is not None and usage is not None:
         chunk.usage = msgspec.Raw(dumps(usage).encode())
     return chunk
 
 
-def _converted(fields: dict[str, Any]) -> Chunk | None:
+def _convert_chunk(fields: dict[str, Any]) -> Chunk | None:
     choices: object = fields.get("choices")
     for choice in cast(list[Any], choices) if isinstance(choices, list) else ():
         if isinstance(choice, dict):
             cast(dict[str, Any], choice).pop("usage", None)
-            _name_calls(cast(dict[str, Any], choice))
+            _repair_calls(cast(dict[str, Any], choice))
     fields.pop("x_groq", None)
     try:
         return msgspec.convert(fields, Chunk, strict=False)
@@ -125,16 +125,16 @@ def _converted(fields: dict[str, Any]) -> Chunk | None:
         raise ValueError(str(error)) from error
 
 
-def _name_calls(choice: dict[str, Any]) -> None:
+def _repair_calls(choice: dict[str, Any]) -> None:
     """Ids that are numbers as the text of them, and no half of a character in an id or a name."""
     for delta in (choice.get("delta"), choice.get("message")):
         calls: object = cast(dict[str, Any], delta).get("tool_calls") if isinstance(delta, dict) else None
         for call in cast(list[Any], calls) if isinstance(calls, list) else ():
             if isinstance(call, dict):
-                _mend(cast(dict[str, Any], call))
+                _repair_call(cast(dict[str, Any], call))
 
 
-def _mend(call: dict[str, Any]) -> None:
+def _repair_call(call: dict[str, Any]) -> None:
     id, function = call.get("id"), call.get("function")
     if isinstance(id, str | int):
         call["id"] = replace_lone_surrogates(str(id))
@@ -164,7 +164,7 @@ _counts = msgspec.json.Decoder(_Counts, strict=False)
 _details = msgspec.json.Decoder(_Details | None, strict=False)
 
 
-def usage_of(raw: msgspec.Raw) -> Usage | None:
+def decode_usage(raw: msgspec.Raw) -> Usage | None:
     """The counts in normal form: what came from a cache counted apart, reasoning inside the output."""
     try:
         counts = _counts.decode(raw)
@@ -173,19 +173,19 @@ def usage_of(raw: msgspec.Raw) -> Usage | None:
     if counts.prompt_tokens is None and counts.completion_tokens is None:
         return None
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
-    details = _details_of(counts.prompt_tokens_details)
+    details = _decode_details(counts.prompt_tokens_details)
     cached = details.cached_tokens
     if cached is None:
         cached = counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens
     written = details.cache_write_tokens
-    reasoning = _details_of(counts.completion_tokens_details).reasoning_tokens
+    reasoning = _decode_details(counts.completion_tokens_details).reasoning_tokens
     if completion is not None and reasoning and counts.total_tokens == (prompt or 0) + completion + reasoning:
         completion += reasoning  # xAI and others count it beside the output
     fresh = None if prompt is None else max(0, prompt - (cached or 0) - (written or 0))
     return Usage(fresh, completion, cached, written, reasoning, cost=counts.cost)
 
 
-def _details_of(raw: msgspec.Raw) -> _Details:
+def _decode_details(raw: msgspec.Raw) -> _Details:
     """Details, where they can be read: some gateways write an empty list for none."""
     try:
         return (_details.decode(raw) if raw else None) or _NO_DETAILS
@@ -207,7 +207,7 @@ class Frame:
         self._start = len(before)
         self._end = -len(after)
 
-    def words(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
+    def read_words(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
         """The words of the events from `start` on, up to one that is not in this frame or writes them otherwise."""
         before, after, first, last = self._before, self._after, self._start, self._end
         found: list[str] = []
@@ -222,7 +222,7 @@ class Frame:
         return found
 
 
-def frame_of(data: str, words: str) -> Frame | None:
+def find_frame(data: str, words: str) -> Frame | None:
     """The frame of a chunk with these words; `None` where they are not found, or are not what they seem.
 
     Other words are put in their place: where those are then the content, any text in that place is.
@@ -231,16 +231,16 @@ def frame_of(data: str, words: str) -> Frame | None:
     at = data.find(quoted)
     while at >= 0:
         head, tail = data[:at], data[at + len(quoted) :]
-        if _says(f'{head}"{words}{_PROBE}"{tail}', words + _PROBE):
+        if _has_content(f'{head}"{words}{_PROBE}"{tail}', words + _PROBE):
             return Frame(f'{head}"', f'"{tail}')
         # A comma or a colon stands between quotes elsewhere too.
         at = data.find(quoted, at + 1)
     return None
 
 
-def _says(data: str, words: str) -> bool:
+def _has_content(data: str, words: str) -> bool:
     try:
-        chunk: Chunk = read(data)
+        chunk: Chunk = decode_chunk(data)
     except msgspec.DecodeError:
         return False
     delta = chunk.choices[0].delta if chunk.choices else None

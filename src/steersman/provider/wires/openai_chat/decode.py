@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import msgspec
 
-from steersman.provider.wires.dialects import note, unfinished
-from steersman.provider.wires.openai_chat.blocks import Blocks, Names, OpenCall
+from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
+from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames, OpenCall
 from steersman.provider.wires.openai_chat.chunks import (
     NOTHING,
     CallPiece,
@@ -19,13 +19,13 @@ from steersman.provider.wires.openai_chat.chunks import (
     Chunk,
     Delta,
     Frame,
-    frame_of,
-    head_of,
-    read,
-    read_leniently,
-    usage_of,
+    decode_chunk,
+    decode_head,
+    decode_leniently,
+    decode_usage,
+    find_frame,
 )
-from steersman.provider.wires.openai_chat.errors import IN_STREAM, stream_error
+from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_event
 from steersman.provider.wires.openai_chat.quirks import Quirks
 from steersman.types.content import Content, ToolCall, replace_lone_surrogates
 from steersman.types.errors import ProtocolError
@@ -39,7 +39,7 @@ from steersman.types.stream import (
 )
 from steersman.types.usage import Usage
 
-REASONS: dict[str, StopReason] = {
+STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
@@ -49,15 +49,28 @@ REASONS: dict[str, StopReason] = {
 """The words of the protocol. Any other is kept as it is, and is never a success unless the model's settings say so."""
 
 
-class ChatDecoder:
+class OpenAIChatDecoder:
     """One answer while it arrives."""
 
     __slots__ = (
-        "_blocks", "_choice", "_flows", "_frame", "_framed", "_growing", "_id", "_model", "_quirks", "_reason",
-        "_refusal", "_strange", "_usage", "_wordless", "done",
+        "_blocks",
+        "_choice",
+        "_empty_chunks",
+        "_flows",
+        "_frame",
+        "_framed",
+        "_growing",
+        "_id",
+        "_model",
+        "_quirks",
+        "_reason",
+        "_refusal",
+        "_unknown_events",
+        "_usage",
+        "done",
     )  # fmt: skip
 
-    def __init__(self, model: Model, quirks: Quirks, names: Names) -> None:
+    def __init__(self, model: Model, quirks: Quirks, names: KnownNames) -> None:
         self.done = False
         self._model = model
         self._quirks = quirks
@@ -68,14 +81,14 @@ class ChatDecoder:
         self._id: str | None = None
         # Which of several answers is read; -1 until the first chunk.
         self._choice = -1
-        self._wordless: Sequence[Chunk] = ()
+        self._empty_chunks: Sequence[Chunk] = ()
         # What the words of its chunks stand in, looked for once.
         self._frame: Frame | None = None
         self._framed = False
         # Whether a text is open that further words are simply added to, or the call whose arguments are.
         self._flows = False
         self._growing: OpenCall | None = None
-        self._strange: list[str] = []
+        self._unknown_events: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -93,61 +106,61 @@ class ChatDecoder:
         at = 0
         while at < len(events) and not self.done:
             # Nearly every event is a few more words of the text and nothing else.
-            words = self._frame.words(events, at) if self._flows and self._frame is not None else ()
+            words = self._frame.read_words(events, at) if self._flows and self._frame is not None else ()
             if words:
                 self._blocks.parts += words
                 index = self._blocks.index
                 out += [TextDelta(word, index) for word in words]
                 at += len(words)
             else:
-                self._fed(*events[at], out)
+                self._feed_one(*events[at], out)
                 at += 1
 
-    def _fed(self, event: str, data: str, out: list[StreamEvent]) -> None:
+    def _feed_one(self, event: str, data: str, out: list[StreamEvent]) -> None:
         """Any event; more words of the text that is open come first."""
         if data == "[DONE]":
             self.done = True
-            self._end(out)
+            self._stop_blocks(out)
             return
         try:
-            chunk: Chunk = read(data)
+            chunk: Chunk = decode_chunk(data)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            other = self._odd(event, data)
+            other = self._decode_leniently(event, data)
             if self.done:
-                self._end(out)
+                self._stop_blocks(out)
             if other is None:
                 return
             chunk = other
-        if not self._flows or not self._more_words(chunk, event, data, out):
-            self._other(chunk, event, data, out)
+        if not self._flows or not self._extend_text(chunk, event, data, out):
+            self._add_chunk(chunk, event, data, out)
 
-    def _more_words(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
+    def _extend_text(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Add to the text that is open; whether that was all the chunk says."""
         delta = chunk.choices[0].delta if chunk.choices and event != "error" else None
         words = None if delta is None else delta.content
         if delta is None or type(words) is not str or not words:
             return False
         delta.content = None
-        if chunk not in self._wordless:
+        if chunk not in self._empty_chunks:
             delta.content = words
             return False
         self._blocks.parts.append(words)
         out.append(TextDelta(words, self._blocks.index))
         if not self._framed:
             self._framed = True
-            self._frame = frame_of(data, words)
+            self._frame = find_frame(data, words)
         return True
 
-    def _other(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
+    def _add_chunk(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
         """Any chunk but more of the text that is open."""
         if chunk.usage is not NOTHING and chunk.usage != _NULL:
             self._usage = chunk.usage
         if not chunk.choices or chunk.error is not None or event == "error":
-            self._aside(chunk, event, data)
-        elif self._growing is None or not self._more_of(self._growing, chunk.choices[0], out):
-            self._unusual(chunk, data, out)
+            self._add_without_choice(chunk, event, data)
+        elif self._growing is None or not self._extend_call(self._growing, chunk.choices[0], out):
+            self._add_choice(chunk, data, out)
 
-    def _more_of(self, call: OpenCall, choice: Choice, out: list[StreamEvent]) -> bool:
+    def _extend_call(self, call: OpenCall, choice: Choice, out: list[StreamEvent]) -> bool:
         """Add to the arguments of the call that grows; whether that was all the chunk says."""
         delta = choice.delta
         if delta is None or choice.index != self._choice or choice.finish_reason is not None:
@@ -171,31 +184,31 @@ class ChatDecoder:
         out.append(ToolCallDelta(words, call.index))
         return True
 
-    def _unusual(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
+    def _add_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
         """Any chunk of an answer but more of the block that is open."""
-        choice = self._chosen(chunk, data, out)
+        choice = self._find_choice(chunk, data, out)
         if choice is None:
             return
         if choice.delta is not None:
-            self._said(choice.delta, out)
+            self._add_delta(choice.delta, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
-            self._ending(chunk, choice, data, out)
-        self._flows = self._blocks.flows
+            self._record_stop(chunk, choice, data, out)
+        self._flows = self._blocks.has_open_text
         self._growing = self._blocks.growing if self._reason is None else None
 
     def finish(self) -> AssistantMessage:
         """The whole answer; an end without a reason is not one."""
         if self._reason is None and not (self.done and self._choice >= 0):
-            raise unfinished(
-                self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._strange
+            raise build_incomplete_error(
+                self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._unknown_events
             )
-        content = self._blocks.ended()
-        reason, error = self._settled(content)
+        content = self._blocks.list_content()
+        reason, error = self._classify_stop(content)
         return AssistantMessage(
             content,
             stop_reason=reason,
             raw_stop_reason=self._reason,
-            usage=(usage_of(self._usage) if self._usage is not NOTHING else None) or Usage(),
+            usage=(decode_usage(self._usage) if self._usage is not NOTHING else None) or Usage(),
             model=self._model.id,
             provider=self._model.provider,
             error_message=error,
@@ -203,10 +216,10 @@ class ChatDecoder:
             response_id=self._id,
         )
 
-    def _settled(self, content: Sequence[Content]) -> tuple[StopReason, str | None]:
+    def _classify_stop(self, content: Sequence[Content]) -> tuple[StopReason, str | None]:
         raw = self._reason
         word = "null" if raw is None else raw
-        reason = self._quirks.finish_reasons.get(word) or REASONS.get(word)
+        reason = self._quirks.finish_reasons.get(word) or STOP_REASONS.get(word)
         if self._refusal:
             return "refusal", replace_lone_surrogates("".join(self._refusal))
         if reason is None:
@@ -219,7 +232,7 @@ class ChatDecoder:
             reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
         return reason, None
 
-    def _odd(self, event: str, data: str) -> Chunk | None:
+    def _decode_leniently(self, event: str, data: str) -> Chunk | None:
         """What the typed decoder would not take: the end, a comment sent as data, a chunk bent out of shape."""
         text = data.strip()
         if text == "[DONE]":
@@ -228,13 +241,13 @@ class ChatDecoder:
         if not text or text.startswith(":"):
             return None
         # From here on every word is looked at.
-        self._blocks.bent = True
+        self._blocks.has_lone_surrogates = True
         self._flows, self._growing = False, None
         try:
-            chunk = read_leniently(text)
+            chunk = decode_leniently(text)
         except ValueError as error:
             if event == "error":
-                raise stream_error(self._model, text) from None
+                raise classify_event(self._model, text) from None
             raise ProtocolError(
                 f"The server sent something that is not a chunk of an answer: {error}.",
                 provider=self._model.provider,
@@ -242,50 +255,54 @@ class ChatDecoder:
             ) from error
         return Chunk() if chunk is None else chunk
 
-    def _aside(self, chunk: Chunk, event: str, data: str) -> None:
+    def _add_without_choice(self, chunk: Chunk, event: str, data: str) -> None:
         """A chunk without a choice: usage, filter results, an error."""
-        if chunk.error is not None or event == "error" or (chunk.usage is NOTHING and head_of(data).object == "error"):
-            raise stream_error(self._model, data)
-        self._count(chunk, None)
+        if (
+            chunk.error is not None
+            or event == "error"
+            or (chunk.usage is NOTHING and decode_head(data).object == "error")
+        ):
+            raise classify_event(self._model, data)
+        self._record_usage(chunk, None)
         if chunk.choices is None:
-            note(self._strange, data)
+            keep_unknown_event(self._unknown_events, data)
 
-    def _chosen(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
+    def _find_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
         """The choice that is read: the one that came first, whatever its number; `None` when it is not in the chunk."""
         choices = chunk.choices or []
         if choices and choices[0].index == self._choice:
             return choices[0]
         if self._choice < 0:
             self._choice = choices[0].index or 0
-            id = head_of(data).id
+            id = decode_head(data).id
             self._id = None if id is None else replace_lone_surrogates(str(id))
-            self._wordless = _wordless(self._choice)
+            self._empty_chunks = _build_empty_chunks(self._choice)
             out.append(StreamStart())
         for choice in choices:
             if (choice.index or 0) == self._choice:
                 return choice
         return None
 
-    def _count(self, chunk: Chunk, choice: Choice | None) -> None:
+    def _record_usage(self, chunk: Chunk, choice: Choice | None) -> None:
         """Usage outside its usual place."""
         if chunk.x_groq is not None and chunk.x_groq.usage is not NOTHING:
             self._usage = chunk.x_groq.usage
         if choice is not None and choice.usage is not NOTHING and choice.usage != _NULL:
             self._usage = choice.usage
 
-    def _said(self, delta: Delta, out: list[StreamEvent]) -> None:
+    def _add_delta(self, delta: Delta, out: list[StreamEvent]) -> None:
         if (
             delta.reasoning_content is not None
             or delta.reasoning is not None
             or delta.reasoning_text is not None
             or delta.reasoning_details is not None
         ):
-            self._blocks.add_thought(delta, out)
+            self._blocks.add_thinking(delta, out)
         if delta.content:
-            self._blocks.add_words(delta.content, out)
+            self._blocks.add_content(delta.content, out)
         if delta.refusal:
             self._refusal.append(delta.refusal)
-            self._blocks.say("text", delta.refusal, out)
+            self._blocks.add_text("text", delta.refusal, out)
         if delta.tool_calls is not None:
             pieces = delta.tool_calls
             for place, piece in enumerate(pieces):
@@ -293,24 +310,24 @@ class ChatDecoder:
         elif delta.function_call is not None:
             self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
 
-    def _ending(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
+    def _record_stop(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
         if choice.error is not None:
-            raise stream_error(self._model, data)
-        self._count(chunk, choice)
+            raise classify_event(self._model, data)
+        self._record_usage(chunk, choice)
         if choice.delta is None and choice.message is not None:
-            self._said(choice.message, out)
+            self._add_delta(choice.message, out)
         word: object = choice.finish_reason
         if word is not None and word != "":
             self._reason = (
                 replace_lone_surrogates(word) if isinstance(word, str) else msgspec.json.encode(word).decode()
             )
             if self._reason in IN_STREAM:
-                raise stream_error(self._model, data)
+                raise classify_event(self._model, data)
         if self._reason is not None:
-            self._end(out)
+            self._stop_blocks(out)
 
-    def _end(self, out: list[StreamEvent]) -> None:
-        self._blocks.end(out, cut=self._reason == "length")
+    def _stop_blocks(self, out: list[StreamEvent]) -> None:
+        self._blocks.stop_all(out, cut=self._reason == "length")
 
 
 _NULL = msgspec.Raw(b"null")
@@ -318,6 +335,6 @@ _NO_MORE = Delta()
 
 
 @lru_cache(maxsize=8)
-def _wordless(choice: int) -> Sequence[Chunk]:
+def _build_empty_chunks(choice: int) -> Sequence[Chunk]:
     """Chunks of a choice that say nothing, in the two ways in which servers write that there is no usage yet."""
     return tuple([Chunk([Choice(choice, Delta())], usage) for usage in (NOTHING, _NULL)])

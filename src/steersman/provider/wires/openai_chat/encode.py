@@ -14,8 +14,8 @@ import msgspec
 
 from steersman.provider.wires.openai_chat.blocks import NOT_REPLAYED
 from steersman.provider.wires.openai_chat.quirks import Quirks
-from steersman.provider.wires.protocol import remembered
-from steersman.provider.wires.token_budget import limited
+from steersman.provider.wires.protocol import memoize_by_identity
+from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
     Content,
@@ -42,12 +42,12 @@ _MEMO = "openai-chat"
 encode = msgspec.json.Encoder().encode
 
 
-def to_json(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """JSON of any value, even one with halves of surrogate pairs."""
     try:
         return encode(value)
     except UnicodeEncodeError:
-        return encode(_well_formed(msgspec.to_builtins(value)))
+        return encode(_replace_surrogates(msgspec.to_builtins(value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,58 +65,58 @@ class ToolSet:
 
 
 _tool_sets: dict[tuple[int, ...], ToolSet] = {}
-_TOOL_SETS = 1024
+_MAX_TOOL_SETS = 1024
 
 
-def tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
     """The encoded tools; the same tools are encoded once."""
     key = tuple(map(id, tools))
     known = _tool_sets.get(key)
     if known is None:
-        if len(_tool_sets) >= _TOOL_SETS:
+        if len(_tool_sets) >= _MAX_TOOL_SETS:
             _tool_sets.pop(next(iter(_tool_sets)))
         names = ToolNames(tools, _NAME, _NAME_LENGTH)
-        encoded = to_json([_function(spec, names) for spec in tools])
+        encoded = encode_json([_declare(spec, names) for spec in tools])
         known = ToolSet(tuple(tools), names, frozenset(names.to_wire(spec.name) for spec in tools), encoded)
         _tool_sets[key] = known  # it keeps its tools alive, so no other tool can come to have their identities
     return known
 
 
-def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
+def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
     parameters: Mapping[str, Any] = spec.parameters or {"type": "object", "properties": {}}
     function = {"name": names.to_wire(spec.name), "description": spec.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
-def body_of(
+def encode_request(
     model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet
 ) -> tuple[bytes, int | None]:
     """The body of a request, and how many tokens it lets the model write."""
-    settings = _settings(model, request, options, quirks)
-    head = to_json(settings)
+    settings = _build_options(model, request, options, quirks)
+    head = encode_json(settings)
     system = b""
     if request.system_prompt:
-        system = to_json({"role": quirks.system_role, "content": request.system_prompt})
+        system = encode_json({"role": quirks.system_role, "content": request.system_prompt})
         if request.messages:
             system += b","
     declared = (b',"tools":', tools.encoded) if request.tools else ()
-    messages = _messages(request.messages, _Writer(quirks, tools))
+    messages = _encode_messages(request.messages, _MessageEncoder(quirks, tools))
     body = b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
     return body, settings.get(quirks.max_tokens_field)
 
 
-def _settings(model: Model, request: Request, options: StreamOptions, quirks: Quirks) -> dict[str, Any]:
+def _build_options(model: Model, request: Request, options: StreamOptions, quirks: Quirks) -> dict[str, Any]:
     settings: dict[str, Any] = {"model": model.id, "stream": True}
     if quirks.stream_usage:
         settings["stream_options"] = {"include_usage": True}
     if options.max_tokens is not None:
-        settings[quirks.max_tokens_field] = limited(model, request, options.max_tokens)
+        settings[quirks.max_tokens_field] = limit_output_tokens(model, request, options.max_tokens)
     if options.temperature is not None:
         settings["temperature"] = options.temperature
     if options.thinking_level != "off":
-        settings.update(_thinking(options.thinking_level, quirks))
+        settings.update(_build_thinking(options.thinking_level, quirks))
     if options.output_schema is not None:
-        settings.update(_output(options.output_schema, quirks))
+        settings.update(_build_output_format(options.output_schema, quirks))
     if request.tools:
         if options.tool_choice != "auto":
             settings["tool_choice"] = quirks.required_choice if options.tool_choice == "required" else "none"
@@ -128,7 +128,7 @@ def _settings(model: Model, request: Request, options: StreamOptions, quirks: Qu
     return {**settings, **extra} if extra else settings
 
 
-def _thinking(level: str, quirks: Quirks) -> dict[str, Any]:
+def _build_thinking(level: str, quirks: Quirks) -> dict[str, Any]:
     match quirks.thinking:
         case "effort":
             return {"reasoning_effort": level}
@@ -142,7 +142,7 @@ def _thinking(level: str, quirks: Quirks) -> dict[str, Any]:
             return {}
 
 
-def _output(schema: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
+def _build_output_format(schema: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
     match quirks.output_format:
         case "none" | "tool":
             return {}
@@ -177,7 +177,7 @@ _LOOSE = frozenset(("oneOf", "allOf", "not", "if", "patternProperties", "default
 
 
 @dataclass(slots=True)
-class _Written:
+class _EncodedMessages:
     """The messages of a growing transcript as they go over the wire, and where each of them ends."""
 
     tool_names: frozenset[str]
@@ -185,36 +185,36 @@ class _Written:
     ends: list[int] = field(default_factory=list[int])
 
 
-def _messages(messages: Sequence[Message], writer: _Writer) -> Iterable[bytes | bytearray]:
+def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> Iterable[bytes | bytearray]:
     """The encoded messages; of a view of a list that only grows, what an earlier request needed is still there."""
     base: object = getattr(messages, "base", None)
     source, written = messages, None
     if isinstance(base, MemoList):
         # The list behind a view is quicker to look into.
         source = cast(MemoList[Message], base)
-        written = _kept(source, writer)
-    written = written or _Written(frozenset())
+        written = _find_encoded(source, writer)
+    written = written or _EncodedMessages(frozenset())
     count = len(messages)
     for index in range(len(written.ends), count):
-        writer.write(source, index, written.bytes)
+        writer.encode_message(source, index, written.bytes)
         written.ends.append(len(written.bytes))
     if count == 0:
         return ()
     # A copy: the buffer may not grow while somebody looks at it.
     whole = written.bytes if count == len(written.ends) else bytes(memoryview(written.bytes)[: written.ends[count - 1]])
-    return (whole, *writer.closing(source, count))
+    return (whole, *writer.encode_images(source, count))
 
 
-def _kept(base: MemoList[Message], writer: _Writer) -> _Written:
-    key = _form(writer.quirks)
-    written: _Written | None = base.memo.get(key)
+def _find_encoded(base: MemoList[Message], writer: _MessageEncoder) -> _EncodedMessages:
+    key = _build_memo_key(writer.quirks)
+    written: _EncodedMessages | None = base.memo.get(key)
     if written is None or written.tool_names != writer.tools.known:
-        written = base.memo[key] = _Written(writer.tools.known)
+        written = base.memo[key] = _EncodedMessages(writer.tools.known)
     return written
 
 
-@remembered
-def _form(quirks: Quirks) -> str:
+@memoize_by_identity
+def _build_memo_key(quirks: Quirks) -> str:
     """Everything that what is written depends on, besides the messages and the names of tools."""
     return (
         f"{_MEMO}:{quirks.call_ids}:{quirks.empty_content}:{quirks.replay_reasoning}:{quirks.require_reasoning}:"
@@ -222,7 +222,7 @@ def _form(quirks: Quirks) -> str:
     )
 
 
-class _Writer:
+class _MessageEncoder:
     """Writes messages as one server wants them."""
 
     __slots__ = ("_to_id", "names", "quirks", "tools")
@@ -231,27 +231,27 @@ class _Writer:
         self.quirks = quirks
         self.tools = tools
         self.names = tools.names
-        self._to_id: Callable[[str], str] = nine_characters if quirks.call_ids == "nine" else plain_id
+        self._to_id: Callable[[str], str] = encode_short_call_id if quirks.call_ids == "nine" else encode_call_id
 
-    def write(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
+    def encode_message(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
         """Append one message, after what has to stand before it."""
         message = messages[index]
         after = index > 0 and isinstance(messages[index - 1], ToolResultMessage)
         if after and not isinstance(message, ToolResultMessage):
-            for extra in self.closing(messages, index):
+            for extra in self.encode_images(messages, index):
                 out += extra
             if self.quirks.assistant_after_tool and message.role == "user":
                 out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
         if index:
             out += b","
         if isinstance(message, AssistantMessage):
-            out += to_json(self._answer(message))
+            out += encode_json(self._build_answer(message))
         elif isinstance(message, ToolResultMessage):
-            out += to_json(self._result(message))
+            out += encode_json(self._build_result(message))
         else:
-            out += to_json({"role": "user", "content": _content(message.content)})
+            out += encode_json({"role": "user", "content": _build_content(message.content)})
 
-    def closing(self, messages: Sequence[Message], index: int) -> Iterable[bytes]:
+    def encode_images(self, messages: Sequence[Message], index: int) -> Iterable[bytes]:
         """What follows the results that end before `index`: a tool message holds words only, so pictures come after."""
         pictures: list[ImageContent] = []
         at = index - 1
@@ -261,13 +261,13 @@ class _Writer:
             at -= 1
         if not pictures:
             return ()
-        parts = [{"type": "text", "text": _PICTURES}, *map(_picture, pictures)]
+        parts = [{"type": "text", "text": _PICTURES}, *map(_build_image, pictures)]
         note = (
             b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}' if self.quirks.assistant_after_tool else b""
         )
-        return (note + b"," + to_json({"role": "user", "content": parts}),)
+        return (note + b"," + encode_json({"role": "user", "content": parts}),)
 
-    def _answer(self, message: AssistantMessage) -> dict[str, Any]:
+    def _build_answer(self, message: AssistantMessage) -> dict[str, Any]:
         words = text_of(message.content)
         calls = message.tool_calls
         answer: dict[str, Any] = {"role": "assistant"}
@@ -277,19 +277,19 @@ class _Writer:
             answer["content"] = None if self.quirks.empty_content == "null" else ""
         replay, field = self.quirks.replay_reasoning, self.quirks.require_reasoning
         if replay == "always" or (calls and replay == "tool_calls"):
-            answer.update(_reasoning(message.content))
+            answer.update(_build_reasoning(message.content))
         if field is not None and (calls or replay == "always"):
             answer.setdefault(field, "")
         if calls:
-            answer["tool_calls"] = [self._call(call) for call in calls]
+            answer["tool_calls"] = [self._build_call(call) for call in calls]
         return answer
 
-    def _call(self, call: ToolCall) -> dict[str, Any]:
+    def _build_call(self, call: ToolCall) -> dict[str, Any]:
         name = self.names.to_wire(call.name) if call.name else "unknown"
-        function = {"name": name, "arguments": to_json(call.arguments).decode()}
+        function = {"name": name, "arguments": encode_json(call.arguments).decode()}
         return {"id": self._to_id(call.id), "type": "function", "function": function}
 
-    def _result(self, message: ToolResultMessage) -> dict[str, Any]:
+    def _build_result(self, message: ToolResultMessage) -> dict[str, Any]:
         result: dict[str, Any] = {"role": "tool", "tool_call_id": self._to_id(message.tool_call_id)}
         if self.quirks.tool_result_name:
             result["name"] = self.names.to_wire(message.tool_name)
@@ -298,7 +298,7 @@ class _Writer:
         return result
 
 
-def _reasoning(content: Sequence[Content]) -> dict[str, Any]:
+def _build_reasoning(content: Sequence[Content]) -> dict[str, Any]:
     """The thinking of an answer, under the names it came by."""
     fields: dict[str, Any] = {}
     details: list[bytes] = []
@@ -315,31 +315,31 @@ def _reasoning(content: Sequence[Content]) -> dict[str, Any]:
     return fields
 
 
-def _content(content: Sequence[Content]) -> Any:
+def _build_content(content: Sequence[Content]) -> Any:
     """A text where it is only words, since not every server takes parts."""
     if all(isinstance(block, TextContent) for block in content):
         return "\n".join([block.text for block in content if isinstance(block, TextContent)])
     return [
-        _picture(block) if isinstance(block, ImageContent) else {"type": "text", "text": block.text}
+        _build_image(block) if isinstance(block, ImageContent) else {"type": "text", "text": block.text}
         for block in content
         if isinstance(block, ImageContent | TextContent)
     ]
 
 
-def _picture(image: ImageContent) -> dict[str, Any]:
+def _build_image(image: ImageContent) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{image.mime_type};base64,{image.data}"}}
 
 
-def plain_id(id: str) -> str:
+def encode_call_id(id: str) -> str:
     """The id if OpenAI takes it, else one that depends on nothing but it."""
-    return id if _ID.fullmatch(id) else f"call_{_digest(id)[:24]}"
+    return id if _ID.fullmatch(id) else f"call_{_hash(id)[:24]}"
 
 
-def nine_characters(id: str) -> str:
+def encode_short_call_id(id: str) -> str:
     """The id if it is nine letters and digits, else nine that depend on nothing but it."""
     if _NINE.fullmatch(id):
         return id
-    number = int(_digest(id), 16)
+    number = int(_hash(id), 16)
     characters: list[str] = []
     for _ in range(9):
         number, digit = divmod(number, len(_ALPHABET))
@@ -347,19 +347,20 @@ def nine_characters(id: str) -> str:
     return "".join(characters)
 
 
-def _digest(text: str) -> str:
+def _hash(text: str) -> str:
     from hashlib import sha256
 
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _well_formed(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if isinstance(value, Mapping):
         return {
-            replace_lone_surrogates(key): _well_formed(item) for key, item in cast(Mapping[str, Any], value).items()
+            replace_lone_surrogates(key): _replace_surrogates(item)
+            for key, item in cast(Mapping[str, Any], value).items()
         }
     if isinstance(value, list | tuple):
-        return [_well_formed(item) for item in cast(Sequence[Any], value)]
+        return [_replace_surrogates(item) for item in cast(Sequence[Any], value)]
     return value

@@ -10,8 +10,8 @@ import msgspec
 
 from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id, should_retry
-from steersman.provider.wires.overflow import classify_overflow, is_throttled
-from steersman.provider.wires.retry_after import kind_of_status, retry_after
+from steersman.provider.wires.overflow import is_overflow, is_throttled
+from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
@@ -47,36 +47,38 @@ IN_STREAM = frozenset(("insufficient_system_resource", "network_error"))
 _SHOWN = 500
 
 
-def response_error(
+def classify_response(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
 ) -> ProviderError:
     """What a response that is not a stream means."""
     given = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace").strip()
-    error = _error_in(text)
+    error = _find_error(text)
     if error is None and status < 400:
         return not_a_stream(model, status, given, text)
     if error is None:
         error = {} if is_page(text) else {"message": text}
     if status < 400:
-        status = _status_in(error) or status
-    return _made(
+        status = _find_status(error) or status
+    return _build_error(
         model,
         error,
         text,
         status=status,
         headers=given,
-        retry_after=retry_after(given, clock=clock, body=text, limited=status == 429),
+        retry_after=parse_retry_after(given, clock=clock, body=text, limited=status == 429),
     )
 
 
-def stream_error(model: Model, data: str) -> ProviderError:
+def classify_event(model: Model, data: str) -> ProviderError:
     """What an error inside a stream means, whose status was 200; a server that gives no reason may succeed later."""
-    error = _error_in(data) or {"message": data}
-    return _made(model, error, data, status=_status_in(error), retry_after=retry_after({}, clock=time.time, body=data))
+    error = _find_error(data) or {"message": data}
+    return _build_error(
+        model, error, data, status=_find_status(error), retry_after=parse_retry_after({}, clock=time.time, body=data)
+    )
 
 
-def _made(
+def _build_error(
     model: Model,
     error: Mapping[str, Any],
     text: str,
@@ -85,9 +87,9 @@ def _made(
     headers: Mapping[str, str] | None = None,
     retry_after: float | None = None,
 ) -> ProviderError:
-    words = _words(error)
+    words = _find_message(error)
     said = words or (f"HTTP status {status}" if status else "an error without a reason")
-    kind = _kind(error, words or text, status)
+    kind = _classify_kind(error, words or text, status)
     shown = f"{model.name}: {redact_key_patterns(said, _SHOWN)}"
     if what_to_do := advice(model.provider, kind, text):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
@@ -102,21 +104,21 @@ def _made(
     )
 
 
-def _kind(error: Mapping[str, Any], words: str, status: int | None) -> ErrorKind:
-    code, name = _word(error.get("code")), _word(error.get("type"))
+def _classify_kind(error: Mapping[str, Any], words: str, status: int | None) -> ErrorKind:
+    code, name = _take_text(error.get("code")), _take_text(error.get("type"))
     for word in (code, name):
         if word is not None and (kind := _CODES.get(word)) is not None:
             return kind
     if is_throttled(words):
         return "rate_limit"
-    if any(classify_overflow(words, status=status, code=word) for word in (code, name)):
+    if any(is_overflow(words, status=status, code=word) for word in (code, name)):
         return "context_overflow"
     if status is not None and status >= 400:
-        return kind_of_status(status)
+        return classify_status(status)
     return _TYPES.get(name or "", "overloaded")
 
 
-def _error_in(text: str) -> dict[str, Any] | None:
+def _find_error(text: str) -> dict[str, Any] | None:
     """The error a body or an event tells, in any of the forms servers have for it; `None` when it is none."""
     try:
         value: object = msgspec.json.decode(text)
@@ -129,7 +131,7 @@ def _error_in(text: str) -> dict[str, Any] | None:
     fields = cast(dict[str, Any], value)
     choices = fields.get("choices")
     if isinstance(choices, list) and choices and not fields.get("error"):
-        return _error_of_choice(cast(list[Any], choices)[0])
+        return _find_choice_error(cast(list[Any], choices)[0])
     error: object = fields.get("error")
     if isinstance(error, dict):
         return cast(dict[str, Any], error)
@@ -140,7 +142,7 @@ def _error_in(text: str) -> dict[str, Any] | None:
     return fields if "message" in fields and "choices" not in fields else None
 
 
-def _error_of_choice(choice: Any) -> dict[str, Any] | None:
+def _find_choice_error(choice: Any) -> dict[str, Any] | None:
     if not isinstance(choice, dict):
         return None
     fields = cast(dict[str, Any], choice)
@@ -153,18 +155,18 @@ def _error_of_choice(choice: Any) -> dict[str, Any] | None:
     return None
 
 
-def _words(error: Mapping[str, Any]) -> str:
+def _find_message(error: Mapping[str, Any]) -> str:
     message = error.get("message")
     if isinstance(message, str):
         return message.strip()
     return "" if message is None else msgspec.json.encode(message).decode()
 
 
-def _word(value: object) -> str | None:
+def _take_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _status_in(error: Mapping[str, Any]) -> int | None:
+def _find_status(error: Mapping[str, Any]) -> int | None:
     """The status that an error names where the response's own says nothing."""
     for name in ("code", "status", "status_code"):
         value = error.get(name)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from steersman.provider.streaming.output_tool import OutputMode
-from steersman.provider.wires.protocol import remembered
+from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.types.messages import StopReason
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -124,12 +124,12 @@ _NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
-def quirks_of(model: Model) -> Quirks:
+def find_quirks(model: Model) -> Quirks:
     """The flags for a model: its provider's preset, and its own settings over them."""
-    return _own(model) if model.settings else _usual(model)
+    return _find_own_quirks(model) if model.settings else _find_preset_quirks(model)
 
 
-def _usual(model: Model) -> Quirks:
+def _find_preset_quirks(model: Model) -> Quirks:
     preset = PRESETS.get(model.provider)
     if preset is None:
         return _PLAIN
@@ -138,16 +138,16 @@ def _usual(model: Model) -> Quirks:
     return preset.quirks
 
 
-@remembered
-def _own(model: Model) -> Quirks:
+@memoize_by_identity
+def _find_own_quirks(model: Model) -> Quirks:
     given = {name: value for name, value in model.settings.items() if name in _FLAGS}
-    return _checked(_usual(model), given) if given else _usual(model)
+    return _apply_settings(_find_preset_quirks(model), given) if given else _find_preset_quirks(model)
 
 
-def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
     """How the form of an answer is told to this server."""
     del options
-    quirks = quirks_of(model)
+    quirks = find_quirks(model)
     if quirks.output_format == "none":
         return "words"
     apart = bool(request.tools) and not quirks.output_with_tools
@@ -162,7 +162,7 @@ def _is_openai(base_url: str | None) -> bool:
     return base_url is None or f".{urlsplit(base_url).hostname or ''}".endswith((".openai.com", ".azure.com"))
 
 
-def _checked(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:
+def _apply_settings(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:
     try:
         return msgspec.convert({**msgspec.structs.asdict(quirks), **given}, Quirks)
     except msgspec.ValidationError as error:

@@ -30,37 +30,37 @@ class TagSplitter:
             return ((text, False),)
         held = self._held + text
         if self._state == "start":
-            return self._begin(held)
+            return self._split_start(held)
         if self._state == "thinking":
-            return self._think(held)
-        return self._after(held)
+            return self._split_thinking(held)
+        return self._split_after(held)
 
-    def rest(self) -> tuple[str, bool]:
+    def flush(self) -> tuple[str, bool]:
         """What was held back when the text is over."""
         held, self._held = self._held, ""
         return held, self._state == "thinking"
 
-    def _begin(self, held: str) -> Iterable[tuple[str, bool]]:
+    def _split_start(self, held: str) -> Iterable[tuple[str, bool]]:
         words = held.lstrip()
         if words.startswith(OPEN):
             self._state = "thinking"
-            return self._think(words[len(OPEN) :])
+            return self._split_thinking(words[len(OPEN) :])
         if OPEN.startswith(words):
             self._held = held
             return ()
         self._state, self._held = "text", ""
         return ((held, False),)
 
-    def _think(self, held: str) -> Iterable[tuple[str, bool]]:
+    def _split_thinking(self, held: str) -> Iterable[tuple[str, bool]]:
         thought, tag, text = held.partition(CLOSE)
         if tag:
             self._state, self._held = "after", ""
-            return ((thought, True), *self._after(text))
-        keep = _overlap(held)
+            return ((thought, True), *self._split_after(text))
+        keep = _measure_overlap(held)
         self._held = held[len(held) - keep :]
         return ((held[: len(held) - keep], True),)
 
-    def _after(self, held: str) -> Iterable[tuple[str, bool]]:
+    def _split_after(self, held: str) -> Iterable[tuple[str, bool]]:
         """The line ends between the tag and the text belong to neither."""
         text = held.lstrip()
         if not text:
@@ -69,7 +69,7 @@ class TagSplitter:
         return ((text, False),)
 
 
-def _overlap(text: str) -> int:
+def _measure_overlap(text: str) -> int:
     """How much of the end of the text may be the start of the closing tag."""
     for length in range(min(len(CLOSE) - 1, len(text)), 0, -1):
         if CLOSE.startswith(text[-length:]):
@@ -77,7 +77,7 @@ def _overlap(text: str) -> int:
     return 0
 
 
-def parts_of(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
+def split_parts(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
     """The words of a content that comes as a list of parts, each with whether it is thinking."""
     for part in content:
         if isinstance(part, str):
@@ -86,7 +86,7 @@ def parts_of(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
             fields = cast(dict[str, Any], part)
             thought = fields.get("thinking")
             if isinstance(thought, list):
-                yield from ((words, True) for words, _ in parts_of(cast(list[Any], thought)))
+                yield from ((words, True) for words, _ in split_parts(cast(list[Any], thought)))
             else:
                 words = thought if isinstance(thought, str) else fields.get("text")
                 yield (words if isinstance(words, str) else ""), isinstance(thought, str)
@@ -109,7 +109,7 @@ class Details:
             texts = {key: piece[key] for key in _TEXTS if isinstance(piece.get(key), str)}
             words += texts.values()
             rest = {key: value for key, value in piece.items() if key not in texts and value is not None}
-            if texts and self._entries and self._goes_on(rest):
+            if texts and self._entries and self._is_continued_by(rest):
                 self._entries[-1].update(rest)
             else:
                 self._entries.append(rest)
@@ -119,15 +119,15 @@ class Details:
         return "".join(words)
 
     @property
-    def written(self) -> str:
+    def encoded(self) -> str:
         """All entries as JSON, "" when there are none."""
         whole = [
             {**entry, **{key: "".join(parts) for key, parts in texts.items()}}
             for entry, texts in zip(self._entries, self._texts, strict=True)
         ]
-        return _written(whole) if whole else ""
+        return _encode_entries(whole) if whole else ""
 
-    def _goes_on(self, piece: dict[str, Any]) -> bool:
+    def _is_continued_by(self, piece: dict[str, Any]) -> bool:
         last = self._entries[-1]
         same = all(last.get(key) == piece.get(key) for key in ("type", "index"))
         return same and bool(self._texts[-1]) and "signature" not in last
@@ -136,7 +136,7 @@ class Details:
 _TEXTS = ("text", "summary")
 
 
-def _written(entries: list[dict[str, Any]]) -> str:
+def _encode_entries(entries: list[dict[str, Any]]) -> str:
     try:
         return msgspec.json.encode(entries).decode()
     except UnicodeEncodeError:  # halves of characters

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from steersman.provider.wires.openai_chat.decode import ChatDecoder
-from steersman.provider.wires.openai_chat.encode import body_of, tool_set
-from steersman.provider.wires.openai_chat.errors import response_error
-from steersman.provider.wires.openai_chat.quirks import OPENAI_URL, PRESETS, quirks_of
+from steersman.provider.wires.openai_chat.decode import OpenAIChatDecoder
+from steersman.provider.wires.openai_chat.encode import encode_request, find_tool_set
+from steersman.provider.wires.openai_chat.errors import classify_response
+from steersman.provider.wires.openai_chat.quirks import OPENAI_URL, PRESETS, find_quirks
 from steersman.provider.wires.protocol import HttpRequest
 from steersman.types.errors import ProviderError
 from steersman.types.model import Model, Request, StreamOptions
@@ -27,22 +27,22 @@ class OpenAIChat:
         if key:
             headers["authorization"] = f"Bearer {key}"
         headers.update(model.headers)
-        body, most = body_of(model, request, options, quirks_of(model), tool_set(request.tools))
-        return HttpRequest(_address(_base(model)), headers, body, most)
+        body, most = encode_request(model, request, options, find_quirks(model), find_tool_set(request.tools))
+        return HttpRequest(build_url(_find_base_url(model)), headers, body, most)
 
-    def decoder(self, model: Model, request: Request) -> ChatDecoder:
+    def decoder(self, model: Model, request: Request) -> OpenAIChatDecoder:
         """A fresh decoder for one answer."""
-        return ChatDecoder(model, quirks_of(model), tool_set(request.tools))
+        return OpenAIChatDecoder(model, find_quirks(model), find_tool_set(request.tools))
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """What a response that is not a stream means."""
-        return response_error(model, status, headers, body)
+        return classify_response(model, status, headers, body)
 
 
 WIRE = OpenAIChat()
 
 
-def _base(model: Model) -> str:
+def _find_base_url(model: Model) -> str:
     if model.base_url:
         return model.base_url
     preset = PRESETS.get(model.provider)
@@ -50,7 +50,7 @@ def _base(model: Model) -> str:
 
 
 @lru_cache(maxsize=64)
-def _address(base: str) -> str:
+def build_url(base: str) -> str:
     """Where to post: a base address may have a query, or be the whole address already."""
     path, mark, query = base.partition("?")
     path = path.rstrip("/")

@@ -11,32 +11,37 @@ from typing import NoReturn
 
 import msgspec
 
-from steersman.provider.wires.dialects import note, unfinished
+from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.openai_responses.encode import CUSTOM
-from steersman.provider.wires.openai_responses.errors import Told, event_error, protocol_error, told
+from steersman.provider.wires.openai_responses.errors import (
+    ErrorFields,
+    build_malformed_error,
+    classify_event,
+    parse_error,
+)
 from steersman.provider.wires.openai_responses.events import (
     KNOWN_ITEMS,
     Event,
     OutputItem,
     Response,
+    decode_item,
+    decode_type,
+    decode_usage,
+    decode_with_surrogates,
     events,
-    given,
-    item_of,
+    is_given,
     responses,
-    type_of,
-    usage_of,
-    with_halves,
 )
 from steersman.provider.wires.openai_responses.items import (
-    Block,
     Events,
-    Item,
+    OpenBlock,
+    OpenItem,
     Output,
-    arguments_text,
-    call_of,
-    reasoning_text,
-    text_of,
-    thinking_of,
+    build_call,
+    build_text,
+    build_thinking,
+    encode_arguments,
+    join_reasoning,
 )
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import TextContent, ToolCall
@@ -65,7 +70,7 @@ _READ = frozenset((*_DELTAS, *_TERMINAL, "response.output_item.added", "response
 _CALLS = frozenset(("function_call", CUSTOM))
 
 
-class ResponsesDecoder:
+class OpenAIResponsesDecoder:
     """One answer."""
 
     __slots__ = (
@@ -80,7 +85,7 @@ class ResponsesDecoder:
         "_reason",
         "_response",
         "_started",
-        "_strange",
+        "_unknown_events",
         "done",
     )
 
@@ -90,11 +95,11 @@ class ResponsesDecoder:
         self._names = names
         self._output = Output()
         self._started = False
-        self._strange: list[str] = []
+        self._unknown_events: list[str] = []
         self._blocks = 0
         # The last delta's event, and its block: the next delta is nearly always more of the same.
         self._hot = Event()
-        self._hot_block: Block | None = None
+        self._hot_block: OpenBlock | None = None
         self._response = Response()
         self._reason: StopReason = "stop"
         self._raw_reason: str | None = None
@@ -110,7 +115,7 @@ class ResponsesDecoder:
         try:
             read = events.decode(data)
         except (msgspec.DecodeError, RecursionError):
-            return self._unusual(event, data)
+            return self._feed_leniently(event, data)
         block = self._hot_block
         if block is not None and read.delta and not block.held:
             hot = self._hot
@@ -121,19 +126,21 @@ class ResponsesDecoder:
                 and read.summary_index == hot.summary_index
                 and (read.output_index is not None or read.item_id == hot.item_id)
             ):
-                return (block.delta(read.delta),)
+                return (block.add(read.delta),)
         kind = read.type or event
-        return self._begun(kind, self._read(kind, read, data, read.delta))
+        return self._start_message(kind, self._add_event(kind, read, data, read.delta))
 
     def finish(self) -> AssistantMessage:
         """The whole answer; `IncompleteStreamError` when its terminal event has not come."""
         if not self.done:
-            raise unfinished(self._model, "openai", "'response.completed'", () if self._started else self._strange)
+            raise build_incomplete_error(
+                self._model, "openai", "'response.completed'", () if self._started else self._unknown_events
+            )
         return AssistantMessage(
-            [block.content for block in self._output.blocks() if block.content is not None],
+            [block.content for block in self._output.list_blocks() if block.content is not None],
             stop_reason=self._reason,
             raw_stop_reason=self._raw_reason,
-            usage=usage_of(self._response.usage),
+            usage=decode_usage(self._response.usage),
             model=self._model.id,
             provider=self._model.provider,
             error_message=self._error,
@@ -141,69 +148,69 @@ class ResponsesDecoder:
             response_id=None if self._response.id is None else str(self._response.id),
         )
 
-    def _begun(self, kind: str, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
+    def _start_message(self, kind: str, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
         if self._started or not kind.startswith("response."):
             return shown
         self._started = True
         return [StreamStart(), *shown]
 
-    def _unusual(self, event: str, data: str) -> Sequence[StreamEvent]:
+    def _feed_leniently(self, event: str, data: str) -> Sequence[StreamEvent]:
         """An event that the ordinary decoder will not take."""
         text = data.strip()
         if not text or text == "[DONE]" or text.startswith(":"):
             return ()  # other protocols' endings, and comments that a proxy wrapped as data
         try:
-            read, delta = with_halves(data)
+            read, delta = decode_with_surrogates(data)
         except (ValueError, RecursionError) as error:
             self._check_unknown(event, data, error)
             return ()
         kind = read.type or event
-        return self._begun(kind, self._read(kind, read, data, delta))
+        return self._start_message(kind, self._add_event(kind, read, data, delta))
 
     def _check_unknown(self, event: str, data: str, error: Exception) -> None:
         """An event nobody knows may have any form; one of ours, or no JSON at all, is the server's mistake."""
         try:
-            kind = type_of(data) or event
+            kind = decode_type(data) or event
         except (msgspec.DecodeError, RecursionError):
             kind = ""
         if not kind or kind in _READ:
-            raise protocol_error(self._model, "sent an event that is not of its protocol", data) from error
-        note(self._strange, data)
+            raise build_malformed_error(self._model, "sent an event that is not of its protocol", data) from error
+        keep_unknown_event(self._unknown_events, data)
 
-    def _read(self, kind: str, read: Event, data: str, delta: str) -> Sequence[StreamEvent]:
+    def _add_event(self, kind: str, read: Event, data: str, delta: str) -> Sequence[StreamEvent]:
         if kind in _DELTAS:
-            return self._more(kind, read, delta)
+            return self._add_delta(kind, read, delta)
         if kind == "response.output_item.added":
-            return self._added(read, data)
+            return self._start_item(read, data)
         if kind == "response.output_item.done":
-            item = self._item(read.item, data)
-            return self._finished(self._output.told(read.output_index, item), item, bytes(read.item))
+            item = self._decode_item(read.item, data)
+            return self._stop_item(self._output.find_done(read.output_index, item), item, bytes(read.item))
         if kind in _WHOLES:
-            return self._whole(_WHOLES[kind], read)
+            return self._add_whole_part(_WHOLES[kind], read)
         if kind in _TERMINAL:
-            return self._ended(kind, read, data)
-        if kind == "error" or given(read.error):
+            return self._record_stop(kind, read, data)
+        if kind == "error" or is_given(read.error):
             self._raise_error(read, data)
         if not kind.startswith("response."):
-            note(self._strange, data)
+            keep_unknown_event(self._unknown_events, data)
         return ()
 
-    def _item(self, raw: msgspec.Raw, data: str) -> OutputItem:
+    def _decode_item(self, raw: msgspec.Raw, data: str) -> OutputItem:
         try:
-            return item_of(raw)
+            return decode_item(raw)
         except msgspec.DecodeError as error:
-            raise protocol_error(self._model, "sent an item that is not of its protocol", data) from error
+            raise build_malformed_error(self._model, "sent an item that is not of its protocol", data) from error
 
-    def _added(self, read: Event, data: str) -> Sequence[StreamEvent]:
+    def _start_item(self, read: Event, data: str) -> Sequence[StreamEvent]:
         shown: Events = []
-        if given(read.item):
+        if is_given(read.item):
             self._hot_block = None
-            item = self._output.open(read.output_index, self._item(read.item, data))
+            item = self._output.open(read.output_index, self._decode_item(read.item, data))
             if item.kind == "function_call" and item.name:
-                self._block(item, 0, "tool_call", shown)
+                self._find_block(item, 0, "tool_call", shown)
         return shown
 
-    def _more(self, kind: str, read: Event, delta: str) -> Sequence[StreamEvent]:
+    def _add_delta(self, kind: str, read: Event, delta: str) -> Sequence[StreamEvent]:
         if not delta:
             return ()
         item = self._output.find(read.output_index, read.item_id)
@@ -213,127 +220,127 @@ class ResponsesDecoder:
         if item.done or item.kind != _DELTAS[kind]:
             return ()
         shown: Events = []
-        block: Block | None
+        block: OpenBlock | None
         if item.kind == "function_call":
             block = item.blocks.get(0)
         elif item.kind == "reasoning":
-            block = self._thought(item, kind, read.summary_index or read.content_index or 0, shown)
+            block = self._find_thinking_block(item, kind, read.summary_index or read.content_index or 0, shown)
         else:
-            block = self._block(item, read.content_index or 0, "text", shown)
+            block = self._find_block(item, read.content_index or 0, "text", shown)
             block.refused = kind == "response.refusal.delta"
         if block is None:
             return ()  # a call without a name, or a second telling of the same thought: the end says what it was
         self._hot, self._hot_block = read, block
-        return [*shown, *block.more(delta)]
+        return [*shown, *block.add_joined(delta)]
 
-    def _thought(self, item: Item, kind: str, number: int, shown: Events) -> Block | None:
+    def _find_thinking_block(self, item: OpenItem, kind: str, number: int, shown: Events) -> OpenBlock | None:
         """The block of a reasoning item, which shows its summary or its text, whichever comes first, but not both."""
         if item.part is not None and item.part[0] != kind:
             return None
-        block = self._block(item, 0, "thinking", shown)
+        block = self._find_block(item, 0, "thinking", shown)
         if item.part is not None and item.part[1] != number:
-            shown.append(block.delta("\n\n"))
+            shown.append(block.add("\n\n"))
         item.part = (kind, number)
         return block
 
-    def _block(self, item: Item, part: int, kind: str, shown: Events) -> Block:
+    def _find_block(self, item: OpenItem, part: int, kind: str, shown: Events) -> OpenBlock:
         block = item.blocks.get(part)
         if block is None:
-            block = item.blocks[part] = Block(kind, self._blocks)
+            block = item.blocks[part] = OpenBlock(kind, self._blocks)
             self._blocks += 1
             shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
         return block
 
-    def _whole(self, kind: str, read: Event) -> Sequence[StreamEvent]:
+    def _add_whole_part(self, kind: str, read: Event) -> Sequence[StreamEvent]:
         """A part told whole, which says something new only where its deltas did not come."""
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
             return ()
         block = item.blocks.get(read.content_index or 0 if item.kind == "message" else 0)
-        return () if block is not None and block.parts else self._more(kind, read, _told_whole(read))
+        return () if block is not None and block.parts else self._add_delta(kind, read, _find_whole_text(read))
 
-    def _finished(self, item: Item, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
+    def _stop_item(self, item: OpenItem, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
         """Close an item with what it says when it is done."""
         shown: Events = []
         if not item.done:
             item.done = True
             self._hot_block = None
             if item.kind in _CALLS:
-                self._end_call(item, whole, shown, cut=cut)
+                self._stop_call(item, whole, shown, cut=cut)
             elif item.kind == "message":
-                self._end_message(item, whole, shown)
+                self._stop_message(item, whole, shown)
             else:
-                self._end_thinking(item, whole, raw, shown)
+                self._stop_thinking(item, whole, raw, shown)
         return shown
 
-    def _end_call(self, item: Item, whole: OutputItem, shown: Events, *, cut: bool) -> None:
+    def _stop_call(self, item: OpenItem, whole: OutputItem, shown: Events, *, cut: bool) -> None:
         if not item.blocks:
             item.call_id = str(whole.call_id or item.call_id)
         item.name = item.name or whole.name or ""
-        words = arguments_text(whole)
+        words = encode_arguments(whole)
         if not item.name and not words:
             return  # the shadow of a call, which some servers send after the last one
-        block = self._block(item, 0, "tool_call", shown)
-        shown += block.rest(words)
-        call = call_of(whole, item.call_id, self._names.from_wire(item.name), "".join(block.parts), cut=cut)
+        block = self._find_block(item, 0, "tool_call", shown)
+        shown += block.add_rest(words)
+        call = build_call(whole, item.call_id, self._names.from_wire(item.name), "".join(block.parts), cut=cut)
         shown.append(block.end(call))
 
-    def _end_message(self, item: Item, whole: OutputItem, shown: Events) -> None:
+    def _stop_message(self, item: OpenItem, whole: OutputItem, shown: Events) -> None:
         parts = dict(enumerate(whole.content or ()))
         for number in sorted({*item.blocks, *parts}):
             part = parts.get(number)
             words = None if part is None else part.refusal if part.type == "refusal" else part.text
             if not words and number not in item.blocks:
                 continue
-            block = self._block(item, number, "text", shown)
+            block = self._find_block(item, number, "text", shown)
             block.refused = block.refused or (part is not None and part.type == "refusal")
-            shown += block.rest(words or "")
-            shown.append(block.end(text_of(block, words, whole.phase)))
+            shown += block.add_rest(words or "")
+            shown.append(block.end(build_text(block, words, whole.phase)))
 
-    def _end_thinking(self, item: Item, whole: OutputItem, raw: bytes, shown: Events) -> None:
-        thought = thinking_of(whole, raw, "")
-        words = reasoning_text(whole) if whole.type == "reasoning" else ""
+    def _stop_thinking(self, item: OpenItem, whole: OutputItem, raw: bytes, shown: Events) -> None:
+        thought = build_thinking(whole, raw, "")
+        words = join_reasoning(whole) if whole.type == "reasoning" else ""
         if item.blocks or words or thought.signature is not None:  # else there is nothing to show or to send back
-            block = self._block(item, 0, "thinking", shown)
-            shown += block.rest(words)
+            block = self._find_block(item, 0, "thinking", shown)
+            shown += block.add_rest(words)
             shown.append(block.end(msgspec.structs.replace(thought, thinking="".join(block.parts))))
 
-    def _ended(self, kind: str, read: Event, data: str) -> Events:
+    def _record_stop(self, kind: str, read: Event, data: str) -> Events:
         try:
-            response = responses.decode(read.response) if given(read.response) else Response()
+            response = responses.decode(read.response) if is_given(read.response) else Response()
         except msgspec.DecodeError as error:
-            raise protocol_error(self._model, "sent a response that is not of its protocol", data) from error
+            raise build_malformed_error(self._model, "sent a response that is not of its protocol", data) from error
         status = response.status or kind.removeprefix("response.")
         if kind == "response.failed" or status == "failed":
-            raise event_error(self._model, told(response.error), body=data)
+            raise classify_event(self._model, parse_error(response.error), body=data)
         cut = status == "incomplete" or kind == "response.incomplete"
-        shown = self._completed(response, data, cut=cut)
+        shown = self._stop_open_items(response, data, cut=cut)
         self._response = response
         self.done = True
-        self._judge("incomplete" if cut else status, response)
+        self._classify_stop("incomplete" if cut else status, response)
         return shown
 
-    def _completed(self, response: Response, data: str, *, cut: bool) -> Events:
+    def _stop_open_items(self, response: Response, data: str, *, cut: bool) -> Events:
         """Close what is still open, and take over what was not streamed at all."""
         shown: Events = []
         known, output = self._output.items, response.output or []
         if len(known) < len(output) or not all(item.done for item in known):
             for number, raw in enumerate(output):
-                whole = self._item(raw, data)
-                item = self._output.meant(number if self._output.indexed else None, whole)
-                shown += self._finished(item, whole, bytes(raw), cut=cut and whole.status != "completed")
+                whole = self._decode_item(raw, data)
+                item = self._output.find_or_open(number if self._output.indexed else None, whole)
+                shown += self._stop_item(item, whole, bytes(raw), cut=cut and whole.status != "completed")
         for item in known:
             if not item.done and item.kind in KNOWN_ITEMS:
-                shown += self._finished(item, OutputItem(type=item.kind), b"{}", cut=cut)
+                shown += self._stop_item(item, OutputItem(type=item.kind), b"{}", cut=cut)
         return shown
 
-    def _judge(self, status: str, response: Response) -> None:
+    def _classify_stop(self, status: str, response: Response) -> None:
         """The stop reason, from what the server says and from what has come."""
         reason: object = status
         if status == "incomplete" and response.incomplete_details is not None:
             reason = response.incomplete_details.reason or status
         self._raw_reason = str(reason)
-        blocks = list(self._output.blocks())
+        blocks = list(self._output.list_blocks())
         refusals = [block.content.text for block in blocks if block.refused and isinstance(block.content, TextContent)]
         calls = [block.content for block in blocks if isinstance(block.content, ToolCall)]
         if refusals:
@@ -349,15 +356,15 @@ class ResponsesDecoder:
             self._reason = "length" if any(call.is_truncated for call in calls) else "tool_use"
 
     def _raise_error(self, read: Event, data: str) -> NoReturn:
-        if given(read.error):
-            error = told(msgspec.json.decode(read.error))
+        if is_given(read.error):
+            error = parse_error(msgspec.json.decode(read.error))
         else:
             words, code = (msgspec.json.decode(raw) if raw else None for raw in (read.message, read.code))
-            error = Told(message=words, code=code)
-        raise event_error(self._model, error, body=data)
+            error = ErrorFields(message=words, code=code)
+        raise classify_event(self._model, error, body=data)
 
 
-def _told_whole(read: Event) -> str:
+def _find_whole_text(read: Event) -> str:
     if read.arguments:
         value: object = msgspec.json.decode(read.arguments)
         return value if isinstance(value, str) else "" if value is None else bytes(read.arguments).decode()

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.openai_responses.schema import is_object, is_strict, parameters_of
-from steersman.provider.wires.token_budget import limited
+from steersman.provider.wires.openai_responses.schema import convert_parameters, is_object, is_strict
+from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
     Content,
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME_LENGTH = 64
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _KEY_LENGTH = 64
-_LEAST_OUTPUT = 16
+_MIN_OUTPUT_TOKENS = 16
 _MEMO = "openai-responses messages"
 _TOOLS_MEMO = "openai-responses tools"
 
@@ -67,7 +67,7 @@ class ToolSet:
 
 
 @dataclass(slots=True)
-class _Written:
+class _EncodedMessages:
     """The encoded messages of a conversation, one piece per message, and which calls went to custom tools."""
 
     names: ToolNames
@@ -77,38 +77,38 @@ class _Written:
 
 
 _tool_sets: dict[tuple[int, ...], ToolSet] = {}
-_TOOL_SETS = 64
+_MAX_TOOL_SETS = 64
 
 
-def tool_set(request: Request) -> ToolSet:
+def find_tool_set(request: Request) -> ToolSet:
     """The encoded tools of a request; a conversation that keeps its tools has them encoded once."""
     tools = request.tools
     base: object = getattr(request.messages, "base", None)
     if not isinstance(base, MemoList):
-        return _shared_tool_set(tools)
+        return _find_shared_tool_set(tools)
     known: ToolSet | None = base.memo.get(_TOOLS_MEMO)
     if known is None or len(known.tools) != len(tools) or not all(map(is_, known.tools, tools)):
-        known = base.memo[_TOOLS_MEMO] = _shared_tool_set(tools)
+        known = base.memo[_TOOLS_MEMO] = _find_shared_tool_set(tools)
     return known
 
 
-def _shared_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+def _find_shared_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
     key = tuple(map(id, tools))
     known = _tool_sets.get(key)
     if known is None:
-        if len(_tool_sets) >= _TOOL_SETS:
+        if len(_tool_sets) >= _MAX_TOOL_SETS:
             _tool_sets.pop(next(iter(_tool_sets)))
         names = ToolNames(tools, _NAME, _NAME_LENGTH)
-        encoded = [to_json(_function(spec, names)) for spec in tools]
+        encoded = [encode_json(_declare(spec, names)) for spec in tools]
         # The set keeps its tools alive, so no other tool can come to have their identities.
         known = _tool_sets[key] = ToolSet(tuple(tools), names, encoded)
     return known
 
 
-def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """The body of a request, and how many tokens it lets the model write."""
-    tools = tool_set(request)
-    fields = _fields(model, request, options)
+    tools = find_tool_set(request)
+    fields = _build_options(model, request, options)
     if request.tools:
         fields["tools"] = [*map(msgspec.Raw, tools.encoded)]
         fields["tool_choice"] = options.tool_choice
@@ -116,40 +116,40 @@ def body_of(model: Model, request: Request, options: StreamOptions) -> tuple[byt
     if "tools" in extra:
         fields["tools"] = [*map(msgspec.Raw, tools.encoded), *extra.pop("tools")]
     fields.update(extra)
-    head = to_json({name: value for name, value in fields.items() if value is not None})
-    body = b"".join((head[:-1], b',"input":[', _input(request, tools), b"]}"))
+    head = encode_json({name: value for name, value in fields.items() if value is not None})
+    body = b"".join((head[:-1], b',"input":[', _encode_messages(request, tools), b"]}"))
     return body, fields.get("max_output_tokens")
 
 
-def _fields(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+def _build_options(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {"model": model.id, "stream": True, "store": False}
     if request.system_prompt:
         fields["instructions"] = replace_lone_surrogates(request.system_prompt)
     if options.max_tokens is not None:
-        fields["max_output_tokens"] = max(limited(model, request, options.max_tokens), _LEAST_OUTPUT)
+        fields["max_output_tokens"] = max(limit_output_tokens(model, request, options.max_tokens), _MIN_OUTPUT_TOKENS)
     if options.temperature is not None:
         fields["temperature"] = options.temperature
     if not _PLAIN.match(model.id):
         fields["include"] = ["reasoning.encrypted_content"]
         if options.thinking_level != "off":
-            fields["reasoning"] = {"effort": _effort(model, options.thinking_level), "summary": "auto"}
+            fields["reasoning"] = {"effort": _choose_effort(model, options.thinking_level), "summary": "auto"}
     if options.output_schema is not None and is_object(options.output_schema):
-        fields["text"] = {"format": _format(options.output_schema)}
+        fields["text"] = {"format": _build_output_format(options.output_schema)}
     if options.session_id:
-        fields["prompt_cache_key"] = short(options.session_id, _KEY_LENGTH)
+        fields["prompt_cache_key"] = shorten(options.session_id, _KEY_LENGTH)
     return fields
 
 
-def _effort(model: Model, level: str) -> str:
+def _choose_effort(model: Model, level: str) -> str:
     return "low" if level == "minimal" and not _MINIMAL.fullmatch(model.id) else level
 
 
-def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _build_output_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "name": "output", "strict": is_strict(schema), "schema": schema}
 
 
-def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
-    parameters, rule = parameters_of(spec.parameters)
+def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
+    parameters, rule = convert_parameters(spec.parameters)
     words = f"{spec.description}\n\n{rule}".strip() if rule else spec.description
     # Said, because a server that is not told takes the schema for a strict one.
     return {
@@ -161,54 +161,54 @@ def _function(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
     }
 
 
-def _input(request: Request, tools: ToolSet) -> bytes:
+def _encode_messages(request: Request, tools: ToolSet) -> bytes:
     """The messages, encoded; those of a list that only grows are encoded once."""
     messages = request.messages
     base: object = getattr(messages, "base", None)
-    written = _Written(tools.names, tools.renamed)
+    written = _EncodedMessages(tools.names, tools.renamed)
     if isinstance(base, MemoList):
-        known: _Written | None = base.memo.get(_MEMO)
+        known: _EncodedMessages | None = base.memo.get(_MEMO)
         if known is not None and known.renamed == written.renamed:
             written = known
         else:
             base.memo[_MEMO] = written
     pieces = written.pieces
     for index in range(len(pieces), len(messages)):
-        pieces.append(_piece(messages[index], written))
+        pieces.append(_encode_message(messages[index], written))
     return b",".join(filter(None, pieces if len(pieces) == len(messages) else pieces[: len(messages)]))
 
 
-def _piece(message: Message, written: _Written) -> bytes:
+def _encode_message(message: Message, written: _EncodedMessages) -> bytes:
     if isinstance(message, AssistantMessage):
-        return b",".join(_said(message.content, written))
+        return b",".join(_encode_answer(message.content, written))
     if isinstance(message, ToolResultMessage):
-        return _result(message, written)
-    return to_json({"role": "user", "content": [_shown(block) for block in message.content]})
+        return _encode_result(message, written)
+    return encode_json({"role": "user", "content": [_build_part(block) for block in message.content]})
 
 
-def _said(content: Sequence[Content], written: _Written) -> Iterable[bytes]:
+def _encode_answer(content: Sequence[Content], written: _EncodedMessages) -> Iterable[bytes]:
     """An answer's items in their order; reasoning that nothing follows is left out, for the server would refuse it."""
     last = max((at for at, block in enumerate(content) if not _is_reasoning(block)), default=-1)
     texts: list[TextContent] = []
     for block in content[: last + 1]:
         if isinstance(block, TextContent):
             if texts and texts[0].signature != block.signature:
-                yield _message(texts)
+                yield _encode_texts(texts)
                 texts = []
             if block.text:
                 texts.append(block)
             continue
         if texts:
-            yield _message(texts)
+            yield _encode_texts(texts)
             texts = []
         if isinstance(block, ToolCall):
-            yield _call(block, written)
+            yield _encode_call(block, written)
         elif isinstance(block, ImageContent):
-            yield to_json({"role": "user", "content": [_shown(block)]})
+            yield encode_json({"role": "user", "content": [_build_part(block)]})
         else:
-            yield from _opaque(block)
+            yield from _encode_thinking(block)
     if texts:
-        yield _message(texts)
+        yield _encode_texts(texts)
 
 
 def _is_reasoning(block: Content) -> bool:
@@ -218,7 +218,7 @@ def _is_reasoning(block: Content) -> bool:
     return isinstance(block, ThinkingContent) and not block.redacted
 
 
-def _message(texts: Sequence[TextContent]) -> bytes:
+def _encode_texts(texts: Sequence[TextContent]) -> bytes:
     item: dict[str, Any] = {
         "type": "message",
         "role": "assistant",
@@ -226,10 +226,10 @@ def _message(texts: Sequence[TextContent]) -> bytes:
     }
     if texts[0].signature in PHASES:
         item["phase"] = texts[0].signature
-    return to_json(item)
+    return encode_json(item)
 
 
-def _opaque(block: ThinkingContent) -> Iterable[bytes]:
+def _encode_thinking(block: ThinkingContent) -> Iterable[bytes]:
     """An item as the server gave it; thinking without its item is the model's own affair and is left out."""
     signature = block.signature
     if signature is None:
@@ -238,30 +238,30 @@ def _opaque(block: ThinkingContent) -> Iterable[bytes]:
         yield signature.encode()
     else:
         summary = [{"type": "summary_text", "text": block.thinking}] if block.thinking else []
-        yield to_json({"type": "reasoning", "summary": summary, "encrypted_content": signature})
+        yield encode_json({"type": "reasoning", "summary": summary, "encrypted_content": signature})
 
 
-def _call(call: ToolCall, written: _Written) -> bytes:
+def _encode_call(call: ToolCall, written: _EncodedMessages) -> bytes:
     name = written.names.to_wire(call.name)
     if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
         written.custom.add(call.id)
-        item = {"type": CUSTOM, "call_id": call_id(call.id), "name": name, "input": call.arguments["input"]}
+        item = {"type": CUSTOM, "call_id": encode_call_id(call.id), "name": name, "input": call.arguments["input"]}
     else:
-        arguments = to_json(call.arguments).decode()
-        item = {"type": "function_call", "call_id": call_id(call.id), "name": name, "arguments": arguments}
-    return to_json(item)
+        arguments = encode_json(call.arguments).decode()
+        item = {"type": "function_call", "call_id": encode_call_id(call.id), "name": name, "arguments": arguments}
+    return encode_json(item)
 
 
-def _result(message: ToolResultMessage, written: _Written) -> bytes:
+def _encode_result(message: ToolResultMessage, written: _EncodedMessages) -> bytes:
     content = message.content
-    output: Any = [_shown(block) for block in content]
+    output: Any = [_build_part(block) for block in content]
     if len(content) == 1 and isinstance(content[0], TextContent):
         output = content[0].text
     kind = "custom_tool_call_output" if message.tool_call_id in written.custom else "function_call_output"
-    return to_json({"type": kind, "call_id": call_id(message.tool_call_id), "output": output})
+    return encode_json({"type": kind, "call_id": encode_call_id(message.tool_call_id), "output": output})
 
 
-def _shown(block: Content) -> dict[str, Any]:
+def _build_part(block: Content) -> dict[str, Any]:
     if isinstance(block, TextContent):
         return {"type": "input_text", "text": block.text}
     if isinstance(block, ImageContent):
@@ -270,12 +270,12 @@ def _shown(block: Content) -> dict[str, Any]:
     raise TypeError(f"A user or a tool can say text and images, got a {block.type} block.")
 
 
-def call_id(id: str) -> str:
+def encode_call_id(id: str) -> str:
     """The id as the API takes it; the same id is always written the same way."""
-    return id if _ID.fullmatch(id) else short(re.sub(r"[^a-zA-Z0-9_-]", "_", id), _KEY_LENGTH, of=id)
+    return id if _ID.fullmatch(id) else shorten(re.sub(r"[^a-zA-Z0-9_-]", "_", id), _KEY_LENGTH, of=id)
 
 
-def short(text: str, length: int, *, of: str | None = None) -> str:
+def shorten(text: str, length: int, *, of: str | None = None) -> str:
     """The text if it is short enough, else its beginning and a mark that no other text has."""
     if of is None and len(text) <= length:
         return text
@@ -285,20 +285,20 @@ def short(text: str, length: int, *, of: str | None = None) -> str:
     return f"{text[: length - len(mark) - 1]}_{mark}"
 
 
-def to_json(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """The value as JSON; half a surrogate pair, which UTF-8 cannot hold, is replaced."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(each_text(value, replace_lone_surrogates))
+        return _encoder.encode(map_texts(value, replace_lone_surrogates))
 
 
-def each_text(value: Any, change: Callable[[str], str]) -> Any:
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     """The same JSON value with every text changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(key): each_text(item, change) for key, item in cast(dict[str, Any], value).items()}
+        return {change(key): map_texts(item, change) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list | tuple):
-        return [each_text(item, change) for item in cast(Sequence[Any], value)]
+        return [map_texts(item, change) for item in cast(Sequence[Any], value)]
     return value

@@ -10,8 +10,8 @@ import msgspec
 
 from steersman.provider.http.errors import advice, is_page, not_a_stream
 from steersman.provider.http.headers import request_id, should_retry
-from steersman.provider.wires.overflow import classify_overflow, is_throttled
-from steersman.provider.wires.retry_after import kind_of_status, retry_after
+from steersman.provider.wires.overflow import is_overflow, is_throttled
+from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
@@ -50,7 +50,7 @@ _KINDS: dict[str, ErrorKind] = {
 _SHOWN = 2_000
 
 
-class Told(msgspec.Struct):
+class ErrorFields(msgspec.Struct):
     """An error as servers tell it; compatible ones put a status where OpenAI has a word."""
 
     message: Any = None
@@ -68,65 +68,65 @@ class _Body(msgspec.Struct):
 _bodies: msgspec.json.Decoder[_Body] = msgspec.json.Decoder(_Body)
 
 
-def told(value: object) -> Told:
+def parse_error(value: object) -> ErrorFields:
     """An error out of whatever stands where one should."""
     if isinstance(value, str):
-        return Told(message=value)
+        return ErrorFields(message=value)
     if not isinstance(value, Mapping):
-        return Told()
-    return msgspec.convert(value, Told)
+        return ErrorFields()
+    return msgspec.convert(value, ErrorFields)
 
 
-def response_error(
+def classify_response(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
 ) -> ProviderError:
     """What a response that is no stream means: an error status, a JSON error inside a 200, a page of HTML."""
     text = body.decode("utf-8", "replace").strip()
     given = {name.lower(): value for name, value in headers.items()}
-    said = _read(body)
+    said = _find_error(body)
     if said is None and status < 400:
         return not_a_stream(model, status, given, text)
     if said is None:
-        said = Told(message="" if is_page(text) else text)
-    embedded = _embedded(said)
+        said = ErrorFields(message="" if is_page(text) else text)
+    embedded = _find_status(said)
     if status < 400 and embedded is not None:
         status = embedded
-    wait = retry_after(given, clock=clock, body=text, limited=status == 429)
-    return _made(model, said, status=status, headers=given, body=text, wait=wait)
+    wait = parse_retry_after(given, clock=clock, body=text, limited=status == 429)
+    return _build_error(model, said, status=status, headers=given, body=text, wait=wait)
 
 
-def event_error(model: Model, said: Told, *, body: str) -> ProviderError:
+def classify_event(model: Model, said: ErrorFields, *, body: str) -> ProviderError:
     """What an error inside a stream means: the stream's own status is 200 and says nothing."""
-    wait = retry_after({}, clock=time.time, body=said.message if isinstance(said.message, str) else "")
-    return _made(model, said, status=_embedded(said), headers={}, body=body, wait=wait)
+    wait = parse_retry_after({}, clock=time.time, body=said.message if isinstance(said.message, str) else "")
+    return _build_error(model, said, status=_find_status(said), headers={}, body=body, wait=wait)
 
 
-def protocol_error(model: Model, what: str, text: str) -> ProtocolError:
+def build_malformed_error(model: Model, what: str, text: str) -> ProtocolError:
     """An error that shows the beginning of what came instead."""
     shown = redact_key_patterns(text, _SHOWN)
     return ProtocolError(f"{model.name} {what}: {shown[:200]!r}.", provider=model.provider, body=shown or None)
 
 
-def _read(body: bytes) -> Told | None:
+def _find_error(body: bytes) -> ErrorFields | None:
     """The error that a JSON body tells, or `None` when it tells none."""
     try:
         read = _bodies.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
     found = read.error or read.detail or read.message
-    return told(found) if found else None
+    return parse_error(found) if found else None
 
 
-def _embedded(said: Told) -> int | None:
+def _find_status(said: ErrorFields) -> int | None:
     return said.code if isinstance(said.code, int) and 400 <= said.code < 600 else None
 
 
-def _made(
-    model: Model, said: Told, *, status: int | None, headers: Mapping[str, str], body: str, wait: float | None
+def _build_error(
+    model: Model, said: ErrorFields, *, status: int | None, headers: Mapping[str, str], body: str, wait: float | None
 ) -> ProviderError:
     words = said.message.strip() if isinstance(said.message, str) else ""
     codes = [word for word in (said.code, said.type) if isinstance(word, str) and word]
-    kind = _kind(words or body, codes, status)
+    kind = _classify_kind(words or body, codes, status)
     shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
     if what_to_do := advice(model.provider, kind, body):
@@ -142,19 +142,19 @@ def _made(
     )
 
 
-def _kind(words: str, codes: Sequence[str], status: int | None) -> ErrorKind:
+def _classify_kind(words: str, codes: Sequence[str], status: int | None) -> ErrorKind:
     known: list[ErrorKind] = [_KINDS[code] for code in codes if code in _KINDS]
     if "quota" in known:
         return "quota"
     if is_throttled(words):
         return "rate_limit"
-    if any(classify_overflow(words, status=status, code=code) for code in codes or [""]):
+    if any(is_overflow(words, status=status, code=code) for code in codes or [""]):
         return "context_overflow"
     for kind in known:
         # `invalid_request_error` is also the type of errors whose status says more.
         if kind != "invalid_request" or status is None:
             return kind
     if status is not None:
-        return kind_of_status(status)
+        return classify_status(status)
     # Without a code or a status a failure inside a stream is the server's.
     return "invalid_request" if codes else "overloaded"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.wires.openai_responses.encode import to_json
+from steersman.provider.wires.openai_responses.encode import encode_json
 from steersman.types.content import escape_lone_surrogates, replace_lone_surrogates
 from steersman.types.usage import Usage
 
@@ -63,7 +63,7 @@ class OutputItem(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _Named(msgspec.Struct):
+class _ItemName(msgspec.Struct):
     type: str | None = None
     id: Id = None
 
@@ -85,23 +85,23 @@ _tokens = msgspec.json.Decoder(_Tokens, strict=False)
 _details = msgspec.json.Decoder(_Details | None, strict=False)
 
 
-def usage_of(raw: msgspec.Raw) -> Usage:
+def decode_usage(raw: msgspec.Raw) -> Usage:
     """Usage in the normal form; for the server cached tokens are part of the input, and reasoning is of the output.
 
     What cannot be read is unknown: an answer is not lost over its bill.
     """
     try:
-        counts = _tokens.decode(raw) if given(raw) else _Tokens()
+        counts = _tokens.decode(raw) if is_given(raw) else _Tokens()
     except (msgspec.DecodeError, RecursionError):
         return Usage()
-    into, out = _details_of(counts.input_tokens_details), _details_of(counts.output_tokens_details)
+    into, out = _decode_details(counts.input_tokens_details), _decode_details(counts.output_tokens_details)
     known = counts.input_tokens
     if known is not None:
         known = max(0, known - (into.cached_tokens or 0) - (into.cache_write_tokens or 0))
     return Usage(known, counts.output_tokens, into.cached_tokens, into.cache_write_tokens, out.reasoning_tokens)
 
 
-def _details_of(raw: msgspec.Raw) -> _Details:
+def _decode_details(raw: msgspec.Raw) -> _Details:
     try:
         return (_details.decode(raw) if raw else None) or _Details()
     except (msgspec.DecodeError, RecursionError):
@@ -126,13 +126,13 @@ class Response(msgspec.Struct):
 events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 responses: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _items: msgspec.json.Decoder[OutputItem] = msgspec.json.Decoder(OutputItem)
-_named: msgspec.json.Decoder[_Named] = msgspec.json.Decoder(_Named)
+_named: msgspec.json.Decoder[_ItemName] = msgspec.json.Decoder(_ItemName)
 
 KNOWN_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
 """The kinds of items that are read; others are only kept."""
 
 
-def item_of(raw: msgspec.Raw) -> OutputItem:
+def decode_item(raw: msgspec.Raw) -> OutputItem:
     """An item; one of a kind unknown here may have fields of any form."""
     try:
         return _items.decode(raw)
@@ -143,33 +143,36 @@ def item_of(raw: msgspec.Raw) -> OutputItem:
         return OutputItem(known.type, known.id)
 
 
-def given(raw: msgspec.Raw) -> bool:
+def is_given(raw: msgspec.Raw) -> bool:
     """Whether a field is there and not null."""
     return bool(raw) and bytes(raw) != b"null"
 
 
-def type_of(data: str) -> str:
+def decode_type(data: str) -> str:
     """The type of an event whose other fields are not what they should be."""
     return _named.decode(data).type or ""
 
 
-def with_halves(data: str) -> tuple[Event, str]:
+def decode_with_surrogates(data: str) -> tuple[Event, str]:
     """An event with half a surrogate pair in it, as a delta that ends inside an emoji has, and its delta as written."""
-    plain: object = json.loads(data, parse_constant=_refuse)
+    plain: object = json.loads(data, parse_constant=_reject_constant)
     delta: object = cast(dict[str, Any], plain).get("delta") if isinstance(plain, dict) else None
-    return events.decode(to_json(_mended(plain))), delta if isinstance(delta, str) else ""
+    return events.decode(encode_json(_replace_surrogates(plain))), delta if isinstance(delta, str) else ""
 
 
-def _mended(value: Any, field: str = "") -> Any:
+def _replace_surrogates(value: Any, field: str = "") -> Any:
     """The same JSON without halves of characters."""
     if isinstance(value, str):
         return escape_lone_surrogates(value) if field == "arguments" else replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {replace_lone_surrogates(key): _mended(item, key) for key, item in cast(dict[str, Any], value).items()}
+        return {
+            replace_lone_surrogates(key): _replace_surrogates(item, key)
+            for key, item in cast(dict[str, Any], value).items()
+        }
     if isinstance(value, list):
-        return [_mended(item) for item in cast(list[Any], value)]
+        return [_replace_surrogates(item) for item in cast(list[Any], value)]
     return value
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES, to_json
+from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES, encode_json
 from steersman.provider.wires.openai_responses.events import Id, OutputItem
 from steersman.types.content import (
     Content,
@@ -35,7 +35,7 @@ from steersman.types.stream import (
 Events: TypeAlias = list[StreamEvent]
 
 
-class Block:
+class OpenBlock:
     """A block of the answer while it grows; `held` is half a surrogate pair that waits for its other half."""
 
     __slots__ = ("content", "held", "index", "kind", "parts", "refused")
@@ -54,28 +54,28 @@ class Block:
             return TextStart(self.index)
         return ThinkingStart(self.index) if self.kind == "thinking" else ToolCallStart(self.index, id, name)
 
-    def delta(self, words: str) -> StreamEvent:
+    def add(self, words: str) -> StreamEvent:
         """The event that shows more of the block."""
         self.parts.append(words)
         if self.kind == "text":
             return TextDelta(words, self.index)
         return ThinkingDelta(words, self.index) if self.kind == "thinking" else ToolCallDelta(words, self.index)
 
-    def more(self, words: str) -> Events:
+    def add_joined(self, words: str) -> Events:
         """More of the block where a surrogate pair may be split: its first half waits for the other."""
         words, self.held = split_trailing_surrogate(self.held + words)
-        return [self.delta(self._mended(words))] if words else []
+        return [self.add(self._replace_surrogates(words))] if words else []
 
-    def rest(self, whole: str) -> Events:
+    def add_rest(self, whole: str) -> Events:
         """What the deltas left out, when the whole is told at the end."""
-        shown = [self.delta(self._mended(self.held))] if self.held else []
+        shown = [self.add(self._replace_surrogates(self.held))] if self.held else []
         self.held = ""
         said = "".join(self.parts)
         if len(whole) > len(said) and whole.startswith(said):
-            shown.append(self.delta(whole[len(said) :]))
+            shown.append(self.add(whole[len(said) :]))
         return shown
 
-    def _mended(self, words: str) -> str:
+    def _replace_surrogates(self, words: str) -> str:
         """Words without half a character; in arguments one is spelled out, so that nobody runs a call with another."""
         return escape_lone_surrogates(words) if self.kind == "tool_call" else replace_lone_surrogates(words)
 
@@ -87,7 +87,7 @@ class Block:
         return ToolCallEnd(self.index, content) if isinstance(content, ToolCall) else ThinkingEnd(self.index)
 
 
-class Item:
+class OpenItem:
     """An output item while it grows; `order` is its place in the answer."""
 
     __slots__ = ("blocks", "call_id", "done", "id", "kind", "name", "order", "part", "told")
@@ -102,7 +102,7 @@ class Item:
         self.told = False
         self.done = False
         # By part of a message; other items have one block, the part 0.
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, OpenBlock] = {}
         # The kind and number of the part of reasoning that is being shown.
         self.part: tuple[str, int] | None = None
 
@@ -120,17 +120,17 @@ class Output:
     __slots__ = ("_by_id", "_by_index", "_indexed", "items")
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
-        self._by_index: dict[int, Item] = {}
-        self._by_id: dict[str | int, Item] = {}
+        self.items: list[OpenItem] = []
+        self._by_index: dict[int, OpenItem] = {}
+        self._by_id: dict[str | int, OpenItem] = {}
         # Until an index is missing, or one is used twice: then it does not tell items apart.
         self._indexed = True
 
-    def open(self, index: int | None, given: OutputItem, *, told: bool = True) -> Item:
+    def open(self, index: int | None, given: OutputItem, *, told: bool = True) -> OpenItem:
         """The item announced; one whose deltas came before is the same."""
         item = self.find(index, given.id) if self.items else None
         if item is None or item.done or item.kind != given.type or (item.told and item.id != given.id):
-            item = Item(given.type, len(self.items) if index is None else index)
+            item = OpenItem(given.type, len(self.items) if index is None else index)
             self._indexed = self._indexed and index is not None and index not in self._by_index
             self.items.append(item)
         elif item.told:
@@ -145,7 +145,7 @@ class Output:
             self._by_id[given.id] = item
         return item
 
-    def find(self, index: int | None, id: Id) -> Item | None:
+    def find(self, index: int | None, id: Id) -> OpenItem | None:
         """The item an event speaks of."""
         if id and id in self._by_id and (index is None or not self._indexed):
             return self._by_id[id]
@@ -155,15 +155,15 @@ class Output:
         # A server that gave the item no id may still give its deltas one.
         return newest if newest is not None and (not id or newest.id is None) else None
 
-    def told(self, index: int | None, given: OutputItem) -> Item:
+    def find_done(self, index: int | None, given: OutputItem) -> OpenItem:
         """The item that is told whole in its place: a call may have the id of another one that has ended."""
         if self._indexed and index is not None and index not in self._by_index:
             same = [item for item in self.items if item.is_same(given)]
             if same and all(item.done and (item.id is None or item.id != given.id) for item in same):
                 return self.open(index, given)
-        return self.meant(index, given)
+        return self.find_or_open(index, given)
 
-    def meant(self, index: int | None, given: OutputItem) -> Item:
+    def find_or_open(self, index: int | None, given: OutputItem) -> OpenItem:
         """The item that a whole one belongs to, opened now if it was not."""
         same = [item for item in self.items if item.is_same(given)]
         if same:
@@ -180,7 +180,7 @@ class Output:
         """Whether the server's indexes tell the items apart."""
         return self._indexed
 
-    def blocks(self) -> Iterator[Block]:
+    def list_blocks(self) -> Iterator[OpenBlock]:
         """The blocks that have come to their end, in the order of the answer."""
         ordered = sorted(self.items, key=lambda item: item.order) if self._indexed else self.items
         for item in ordered:
@@ -189,32 +189,32 @@ class Output:
                     yield item.blocks[part]
 
 
-def text_of(block: Block, whole: str | None, phase: str | None) -> TextContent:
+def build_text(block: OpenBlock, whole: str | None, phase: str | None) -> TextContent:
     """A text as it was told at the end, or else as it was shown."""
     return TextContent("".join(block.parts) if whole is None else whole, phase if phase in PHASES else None)
 
 
-def call_of(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -> ToolCall:
+def build_call(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -> ToolCall:
     """A call; one that was cut keeps what there is of its arguments as written, and is never run."""
     if item.type == CUSTOM and not cut:
         return ToolCall(id, name, {"input": item.input if isinstance(item.input, str) else ""}, signature=CUSTOM)
     arguments = shown if item.arguments is None else item.arguments
     if cut or item.status == "incomplete":
-        raw = arguments if isinstance(arguments, str) else to_json(arguments).decode()
+        raw = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
         return ToolCall(id, name, raw_arguments=escape_lone_surrogates(raw))
     return parse_tool_call(id, name, arguments)
 
 
-def arguments_text(item: OutputItem) -> str:
+def encode_arguments(item: OutputItem) -> str:
     """The arguments of a whole call as text, for the deltas that did not come."""
     if item.type == CUSTOM:
-        return to_json({"input": item.input if isinstance(item.input, str) else ""}).decode()
+        return encode_json({"input": item.input if isinstance(item.input, str) else ""}).decode()
     if item.arguments is None or isinstance(item.arguments, str):
         return item.arguments or ""
-    return to_json(item.arguments).decode()
+    return encode_json(item.arguments).decode()
 
 
-def reasoning_text(item: OutputItem) -> str:
+def join_reasoning(item: OutputItem) -> str:
     """What may be shown of a reasoning item: the summary, or the reasoning itself where there is none."""
     for parts in (item.summary, item.content):
         texts = [part.text for part in parts or () if part.text]
@@ -223,12 +223,12 @@ def reasoning_text(item: OutputItem) -> str:
     return ""
 
 
-def thinking_of(item: OutputItem, raw: bytes, shown: str) -> ThinkingContent:
+def build_thinking(item: OutputItem, raw: bytes, shown: str) -> ThinkingContent:
     """Reasoning, or an item of a kind unknown here, with what has to go back to the server."""
-    return ThinkingContent(shown, signature_of(item, raw), redacted=item.type != "reasoning")
+    return ThinkingContent(shown, build_signature(item, raw), redacted=item.type != "reasoning")
 
 
-def signature_of(item: OutputItem, raw: bytes) -> str | None:
+def build_signature(item: OutputItem, raw: bytes) -> str | None:
     """An item as it has to go back, or `None` where that would only name something the server did not keep.
 
     `status` and empty fields are the server's notes, which it does not take back.
@@ -242,4 +242,4 @@ def signature_of(item: OutputItem, raw: bytes) -> str | None:
         if not item.content:
             kept.pop("content", None)
         kept.setdefault("summary", [])
-    return to_json(kept).decode()
+    return encode_json(kept).decode()

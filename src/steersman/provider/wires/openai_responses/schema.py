@@ -42,7 +42,7 @@ _STRICT_WORDS = frozenset(
 )
 
 
-def parameters_of(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def convert_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """A function's parameters, and the words to add to its description for what parameters may not say."""
     plain = dict(schema)
     plain["type"] = "object"
@@ -51,12 +51,12 @@ def parameters_of(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if not combined:
         return plain, ""
     for word in ("anyOf", "oneOf", "allOf"):
-        plain["properties"] = {**_properties(combined.get(word)), **plain["properties"]}
+        plain["properties"] = {**_merge_properties(combined.get(word)), **plain["properties"]}
     rule = msgspec.json.encode(combined).decode()
     return plain, f"The arguments must also satisfy this JSON Schema: {rule}"
 
 
-def _properties(branches: object) -> dict[str, Any]:
+def _merge_properties(branches: object) -> dict[str, Any]:
     """The properties that the branches of a combination know, so that the model is told about every one."""
     found: dict[str, Any] = {}
     for branch in cast(list[Any], branches) if isinstance(branches, list) else []:
@@ -71,7 +71,7 @@ def is_object(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "object" and not any(word in schema for word in _COMBINED)
 
 
-def output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
+def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
     """How the form of an answer is told: as a schema, which must be one of named properties, else as a tool."""
     del model, request
     schema = options.output_schema or {}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from steersman.provider.wires.openai_responses.decode import ResponsesDecoder
-from steersman.provider.wires.openai_responses.encode import body_of, tool_set
-from steersman.provider.wires.openai_responses.errors import response_error
+from steersman.provider.wires.openai_responses.decode import OpenAIResponsesDecoder
+from steersman.provider.wires.openai_responses.encode import encode_request, find_tool_set
+from steersman.provider.wires.openai_responses.errors import classify_response
 from steersman.provider.wires.protocol import Decoder, HttpRequest
 from steersman.types.errors import ProviderError
 from steersman.types.model import Model, Request, StreamOptions
@@ -26,24 +26,24 @@ class OpenAIResponsesWire:
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
         """The request as bytes: what may change from turn to turn comes last."""
-        body, most = body_of(model, request, options)
-        return HttpRequest(_url(model.base_url or BASE_URL), _headers(model, key), body, most)
+        body, most = encode_request(model, request, options)
+        return HttpRequest(build_url(model.base_url or BASE_URL), _build_headers(model, key), body, most)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """A decoder for one answer."""
-        return ResponsesDecoder(model, tool_set(request).names)
+        return OpenAIResponsesDecoder(model, find_tool_set(request).names)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """What a response that is not a stream means."""
-        return response_error(model, status, headers, body)
+        return classify_response(model, status, headers, body)
 
 
-def _url(base: str) -> str:
+def build_url(base: str) -> str:
     base = base.rstrip("/")
     return base if base.endswith("/responses") else f"{base}/responses"
 
 
-def _headers(model: Model, key: str | None) -> dict[str, str]:
+def _build_headers(model: Model, key: str | None) -> dict[str, str]:
     headers = {"accept": "text/event-stream", "content-type": "application/json"}
     if key:
         headers["authorization"] = f"Bearer {key}"
