@@ -19,7 +19,7 @@ from tests.context.transcripts import (
 
 from steersman.context.entries import CompactionEntry, Entry, Pruned, PrunEntry, UndoEntry
 from steersman.context.log import Log
-from steersman.context.tokens import estimate_tokens, total_tokens
+from steersman.context.tokens import estimate_tokens, estimate_total_tokens
 from steersman.types.messages import AgentMessage, ExtensionMessage, user_message
 
 
@@ -36,7 +36,10 @@ def test_a_compaction_is_an_entry_and_rewrites_nothing() -> None:
     summary = user_message("summary", synthetic=True)
     entry = log.compact([log.visible[0], summary, log.visible[3]])
     assert entry == CompactionEntry(
-        entry.id, [ids[0], summary, ids[3]], total_tokens(messages), total_tokens([user(), summary, user("next")])
+        entry.id,
+        [ids[0], summary, ids[3]],
+        estimate_total_tokens(messages),
+        estimate_total_tokens([user(), summary, user("next")]),
     )
     assert seen(log) == [(ids[0], user()), (f"{entry.id}.1", summary), (ids[3], user("next"))]
     assert log.messages == messages

@@ -15,7 +15,7 @@ from tests.context.transcripts import (
 
 from steersman.context.entries import MessageEntry
 from steersman.context.log import Log
-from steersman.context.tokens import estimate_tokens, total_tokens
+from steersman.context.tokens import estimate_tokens, estimate_total_tokens
 from steersman.types.messages import AgentMessage, user_message
 from steersman.types.usage import Usage
 
@@ -92,15 +92,15 @@ def test_after_the_view_changed_only_a_new_usage_counts() -> None:
     """loop.md C4"""
     log = Log([user(), *turn("a"), answer("x" * 40, usage=Usage(total=9_000))])
     entry = log.compact([log.visible[0], log.visible[3]])
-    assert log.tokens == total_tokens(log.visible)
+    assert log.tokens == estimate_total_tokens(log.visible)
     log.append(answer("y", usage=Usage(total=50)))
     assert log.tokens == 50
     log.undo(entry.id)
-    assert log.tokens == total_tokens(log.visible)
+    assert log.tokens == estimate_total_tokens(log.visible)
     log.append(answer("y", usage=Usage(total=9_100)))
     assert log.tokens == 9_100
     log.prun(1)
-    assert log.tokens == total_tokens(log.visible)
+    assert log.tokens == estimate_total_tokens(log.visible)
 
 
 @given(CHAOS, st.lists(st.booleans(), min_size=14, max_size=14))

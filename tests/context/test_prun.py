@@ -18,7 +18,7 @@ from tests.context.transcripts import (
 
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
-from steersman.context.tokens import total_tokens
+from steersman.context.tokens import estimate_total_tokens
 from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMessage, UserMessage, user_message
 
 
@@ -29,7 +29,7 @@ def test_prun_hides_recent_groups_whole_until_enough_is_freed() -> None:
     assert entry is not None
     assert log.visible == [user(), *turn("a", "x" * 400), user("steer")]
     assert entry.entry_ids == [log.entry_id_of(index) for index in (3, 4, 6, 7)]
-    assert entry.tokens_removed == total_tokens([*turn("b", "x" * 400), *turn("c", "x" * 400)])
+    assert entry.tokens_removed == estimate_total_tokens([*turn("b", "x" * 400), *turn("c", "x" * 400)])
     assert log.entries[-1] == entry
     assert len(log.messages) == 8
 
@@ -79,9 +79,9 @@ def test_prun_frees_what_was_asked_or_all_it_may(messages: list[AgentMessage], t
     work = [message for message in messages if not isinstance(message, UserMessage)]
     entry = log.prun(tokens, memo="m" if with_memo else None, spare=None)
     freed = 0 if entry is None else entry.tokens_removed
-    assert freed >= min(tokens, total_tokens(work))
+    assert freed >= min(tokens, estimate_total_tokens(work))
     memos = [memo("m")] if with_memo and entry else []
-    assert total_tokens(messages) + total_tokens(memos) - freed == total_tokens(log.visible)
+    assert estimate_total_tokens(messages) + estimate_total_tokens(memos) - freed == estimate_total_tokens(log.visible)
     assert log.user_context == [message for message in log.visible if message.role == "user" and not message.synthetic]
     assert log.messages == messages
     assert valid(log.visible)
@@ -98,7 +98,7 @@ def test_prun_takes_no_group_more_than_it_must(messages: list[AgentMessage], tok
     assert isinstance(first, AssistantMessage)
     ids = {one.id for one in first.tool_calls}
     group = [first, *(message for message in messages if message.role == "tool_result" and message.tool_call_id in ids)]
-    assert entry.tokens_removed - total_tokens(group) < tokens
+    assert entry.tokens_removed - estimate_total_tokens(group) < tokens
 
 
 def test_the_work_of_a_run_is_live_or_pruned() -> None:

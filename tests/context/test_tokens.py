@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.context.transcripts import answer, call, result, user
 
 from steersman.context.convert import default_convert_to_llm
-from steersman.context.tokens import IMAGE_TOKENS, estimate_tokens, total_tokens
+from steersman.context.tokens import IMAGE_TOKENS, estimate_tokens, estimate_total_tokens
 from steersman.types.content import ImageContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage, ExtensionMessage, UserMessage
 
@@ -37,4 +37,4 @@ def test_extension_messages_count_nothing_because_models_are_not_sent_them() -> 
 
 
 def test_estimates_add_up_with_any_estimator() -> None:
-    assert total_tokens([user(), AssistantMessage([])], lambda _: 7) == 14
+    assert estimate_total_tokens([user(), AssistantMessage([])], lambda _: 7) == 14

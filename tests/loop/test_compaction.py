@@ -21,7 +21,7 @@ from steersman import (
 )
 from steersman.context.compaction.compact import CompactionConfig
 from steersman.context.entries import CompactionEntry
-from steersman.context.tokens import estimate_tokens, total_tokens
+from steersman.context.tokens import estimate_tokens, estimate_total_tokens
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_events
 from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import user_message
@@ -56,7 +56,7 @@ async def test_a_context_over_its_threshold_is_compacted_before_the_answer() -> 
     messages = history(10, 4_000)
     script = ScriptedModel("ok")
     agent, heard = agent_of(script, [echo], messages=messages, context_config=config_of(4_000))
-    before = total_tokens([*messages, user_message("go on")])
+    before = estimate_total_tokens([*messages, user_message("go on")])
     result = await agent.run("go on")
     assert result.text == "ok"
     kinds = [event.type for event in heard if event.type.startswith(("compaction", "message_start"))]
@@ -65,7 +65,7 @@ async def test_a_context_over_its_threshold_is_compacted_before_the_answer() -> 
     assert (started.estimated_tokens, started.message_count) == (before, 23)
     sent = script.requests[0][0].messages
     assert (ended.messages_before, ended.messages_after, ended.tokens_before) == (23, len(sent), before)
-    assert (ended.tokens_after, ended.reduced, ended.error) == (total_tokens(sent), True, None)
+    assert (ended.tokens_after, ended.reduced, ended.error) == (estimate_total_tokens(sent), True, None)
     assert ended.tokens_after <= 2_000
     assert (sent[0].text, sent[-1].text) == ("the task", "go on")
 
@@ -107,7 +107,7 @@ async def test_a_hook_may_forbid_a_compaction() -> None:
         script, [echo], messages=messages, context_config=config_of(4_000), before_compaction_start=forbid
     )
     await agent.run("go on")
-    assert asked == [(total_tokens([*messages, user_message("go on")]), 23)]
+    assert asked == [(estimate_total_tokens([*messages, user_message("go on")]), 23)]
     assert heard.of(CompactionStarted) == []
     assert len(script.requests[0][0].messages) == 23
 
@@ -159,8 +159,8 @@ async def test_the_last_real_usage_counts_more_than_the_estimate() -> None:
     agent, heard = agent_of(script, context_config=ContextConfig(max_context_tokens=2_000, keep_recent=1))
     await agent.run("one " * 1_500)
     await agent.run("two " * 500)
-    assert total_tokens(agent.messages) > 2_000
-    assert agent.context.log.tokens == 105 + total_tokens(agent.messages[2:])
+    assert estimate_total_tokens(agent.messages) > 2_000
+    assert agent.context.log.tokens == 105 + estimate_total_tokens(agent.messages[2:])
     assert heard.of(CompactionStarted) == []
 
 
@@ -303,7 +303,7 @@ async def test_a_long_run_stays_within_its_window() -> None:
     agent, heard = agent_of(script, [dump], context_config=ContextConfig(max_context_tokens=4_000, keep_recent=4))
     result = await agent.run("the task")
     assert (result.end_reason, result.text) == ("done", "ok")
-    sizes = [total_tokens(request.messages) for request, _ in script.requests]
+    sizes = [estimate_total_tokens(request.messages) for request, _ in script.requests]
     assert max(sizes) <= 4_000
     assert all(request.messages[0].text == "the task" for request, _ in script.requests)
     assert 0 < len(heard.of(CompactionEnded)) < 40

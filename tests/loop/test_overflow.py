@@ -10,7 +10,7 @@ from tests.loop.toolbox import agent_of, echo, texts
 
 from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Stop, Usage
 from steersman.context.compaction.compact import CompactionConfig
-from steersman.context.tokens import total_tokens
+from steersman.context.tokens import estimate_total_tokens
 from steersman.provider.scripted.script import Turn
 from steersman.testing import ScriptedModel, answer, call, check_events, error
 from steersman.types.content import TextContent
@@ -29,7 +29,7 @@ async def test_an_overflow_compacts_harder_and_asks_once_more_in_the_same_turn()
     agent, heard = agent_of(script, [echo], messages=history(10, 4_000))
     result = await agent.run("go on")
     assert (result.end_reason, result.text, script.asked) == ("done", "ok", 2)
-    first, second = (total_tokens(request.messages) for request, _ in script.requests)
+    first, second = (estimate_total_tokens(request.messages) for request, _ in script.requests)
     assert second <= first // 2
     assert [event.reduced for event in heard.of(CompactionEnded)] == [True]
     assert [event.reason for event in heard.of(TurnEnd)] == ["stop"]
@@ -245,7 +245,7 @@ async def test_room_is_made_for_the_window_of_the_model_that_answered(told: bool
     async def stream_fn(model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
         if model.id == "large":
             raise AuthenticationError("no such key")
-        sent = total_tokens(request.messages)
+        sent = estimate_total_tokens(request.messages)
         if told and sent > 8_000:
             raise ContextOverflowError("prompt is too long")
         yield Done(AssistantMessage([TextContent("ok")], usage=Usage(input=sent, output=1)))

@@ -10,7 +10,7 @@ from steersman import Agent, AgentMessage, AssistantMessage, Session, ToolResult
 from steersman.context.repair import repair
 from steersman.provider.scripted.strict import request_fault
 from steersman.session.records import Record
-from steersman.session.stores.store import Store, read
+from steersman.session.stores.store import Store, read_records
 from steersman.testing import ScriptedModel
 from steersman.types.model import Request
 
@@ -21,7 +21,7 @@ def records(store: Store, session_id: str) -> list[Record]:
     """Everything a session holds."""
     handle = store.open(session_id, write=False)
     try:
-        return list(read(handle))
+        return list(read_records(handle))
     finally:
         handle.close()
 

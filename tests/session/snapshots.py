@@ -11,7 +11,7 @@ from pathlib import Path
 
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.store import read
+from steersman.session.stores.store import read_records
 from steersman.testing.stores import sample
 
 NAME = "sessions.db"
@@ -73,7 +73,7 @@ def found(store: SqliteStore, session_id: str, *, write: bool = True) -> tuple[l
     """The records of a session and what is told of it."""
     handle = store.open(session_id, write=write)
     try:
-        return list(read(handle)), [f"{problem.where}: {problem.text}" for problem in handle.problems]
+        return list(read_records(handle)), [f"{problem.where}: {problem.text}" for problem in handle.problems]
     finally:
         handle.close()
 

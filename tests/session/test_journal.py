@@ -85,21 +85,21 @@ async def begun(handle: ShakyHandle) -> None:
 
 async def test_what_was_added_is_safe_once_synced_with_one_sync_for_all(journal: Journal, handle: ShakyHandle) -> None:
     add(journal, 50)
-    assert await journal.synced()
+    assert await journal.wait_until_saved()
     assert texts(handle) == numbered(50)
     assert handle.groups == [50]
-    assert (journal.seq, journal.kept, journal.degraded) == (50, 50, None)
-    assert await journal.synced()
+    assert (journal.seq, journal.last_saved, journal.degraded) == (50, 50, None)
+    assert await journal.wait_until_saved()
     assert handle.tries == 1, "Nothing new is nothing to write."
 
 
 async def test_what_comes_during_a_sync_is_the_next_group(journal: Journal, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
-    first = asyncio.create_task(journal.synced())
+    first = asyncio.create_task(journal.wait_until_saved())
     await begun(handle)
     add(journal, 3)
-    waiters = [asyncio.create_task(journal.synced()) for _ in range(5)]
+    waiters = [asyncio.create_task(journal.wait_until_saved()) for _ in range(5)]
     await asyncio.sleep(0)
     add(journal, 2)
     handle.free.set()
@@ -133,7 +133,7 @@ async def test_the_order_is_that_of_the_numbers_whatever_the_clock_says(handle: 
     times = iter([5.0, 3.0, 4.0])
     journal = Journal(handle, clock=lambda: next(times))
     add(journal, 3)
-    assert await journal.synced()
+    assert await journal.wait_until_saved()
     assert [(record.seq, record.time) for record in handle.records] == [(1, 5.0), (2, 3.0), (3, 4.0)]
     journal.close()
 
@@ -149,20 +149,20 @@ async def test_a_refused_group_is_kept_when_the_store_takes_it_again(
     journal = Journal(handle, lag=60, retry=60)
     for number in range(1, nth):
         add(journal)
-        assert await journal.synced()
+        assert await journal.wait_until_saved()
         assert len(handle.records) == number
     handle.error, handle.late = error, late
     with caplog.at_level(logging.WARNING, "steersman"):
         for _ in range(3):
             add(journal, 2)
-            assert not await journal.synced()
+            assert not await journal.wait_until_saved()
             assert journal.degraded == reason
-            assert journal.kept == nth - 1
+            assert journal.last_saved == nth - 1
     assert [record.message for record in caplog.records] == [f"Session 'shaky' goes on in memory: {reason}"]
     assert texts(handle) == numbered(nth + 5 if late else nth - 1)
     assert [decode(line).payload["text"] for _, line in journal.lines()] == numbered(nth + 5)
     handle.error = None
-    assert await journal.synced()
+    assert await journal.wait_until_saved()
     assert journal.degraded is None
     assert texts(handle) == numbered(nth + 5)
     journal.close()
@@ -232,9 +232,9 @@ async def test_after_closing_nothing_raises_and_nobody_hangs(handle: ShakyHandle
     journal = Journal(handle)
     add(journal)
     journal.close()
-    assert await journal.synced()
+    assert await journal.wait_until_saved()
     add(journal)
-    assert not await journal.synced()
+    assert not await journal.wait_until_saved()
     assert not journal.flush()
     assert journal.degraded == "The session 'shaky' is closed."
     assert texts(handle) == numbered(1)
@@ -245,10 +245,10 @@ async def test_whoever_waits_while_it_is_closed_is_told(handle: ShakyHandle, *, 
     journal = Journal(handle, lag=60)
     handle.free.clear()
     add(journal)
-    waiters = [asyncio.create_task(journal.synced()), asyncio.create_task(asyncio.to_thread(journal.flush))]
+    waiters = [asyncio.create_task(journal.wait_until_saved()), asyncio.create_task(asyncio.to_thread(journal.flush))]
     await begun(handle)
     add(journal)
-    waiters.append(asyncio.create_task(journal.synced()))
+    waiters.append(asyncio.create_task(journal.wait_until_saved()))
     await asyncio.sleep(0)
     closing = asyncio.create_task(asyncio.to_thread(journal.close))
     handle.error = REFUSALS["a full disk"][0] if refused else None
@@ -270,7 +270,7 @@ def test_a_store_that_closes_its_own_journal_is_the_last_to_write(handle: ShakyH
 async def test_a_cancelled_waiter_is_in_nobodys_way(journal: Journal, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
-    gone, stays = asyncio.create_task(journal.synced()), asyncio.create_task(journal.synced())
+    gone, stays = asyncio.create_task(journal.wait_until_saved()), asyncio.create_task(journal.wait_until_saved())
     await begun(handle)
     gone.cancel()
     await asyncio.wait([gone])
@@ -285,7 +285,7 @@ def test_a_closed_event_loop_is_in_nobodys_way(journal: Journal, handle: ShakyHa
     add(journal)
 
     async def leave() -> None:
-        waiting = asyncio.create_task(journal.synced())
+        waiting = asyncio.create_task(journal.wait_until_saved())
         await begun(handle)
         waiting.cancel()
 
@@ -295,7 +295,7 @@ def test_a_closed_event_loop_is_in_nobodys_way(journal: Journal, handle: ShakyHa
 
     async def come_back() -> bool:
         add(journal)
-        return await journal.synced()
+        return await journal.wait_until_saved()
 
     assert asyncio.run(come_back())
     assert texts(handle) == numbered(2)
@@ -307,7 +307,7 @@ def test_many_threads_and_event_loops_may_use_one_journal(journal: Journal, hand
     async def work() -> None:
         for _ in range(25):
             journal.add("label", {"text": threading.current_thread().name})
-            answers.append(await journal.synced())
+            answers.append(await journal.wait_until_saved())
 
     threads = [threading.Thread(target=asyncio.run, args=(work(),), name=f"user {n}") for n in range(6)]
     for thread in threads:
@@ -379,7 +379,7 @@ class Machine:
         self.handle.error = None
 
     async def step_sync(self) -> None:
-        self.waiting.append((len(self.added), asyncio.create_task(self.journal.synced())))
+        self.waiting.append((len(self.added), asyncio.create_task(self.journal.wait_until_saved())))
         await asyncio.sleep(0)
         await self.hear()
 
@@ -388,7 +388,7 @@ class Machine:
         await self.hear()
 
     async def step_leave(self) -> None:
-        task = asyncio.create_task(self.journal.synced())
+        task = asyncio.create_task(self.journal.wait_until_saved())
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
@@ -437,7 +437,7 @@ class Machine:
         self.handle.free.set()
         self.handle.error = None
         await self.hear()
-        assert await self.journal.synced()
+        assert await self.journal.wait_until_saved()
         assert self.journal.degraded is None
         assert [record.id for record in self.handle.records] == self.added
         self.journal.close()

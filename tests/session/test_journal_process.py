@@ -15,7 +15,7 @@ from tests.session.shaky import ShakyHandle
 
 from steersman.session.journal import Journal
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.store import read
+from steersman.session.stores.store import read_records
 
 pytestmark = pytest.mark.real_time
 
@@ -41,7 +41,7 @@ ENDINGS = {
 def numbers(path: Path) -> list[int]:
     handle = SqliteStore(path).open("one")
     try:
-        return [record.payload["number"] for record in read(handle)]
+        return [record.payload["number"] for record in read_records(handle)]
     finally:
         handle.close()
 
@@ -89,7 +89,7 @@ def test_a_forked_child_writes_nothing_and_hangs_on_nothing(tmp_path: Path) -> N
         assert journal.degraded == (
             "The session 'one' belongs to the process that this one was forked from; open it anew here."
         )
-        assert journal.kept == 1
+        assert journal.last_saved == 1
         journal.close()
 
     in_child(work)

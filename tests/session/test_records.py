@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.session.records import Record, decode, encode, title_in
+from steersman.session.records import Record, decode, encode, make_title
 from steersman.testing.stores import sample
 
 plain = st.recursive(
@@ -77,4 +77,4 @@ def test_the_title_is_what_a_user_said_first() -> None:
         ([said("user", "word " * 100)], "word " * 15 + "word…"),
         ([said("user", 7), said("user", ["odd", {"type": "text"}])], ""),
     ]
-    assert [title_in(records) for records, _ in cases] == [title for _, title in cases]
+    assert [make_title(records) for records, _ in cases] == [title for _, title in cases]

@@ -36,24 +36,24 @@ def read(*found: tuple[str, str | None, str, dict[str, Any]]) -> Index:
 
 def test_a_path_leads_from_the_beginning_to_an_entry() -> None:
     tree = grown(*FORKED)
-    assert [node.id for node in tree.path("e")] == ["a", "b", "d", "e"]
-    assert [node.id for node in tree.path()] == ["a", "f"]
-    assert [node.id for node in tree.path("e.3")] == ["a", "b", "d", "e"]
-    assert Tree().path() == []
+    assert [node.id for node in tree.path_to("e")] == ["a", "b", "d", "e"]
+    assert [node.id for node in tree.path_to()] == ["a", "f"]
+    assert [node.id for node in tree.path_to("e.3")] == ["a", "b", "d", "e"]
+    assert Tree().path_to() == []
     with pytest.raises(SessionError, match="No entry 'x'"):
-        tree.path("x")
+        tree.path_to("x")
 
 
 def test_the_branches_of_a_tree() -> None:
     tree = grown(*FORKED)
     tree.labels.update({"a": "root", "d": "other", "c": "first"})
-    assert tree.branches() == [
+    assert tree.list_branches() == [
         Branch("c", 3, "b", "first", 3.0, current=False),
         Branch("e", 4, "b", "other", 5.0, current=False),
         Branch("f", 2, "a", None, 6.0, current=True),
     ]
-    tree.stand_at("b")
-    assert [(branch.leaf, branch.current) for branch in tree.branches()] == [
+    tree.move_to("b")
+    assert [(branch.leaf, branch.current) for branch in tree.list_branches()] == [
         ("b", True),
         ("c", False),
         ("e", False),
@@ -63,31 +63,34 @@ def test_the_branches_of_a_tree() -> None:
 
 def test_a_tree_may_have_several_roots() -> None:
     tree = grown(("a", None), ("b", None))
-    assert [(branch.leaf, branch.length, branch.fork) for branch in tree.branches()] == [("a", 1, None), ("b", 1, None)]
-    assert tree.difference("a", "b") == Difference(None, ["a"], ["b"])
+    assert [(branch.leaf, branch.length, branch.fork) for branch in tree.list_branches()] == [
+        ("a", 1, None),
+        ("b", 1, None),
+    ]
+    assert tree.compare("a", "b") == Difference(None, ["a"], ["b"])
 
 
 def test_what_two_branches_share() -> None:
     tree = grown(*FORKED)
-    assert tree.difference("c", "e") == Difference("b", ["c"], ["d", "e"])
-    assert tree.difference("e", "b") == Difference("b", ["d", "e"], [])
-    assert tree.difference("f", "f") == Difference("f", [], [])
+    assert tree.compare("c", "e") == Difference("b", ["c"], ["d", "e"])
+    assert tree.compare("e", "b") == Difference("b", ["d", "e"], [])
+    assert tree.compare("f", "f") == Difference("f", [], [])
 
 
 def test_the_last_used_branch_through_an_entry() -> None:
     tree = grown(*FORKED)
-    assert [tree.last_below(id) for id in "abcdef"] == ["f", "e", "c", "e", "e", "f"]
+    assert [tree.find_last_below(id) for id in "abcdef"] == ["f", "e", "c", "e", "e", "f"]
 
 
 def test_ids_that_follow_one_another_here_too() -> None:
     tree = grown(*FORKED)
-    assert [tree.shared(list(ids)) for ids in ("abde", "abdx", "abe", "bd", "", "x")] == [4, 3, 2, 0, 0, 0]
+    assert [tree.count_shared(list(ids)) for ids in ("abde", "abdx", "abe", "bd", "", "x")] == [4, 3, 2, 0, 0, 0]
 
 
 def test_what_followed_an_unusable_entry_follows_the_one_before_it() -> None:
     tree = grown(*FORKED)
     tree.drop("b")
-    assert [node.id for node in tree.path("e")] == ["a", "d", "e"]
+    assert [node.id for node in tree.path_to("e")] == ["a", "d", "e"]
     tree.drop("f")
     assert tree.tip == "a"
 
@@ -95,13 +98,13 @@ def test_what_followed_an_unusable_entry_follows_the_one_before_it() -> None:
 def test_an_entry_is_found_by_its_label_unless_that_is_an_id() -> None:
     tree = grown(*FORKED)
     tree.labels.update({"c": "here", "d": "a"})
-    assert [tree.found(name) for name in ("here", "a", "nowhere")] == ["c", "a", "nowhere"]
+    assert [tree.resolve(name) for name in ("here", "a", "nowhere")] == ["c", "a", "nowhere"]
 
 
 def test_where_the_session_stands_is_the_last_entry_or_where_it_was_moved_to() -> None:
     message: dict[str, Any] = {"message": {}}
     index = read(("a", None, "message", message), ("b", "a", "message", message), ("r", "b", "leaf", {"target": "a"}))
-    assert (index.tree.tip, index.tree.moves, index.found) == ("a", 1, [])
+    assert (index.tree.tip, index.tree.moves, index.problems) == ("a", 1, [])
     index = read(("a", None, "message", message), ("r", "a", "leaf", {"target": None}), ("b", None, "message", message))
     assert (index.tree.tip, index.tree.nodes["b"].parent) == ("b", None)
 
@@ -148,7 +151,7 @@ def test_what_is_said_in_a_run_is_told_from_what_is_brought_from_outside() -> No
 def test_lines_that_are_no_records_are_told_and_passed_over() -> None:
     index = Index()
     index.read([(1, b"{"), (2, b"\xff"), (3, encode(Record("a", None, 3, "message", 3.0, {"message": {}})))])
-    assert [text.partition(":")[0] for text in index.found] == [
+    assert [text.partition(":")[0] for text in index.problems] == [
         "Record 1 cannot be read and is left out",
         "Record 2 cannot be read and is left out",
     ]

@@ -64,9 +64,9 @@ def test_a_store_that_takes_its_time_is_waited_for() -> None:
         journal = Journal(handle)
         journal.add("label", {})
         async with asyncio.timeout(5):
-            await journal.synced()
+            await journal.wait_until_saved()
         journal.close()
-        return journal.kept
+        return journal.last_saved
 
     assert run_virtual(work(), patience=0.001) == 1
 

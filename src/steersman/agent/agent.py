@@ -263,18 +263,18 @@ class Agent:
         self._refuse_if_busy()
         if self._memory is not None:
             self._memory.follow()
-        from steersman.context.compaction.compact import shorten  # used by hand, and seldom
+        from steersman.context.compaction.compact import compact_log  # used by hand, and seldom
 
-        return shorten(self.context.log, config) is not None
+        return compact_log(self.context.log, config) is not None
 
     def undo(self, entry_id: str | None = None) -> None:
         """Let a compaction or a prun no longer count, the last one that does unless it is named."""
         self._refuse_if_busy()
         if self._memory is not None:
             self._memory.follow()
-        from steersman.context.compaction.compact import show_again
+        from steersman.context.compaction.compact import undo_change
 
-        show_again(self.context.log, entry_id)
+        undo_change(self.context.log, entry_id)
 
     # Watching
 

@@ -51,31 +51,31 @@ class Memory:
             if self._opened:
                 self.session.close()
             raise
-        dispatcher.subscribe(self.session.recorder.hear)
+        dispatcher.subscribe(self.session.recorder.record_event)
 
     def begin(self, tools: Iterable[Tool]) -> Journal:
         """A run begins: from here on the session can tell where it is, and no key it may use is written down."""
         recorder = self.session.recorder
         self.follow()
-        recorder.hide_always(self._keys())
-        recorder.marks.spoken(self._context.system_prompt, tools)
+        recorder.add_keys(self._keys())
+        recorder.details.set_prompt(self._context.system_prompt, tools)
         self._context.recovery = self.session.recovery
         return recorder
 
     def follow(self) -> None:
         """Let the session stand where the context is, also when somebody gave that another log or other messages."""
-        self.session.stand(self._context.log)
+        self.session.move_to(self._context.log)
 
     def through(self, at: str | int) -> Log:
         """A log with this entry in it, which may be of another branch."""
         if not isinstance(at, str):
             return self._context.log
         self.follow()
-        return self.session.through(at)
+        return self.session.log_through(at)
 
     def named(self, at: str | int | None) -> Any:
         """The entry that a label or an id means."""
-        return self.session.named(at) if isinstance(at, str) else at
+        return self.session.resolve_entry(at) if isinstance(at, str) else at
 
     def refuse_if_closed(self) -> None:
         """Raise once the session is closed, which an agent cannot go on without."""
@@ -103,7 +103,7 @@ class Memory:
         if given and session.log.messages:
             session.release()
             raise ValueError("The session has messages already: leave messages=() to go on with them.")
-        session.recorder.hide_always(self._keys())
+        session.recorder.add_keys(self._keys())
         for message in given:
             session.log.append(message)
         context.log, context.session_id = session.log, session.id

@@ -37,7 +37,7 @@ class Transcript(Sequence[AgentMessage]):
 
     def extend(self, messages: Iterable[MessageLike]) -> None:
         """Add several, or none if one of them is no message."""
-        for message in _messages(messages):
+        for message in _parse_messages(messages):
             self._log.append(message)
 
     def copy(self) -> list[AgentMessage]:
@@ -119,7 +119,7 @@ class AgentContext:
         if is_instance(tools, str) or not is_instance(tools, Iterable):
             raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
         self.system_prompt = system_prompt
-        self.log = Log(_messages(messages))
+        self.log = Log(_parse_messages(messages))
         self.tools: Sequence[Any] = list(tools)
         self.undelivered: list[Any] = []
         self.running = False
@@ -141,9 +141,9 @@ class AgentContext:
     def messages(self, value: Iterable[MessageLike]) -> None:
         # `context.messages += [...]` has already added them and hands the same transcript back.
         if not (isinstance(value, Transcript) and value.log is self.log):
-            self.log = Log(_messages(value))
+            self.log = Log(_parse_messages(value))
 
-    def repairer_for(self, provider: str, model: str) -> Repairer:
+    def get_repairer(self, provider: str, model: str) -> Repairer:
         """The repairer that remembers what it has already looked at, as long as the model stays the same."""
         if self.repairer is None or (self.repairer.provider, self.repairer.model) != (provider, model):
             self.repairer = Repairer(provider, model)
@@ -163,6 +163,6 @@ class AgentContext:
         return f"AgentContext({self.system_prompt!r}, {len(self.log.messages)} messages, {len(self.tools)} tools)"
 
 
-def _messages(values: Iterable[MessageLike] | MessageLike) -> list[AgentMessage]:
+def _parse_messages(values: Iterable[MessageLike] | MessageLike) -> list[AgentMessage]:
     one = isinstance(values, str | Sequence | Mapping) or not isinstance(values, Iterable)
     return to_messages(cast(Any, values) if one else list(cast(Iterable[MessageLike], values)))

@@ -75,20 +75,20 @@ class Pruned:
     message: AssistantMessage | ToolResultMessage
 
 
-def part_id(entry_id: str, number: int) -> str:
+def make_part_id(entry_id: str, number: int) -> str:
     """The id of a message that a compaction or a prun brought with it."""
     return f"{entry_id}.{number}"
 
 
-def memo_message(memo: str) -> UserMessage:
+def make_memo_message(memo: str) -> UserMessage:
     """What stands where pruned work stood."""
     return user_message(f"[Memo: {memo}]", synthetic=True)
 
 
-NOBODY = -1
+NO_OWNER = -1
 
 
-def owners(messages: Sequence[AgentMessage]) -> list[int]:
+def find_owners(messages: Sequence[AgentMessage]) -> list[int]:
     """The index of the assistant message each message belongs to: itself, the last with its call, or `NOBODY`."""
     asked: dict[str, int] = {}
     found: list[int] = []
@@ -97,26 +97,26 @@ def owners(messages: Sequence[AgentMessage]) -> list[int]:
             asked.update((block.id, index) for block in message.content if type(block) is ToolCall)
             found.append(index)
         elif type(message) is ToolResultMessage:
-            found.append(asked.get(message.tool_call_id, NOBODY))
+            found.append(asked.get(message.tool_call_id, NO_OWNER))
         else:
-            found.append(NOBODY)
+            found.append(NO_OWNER)
     return found
 
 
-def whole_groups(messages: Sequence[AgentMessage], chosen: Iterable[int]) -> set[int]:
+def complete_groups(messages: Sequence[AgentMessage], chosen: Iterable[int]) -> set[int]:
     """The chosen indexes, each with its assistant message and all results of that."""
-    owner = owners(messages)
+    owner = find_owners(messages)
     taken = set(chosen)
-    heads = {owner[index] for index in taken} - {NOBODY}
+    heads = {owner[index] for index in taken} - {NO_OWNER}
     taken.update(index for index, head in enumerate(owner) if head in heads)
     return taken
 
 
-def unit_starts(messages: Sequence[AgentMessage]) -> list[int]:
+def find_unit_starts(messages: Sequence[AgentMessage]) -> list[int]:
     """Where the list may be cut: the starts of runs that keep every result together with its call."""
     last = list(range(len(messages)))
-    for index, owner in enumerate(owners(messages)):
-        if owner != NOBODY:
+    for index, owner in enumerate(find_owners(messages)):
+        if owner != NO_OWNER:
             last[owner] = index
     starts: list[int] = []
     end = -1

@@ -51,18 +51,18 @@ def find_instructions(
 
     A link is followed where it stays in the project. `home=None` leaves the user's own file out.
     """
-    folders = _folders(Path(workspace))
+    folders = _list_folders(Path(workspace))
     top = folders[-1]
     candidates: list[tuple[list[Path], Path | None]] = [([folder / name for name in names], top) for folder in folders]
     if home is not None and os.path.isabs(own := os.path.expanduser(home)):
         candidates.append(([Path(own, file) for file in USER_FILES], None))
-    found = _Found(max_bytes)
+    found = _Collector(max_bytes)
     for paths, inside in candidates:
-        found.take_first(paths, inside)
-    return found.instructions()
+        found.read_first(paths, inside)
+    return found.make_instructions()
 
 
-def _folders(workspace: Path) -> list[Path]:
+def _list_folders(workspace: Path) -> list[Path]:
     """The workspace and the folders above it up to its repository, as far as they have the same owner."""
     start = Path(os.path.realpath(workspace, strict=True))
     owner = start.stat().st_uid
@@ -77,7 +77,7 @@ def _folders(workspace: Path) -> list[Path]:
     return [start]
 
 
-class _Found:
+class _Collector:
     """Files, the innermost first, as long as there is room for them."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -87,7 +87,7 @@ class _Found:
         self.problems: list[str] = []
         self.known: set[tuple[int, int]] = set()
 
-    def take_first(self, paths: Sequence[Path], top: Path | None) -> None:
+    def read_first(self, paths: Sequence[Path], top: Path | None) -> None:
         """Read the first of some files that is there and can be read."""
         for path in paths:
             if not os.path.lexists(path):
@@ -96,7 +96,7 @@ class _Found:
                 text = self._read(path, top)
             except (_Refused, OSError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
-                self.problems.append(f"{_shown(path)} is not read: {reason}.")
+                self.problems.append(f"{_quote_path(path)} is not read: {reason}.")
                 continue
             if text is not None:
                 self.texts.append((path, text))
@@ -114,11 +114,11 @@ class _Found:
             most = min(self.max_bytes, self.room)
             if most <= 0:
                 raise _Refused(f"the files nearer to the workspace have {MAX_TOTAL:,} bytes already")
-            return self._decoded(path, _read_most(descriptor, most), found.st_size)
+            return self._decode(path, _read_most(descriptor, most), found.st_size)
         finally:
             os.close(descriptor)
 
-    def _decoded(self, path: Path, data: bytes, size: int) -> str:
+    def _decode(self, path: Path, data: bytes, size: int) -> str:
         if b"\0" in data:
             raise _Refused("it is not UTF-8 text")
         self.room -= len(data)
@@ -127,16 +127,18 @@ class _Found:
         except UnicodeDecodeError:
             text = data.decode("utf-8-sig", "replace")
             if size <= len(data):
-                self.problems.append(f"{_shown(path)} is not all UTF-8; what is not was replaced.")
+                self.problems.append(f"{_quote_path(path)} is not all UTF-8; what is not was replaced.")
         if size > len(data):
-            self.problems.append(f"{_shown(path)} is cut: it has {size:,} bytes, and {len(data):,} are read.")
+            self.problems.append(f"{_quote_path(path)} is cut: it has {size:,} bytes, and {len(data):,} are read.")
             text = f"{text}\n[... cut: the first {len(data):,} of {size:,} bytes ...]"
         return text.strip()
 
-    def instructions(self) -> Instructions:
+    def make_instructions(self) -> Instructions:
         """All of it, the outermost first."""
         given = [(path, text) for path, text in reversed(self.texts) if text]
-        parts = [f"<instructions path={_shown(path)}>\n{_contained(text)}\n</instructions>" for path, text in given]
+        parts = [
+            f"<instructions path={_quote_path(path)}>\n{_escape_frame(text)}\n</instructions>" for path, text in given
+        ]
         text = "\n\n".join([_INTRODUCTION, *parts]) if parts else ""
         return Instructions(text, tuple(path for path, _ in given), tuple(self.problems))
 
@@ -166,11 +168,11 @@ def _read_most(descriptor: int, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _shown(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     text = str(path)
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
-def _contained(text: str) -> str:
+def _escape_frame(text: str) -> str:
     """Text that cannot end its own frame and begin another."""
     return re.sub(r"<(?=\s*/?\s*instructions)", r"<\\", text, flags=re.IGNORECASE)

@@ -12,12 +12,20 @@ from steersman.context.entries import (
     Pruned,
     PrunEntry,
     UndoEntry,
-    owners,
-    part_id,
-    whole_groups,
+    complete_groups,
+    find_owners,
+    make_part_id,
 )
-from steersman.context.replay import Seen, group_end, last_question, pruned, replay, undone, where
-from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
+from steersman.context.replay import (
+    VisibleMessages,
+    apply_prun,
+    compute_visible,
+    find_group_end,
+    find_indexes,
+    find_last_question,
+    list_undo_targets,
+)
+from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
 from steersman.context.view import MessageView, View
 from steersman.types.content import ToolCall
 from steersman.types.guards import is_instance
@@ -79,17 +87,17 @@ class Log:
         for entry in entries:
             log._entries.append(entry)
             if type(entry) is MessageEntry:
-                log._hear(entry.id, entry.message)
-        log._replay()
+                log._add_message(entry.id, entry.message)
+        log._rebuild_visible()
         return log
 
     def append(self, message: AgentMessage) -> str:
         """Add a message and give its entry id."""
         if type(message) not in _MESSAGES:
-            _check(message)
+            _check_message(message)
         entry = MessageEntry(self.mint("entry"), message)
         self._entries.append(entry)
-        self._hear(entry.id, message)
+        self._add_message(entry.id, message)
         if self.listener is not None:
             self.listener(entry)
         return entry.id
@@ -124,7 +132,11 @@ class Log:
         for index in range(self._counted, len(visible)):
             message = visible[index]
             # A usage from before the view changed speaks of another context.
-            if index >= self._usage_from and type(message) is AssistantMessage and (known := _reported(message)):
+            if (
+                index >= self._usage_from
+                and type(message) is AssistantMessage
+                and (known := _get_reported_tokens(message))
+            ):
                 tokens = known
             else:
                 tokens += self._estimator(message)
@@ -151,14 +163,14 @@ class Log:
     @property
     def inrun_context(self) -> list[Live | Pruned]:
         """What the model and its tools said, and whether the model still wants to see it."""
-        void = undone(self._entries)
+        void = list_undo_targets(self._entries)
         gone = {
             entry_id
             for entry in self._entries
             if type(entry) is PrunEntry and entry.id not in void
             for entry_id in entry.entry_ids
         }
-        hidden = whole_groups(self._messages, where(self._ids, gone))
+        hidden = complete_groups(self._messages, find_indexes(self._ids, gone))
         return [
             Pruned(message) if index in hidden else Live(message)
             for index, message in enumerate(self._messages)
@@ -167,11 +179,11 @@ class Log:
 
     def visible_id(self, index: int) -> str:
         """The id of `visible[index]`."""
-        return _at(self._visible_ids, index, "visible")
+        return _get_id(self._visible_ids, index, "visible")
 
     def entry_id_of(self, index: int) -> str:
         """The entry id of `messages[index]`."""
-        return _at(self._ids, index, "messages")
+        return _get_id(self._ids, index, "messages")
 
     def prun(self, tokens: int, *, memo: str | None = None, spare: str | None = None) -> PrunEntry | None:
         """Hide the model's most recent work, whole groups at a time, until `tokens` are freed; `None` if there is none.
@@ -180,23 +192,23 @@ class Log:
         """
         visible = self._visible
         groups: dict[int, list[int]] = {}
-        for index, owner in enumerate(owners(visible)):
+        for index, owner in enumerate(find_owners(visible)):
             groups.setdefault(owner, []).append(index)
         freed = 0
         taken: list[int] = []
-        for head in range(self._spared_from(spare) - 1, -1, -1):
+        for head in range(self._find_spared_index(spare) - 1, -1, -1):
             if freed >= tokens:
                 break
             group = groups.get(head, ())
             taken += group
-            freed += total_tokens((visible[index] for index in group), self._estimator)
+            freed += estimate_total_tokens((visible[index] for index in group), self._estimator)
         if not taken:
             return None
         note = memo.strip() if memo else ""
         hidden = [self._visible_ids[index] for index in sorted(taken)]
         entry = PrunEntry(self.mint("entry"), hidden, freed, note or None)
-        self._see(pruned(entry, visible, self._visible_ids))
-        self._add(entry)
+        self._set_visible(apply_prun(entry, visible, self._visible_ids))
+        self._add_entry(entry)
         return entry
 
     def compact(self, replacement: Sequence[AgentMessage]) -> CompactionEntry:
@@ -211,14 +223,14 @@ class Log:
         items: list[str | AgentMessage] = []
         ids: list[str] = []
         for number, message in enumerate(visible):
-            _check(message)
+            _check_message(message)
             same = places.get(id(message))
             kept = self._visible_ids[same.pop()] if same else None
-            ids.append(kept or part_id(entry_id, number))
+            ids.append(kept or make_part_id(entry_id, number))
             items.append(kept or message)
-        entry = CompactionEntry(entry_id, items, self.tokens, total_tokens(visible, self._estimator))
-        self._see(Seen(visible, ids, len(visible)))
-        self._add(entry)
+        entry = CompactionEntry(entry_id, items, self.tokens, estimate_total_tokens(visible, self._estimator))
+        self._set_visible(VisibleMessages(visible, ids, len(visible)))
+        self._add_entry(entry)
         return entry
 
     def undo(self, entry_id: str) -> None:
@@ -231,17 +243,17 @@ class Log:
                 f"Only a compaction or a prun can be undone, and {entry_id!r} is of type {entry.type!r}. "
                 "To go back to an earlier message use log.fork(at)."
             )
-        if entry_id in undone(self._entries):
+        if entry_id in list_undo_targets(self._entries):
             raise ValueError(f"The {entry.type} {entry_id!r} is already undone.")
-        self._add(UndoEntry(self.mint("entry"), entry_id))
-        self._replay()
+        self._add_entry(UndoEntry(self.mint("entry"), entry_id))
+        self._rebuild_visible()
 
     def fork(self, at: str | int) -> Log:
         """A new log up to `at`, an entry id or a message index, and the rest of the tool group there."""
         if is_instance(at, bool) or not is_instance(at, str | int):
             raise TypeError(f"Fork at an entry id or a message index, got {at!r}.")
-        place = self._place(self.entry_id_of(at) if isinstance(at, int) else at)
-        end = group_end(self._entries, place)
+        place = self._find_place(self.entry_id_of(at) if isinstance(at, int) else at)
+        end = find_group_end(self._entries, place)
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)
         log.parent = (self, self._entries[end - 1].id)
         return log
@@ -252,20 +264,20 @@ class Log:
         Without `at` it is the last thing a user said.
         """
         if at is not None:
-            place = self._place(self.entry_id_of(at) if isinstance(at, int) else at)
+            place = self._find_place(self.entry_id_of(at) if isinstance(at, int) else at)
         else:
             place = len(self._entries) - 1
-        question = last_question(self._entries, place, spoken_only=at is None)
+        question = find_last_question(self._entries, place, spoken_only=at is None)
         if question is None:
             raise ValueError("There is nothing to rerun: no user message in the conversation so far. Use prompt().")
         return self.fork(self._entries[question].id)
 
-    def _add(self, entry: Entry) -> None:
+    def _add_entry(self, entry: Entry) -> None:
         self._entries.append(entry)
         if self.listener is not None:
             self.listener(entry)
 
-    def _hear(self, entry_id: str, message: AgentMessage) -> None:
+    def _add_message(self, entry_id: str, message: AgentMessage) -> None:
         self._messages.append(message)
         self._ids.append(entry_id)
         if self._visible is not self._messages:
@@ -276,20 +288,20 @@ class Log:
                 if type(block) is ToolCall:
                     self._call_ids.add(block.id)
 
-    def _see(self, seen: Seen) -> None:
+    def _set_visible(self, seen: VisibleMessages) -> None:
         """Lists of its own each time: views of the ones before stay as they were."""
         self._visible = seen.messages
         self._visible_ids = seen.ids
         self._usage_from = seen.usage_from
         self._tokens = self._counted = 0
 
-    def _replay(self) -> None:
-        seen = replay(self._entries)
+    def _rebuild_visible(self) -> None:
+        seen = compute_visible(self._entries)
         if len(seen.ids) == len(self._ids) and seen.ids == self._ids:
             seen.messages, seen.ids = self._messages, self._ids
-        self._see(seen)
+        self._set_visible(seen)
 
-    def _spared_from(self, spare: str | None) -> int:
+    def _find_spared_index(self, spare: str | None) -> int:
         if spare is None:
             return len(self._visible)
         for index in range(len(self._visible_ids) - 1, -1, -1):
@@ -297,7 +309,7 @@ class Log:
                 return index
         raise ValueError(f"No visible entry {spare!r} to spare. Give the id that append() gave the assistant message.")
 
-    def _place(self, entry_id: str) -> int:
+    def _find_place(self, entry_id: str) -> int:
         # A message that a compaction or a prun brought lives in the entry its id begins with.
         for wanted in (entry_id, entry_id.rpartition(".")[0]):
             for place, entry in enumerate(self._entries):
@@ -306,16 +318,16 @@ class Log:
         raise ValueError(f"No entry {entry_id!r} to fork at. Give an id from log.entries or a message index.")
 
 
-def _check(message: object) -> None:
+def _check_message(message: object) -> None:
     if not isinstance(message, _MESSAGES):
         raise TypeError(f"A log takes messages, got {message!r}. Convert it with to_message(value) first.")
 
 
-def _reported(message: AssistantMessage) -> int | None:
+def _get_reported_tokens(message: AssistantMessage) -> int | None:
     return None if message.failed else message.usage.total
 
 
-def _at(ids: list[str], index: int, name: str) -> str:
+def _get_id(ids: list[str], index: int, name: str) -> str:
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"There is no message {index!r} in log.{name}, which has {len(ids)}.")
     return ids[index]

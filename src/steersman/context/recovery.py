@@ -29,7 +29,7 @@ class OpenCalls:
     calls: Sequence[ToolCall]
 
 
-def open_calls(messages: Sequence[AgentMessage]) -> OpenCalls | None:
+def find_open_calls(messages: Sequence[AgentMessage]) -> OpenCalls | None:
     """The calls at the end of a transcript that nobody has answered; `None` when there are none."""
     answered: set[str] = set()
     for index in range(len(messages) - 1, -1, -1):

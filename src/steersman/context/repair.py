@@ -37,8 +37,8 @@ _NO_OUTPUT = TextContent(NO_OUTPUT)
 def repair(messages: Sequence[AgentMessage], *, provider: str, model: str) -> list[Message]:
     """The messages as `provider` accepts them for `model`; repairing twice changes nothing more."""
     transcript = _Transcript(provider, model)
-    transcript.hear_all(messages)
-    return transcript.written + transcript.ending()
+    transcript.add_all(messages)
+    return transcript.written + transcript.make_ending()
 
 
 class Repairer:
@@ -63,9 +63,9 @@ class Repairer:
             self._heard = 0
             self._transcript = _Transcript(self.provider, self.model)
         transcript = self._transcript
-        transcript.hear_all(messages.base[self._heard : length])
+        transcript.add_all(messages.base[self._heard : length])
         self._heard = length
-        ending = transcript.ending()
+        ending = transcript.make_ending()
         if ending:
             return transcript.written + ending
         transcript.shared = True
@@ -83,7 +83,7 @@ class _Slot:
         self.result: ToolResultMessage | None = None
         self.position: int | None = None
 
-    def filled(self) -> ToolResultMessage:
+    def get_result(self) -> ToolResultMessage:
         if self.result is not None:
             return self.result
         return ToolResultMessage(
@@ -115,63 +115,63 @@ class _Transcript:
         self._used: set[str] = set()
         self._numbers: dict[str, int] = {}
 
-    def hear_all(self, messages: Iterable[AgentMessage]) -> None:
+    def add_all(self, messages: Iterable[AgentMessage]) -> None:
         for message in messages:
             if isinstance(message, ToolResultMessage):
-                self._hear_result(message)
+                self._add_result(message)
             elif isinstance(message, AssistantMessage):
-                self._hear_assistant(message)
+                self._add_assistant(message)
             elif isinstance(message, UserMessage):
-                self._hear_user(message)
+                self._add_user(message)
 
-    def ending(self) -> list[Message]:
+    def make_ending(self) -> list[Message]:
         """What has to follow if the request is sent now; more messages may still make it unnecessary."""
         if self._group:
-            return [slot.filled() for slot in self._group]
+            return [slot.get_result() for slot in self._group]
         if self.written and isinstance(self.written[-1], AssistantMessage):
             return [_GO_ON]
         return []
 
-    def _hear_user(self, message: UserMessage) -> None:
-        content = _shown(message.content)
+    def _add_user(self, message: UserMessage) -> None:
+        content = _clean_blocks(message.content)
         if content:
-            self._close()
-            self.written.append(message if _same(content, message.content) else replace(message, content=content))
+            self._close_group()
+            self.written.append(message if _is_same(content, message.content) else replace(message, content=content))
 
-    def _hear_assistant(self, message: AssistantMessage) -> None:
+    def _add_assistant(self, message: AssistantMessage) -> None:
         if self._waiting:
             for call in message.tool_calls:
                 # From here on a result with this id answers this message, not an older one that used the id too.
                 self._waiting.pop(call.id, None)
         if message.failed:
             return
-        content, slots, solid = self._answer(message)
+        content, slots, solid = self._clean_answer(message)
         if not solid:
             return
-        self._close()
+        self._close_group()
         if not self.written:
             self.written.append(_BEGIN)
-        self.written.append(message if _same(content, message.content) else replace(message, content=content))
+        self.written.append(message if _is_same(content, message.content) else replace(message, content=content))
         self._group = slots
         self._missing = len(slots)
 
-    def _hear_result(self, message: ToolResultMessage) -> None:
+    def _add_result(self, message: ToolResultMessage) -> None:
         slots = self._waiting.get(message.tool_call_id)
         if not slots:
             return
         slot = slots.pop(0)
         if not slots:
             del self._waiting[message.tool_call_id]
-        slot.result = _fitted(message, slot.call)
+        slot.result = _fit_result(message, slot.call)
         if slot.position is not None:
-            self._own()
+            self._copy_if_shared()
             self.written[slot.position] = slot.result
             return
         self._missing -= 1
         if not self._missing:
-            self._close()
+            self._close_group()
 
-    def _answer(self, message: AssistantMessage) -> tuple[list[Content], list[_Slot], bool]:
+    def _clean_answer(self, message: AssistantMessage) -> tuple[list[Content], list[_Slot], bool]:
         """The blocks to send, the places for results, and whether there is more than thinking and white space."""
         own = message.provider == self._provider and message.model == self._model
         content: list[Content] = []
@@ -180,14 +180,14 @@ class _Transcript:
         for block in message.content:
             if isinstance(block, ThinkingContent):
                 # A model's thinking may be empty but for its signature, which has to go back all the same.
-                if own and (block.signature is not None or not _blank(block.thinking)):
+                if own and (block.signature is not None or not _is_blank(block.thinking)):
                     content.append(block)
             elif isinstance(block, ToolCall):
-                content.append(self._asked(block, slots, message.timestamp, keep_signature=own))
+                content.append(self._add_call(block, slots, message.timestamp, keep_signature=own))
                 solid = True
             elif isinstance(block, TextContent):
-                fixed = block if own else _unsigned(block)
-                blank = _blank(fixed.text)
+                fixed = block if own else _strip_signature(block)
+                blank = _is_blank(fixed.text)
                 solid = solid or not blank
                 if not blank or fixed.signature is not None:
                     content.append(fixed)
@@ -196,8 +196,8 @@ class _Transcript:
                 solid = True
         return content, slots, solid
 
-    def _asked(self, call: ToolCall, slots: list[_Slot], timestamp: float, *, keep_signature: bool) -> ToolCall:
-        unique = self._unique(call.id)
+    def _add_call(self, call: ToolCall, slots: list[_Slot], timestamp: float, *, keep_signature: bool) -> ToolCall:
+        unique = self._make_unique_id(call.id)
         fixed = call
         if unique != call.id:
             fixed = replace(fixed, id=unique, provider_id=call.provider_id or call.id or None)
@@ -210,7 +210,7 @@ class _Transcript:
         slots.append(slot)
         return fixed
 
-    def _unique(self, call_id: str) -> str:
+    def _make_unique_id(self, call_id: str) -> str:
         unique = call_id
         while not unique or unique in self._used:
             number = self._numbers.get(call_id, 1) + 1
@@ -219,47 +219,47 @@ class _Transcript:
         self._used.add(unique)
         return unique
 
-    def _close(self) -> None:
+    def _close_group(self) -> None:
         if not self._group:
             return
         for slot in self._group:
             slot.position = len(self.written)
-            self.written.append(slot.filled())
+            self.written.append(slot.get_result())
         self._group = []
         self._missing = 0
 
-    def _own(self) -> None:
+    def _copy_if_shared(self) -> None:
         """Views that were given out stay as they were."""
         if self.shared:
             self.written = MemoList(self.written)
             self.shared = False
 
 
-def _same(a: Sequence[Content], b: Sequence[Content]) -> bool:
+def _is_same(a: Sequence[Content], b: Sequence[Content]) -> bool:
     return len(a) == len(b) and all(map(is_, a, b))
 
 
-def _blank(text: str) -> bool:
+def _is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def _shown(content: Sequence[Content]) -> list[Content]:
+def _clean_blocks(content: Sequence[Content]) -> list[Content]:
     """The blocks that a user or a tool can say, without the empty ones and without any model's marks."""
     shown: list[Content] = []
     for block in content:
         if isinstance(block, TextContent):
-            if not _blank(block.text):
-                shown.append(_unsigned(block))
+            if not _is_blank(block.text):
+                shown.append(_strip_signature(block))
         elif isinstance(block, ImageContent) and block.data:
             shown.append(block)
     return shown
 
 
-def _unsigned(block: TextContent) -> TextContent:
+def _strip_signature(block: TextContent) -> TextContent:
     return block if block.signature is None else TextContent(block.text)
 
 
-def _fitted(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
+def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
     content = message.content
     if (
         len(content) == 1
@@ -267,12 +267,12 @@ def _fitted(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
         and content[0].signature is None
         and message.tool_call_id == call.id
         and message.tool_name == call.name
-        and not _blank(content[0].text)
+        and not _is_blank(content[0].text)
     ):
         return message  # nearly always: one plain text under the right id
-    content = _shown(message.content)
+    content = _clean_blocks(message.content)
     changes: dict[str, Any] = {}
-    if not content or not _same(content, message.content):
+    if not content or not _is_same(content, message.content):
         changes["content"] = content or [_NO_OUTPUT]
     if message.tool_call_id != call.id:
         changes["tool_call_id"] = call.id

@@ -11,15 +11,15 @@ from steersman.context.entries import (
     MessageEntry,
     PrunEntry,
     UndoEntry,
-    memo_message,
-    part_id,
-    whole_groups,
+    complete_groups,
+    make_memo_message,
+    make_part_id,
 )
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 
 
 @dataclass(slots=True)
-class Seen:
+class VisibleMessages:
     """Visible messages and their ids, side by side. `usage_from`: what is before it stood in another context once."""
 
     messages: list[AgentMessage]
@@ -27,16 +27,16 @@ class Seen:
     usage_from: int = 0
 
 
-def undone(entries: Iterable[Entry]) -> set[str]:
+def list_undo_targets(entries: Iterable[Entry]) -> set[str]:
     """The ids of the entries that no longer count."""
     return {entry.target for entry in entries if type(entry) is UndoEntry}
 
 
-def replay(entries: Sequence[Entry]) -> Seen:
+def compute_visible(entries: Sequence[Entry]) -> VisibleMessages:
     """The view that all entries together make."""
-    void = undone(entries)
+    void = list_undo_targets(entries)
     known: dict[str, AgentMessage] = {}
-    seen = Seen([], [])
+    seen = VisibleMessages([], [])
     for entry in entries:
         if type(entry) is MessageEntry:
             known[entry.id] = entry.message
@@ -44,43 +44,43 @@ def replay(entries: Sequence[Entry]) -> Seen:
             seen.ids.append(entry.id)
             continue
         # Parts of an undone entry stay known: a later compaction may have kept them.
-        known.update(_parts(entry))
+        known.update(_collect_parts(entry))
         if isinstance(entry, PrunEntry) and entry.id not in void:
-            seen = pruned(entry, seen.messages, seen.ids)
+            seen = apply_prun(entry, seen.messages, seen.ids)
         elif isinstance(entry, CompactionEntry) and entry.id not in void:
-            seen = _compacted(entry, known)
+            seen = _apply_compaction(entry, known)
         seen.usage_from = len(seen.messages)
     return seen
 
 
-def pruned(entry: PrunEntry, messages: Sequence[AgentMessage], ids: Sequence[str]) -> Seen:
+def apply_prun(entry: PrunEntry, messages: Sequence[AgentMessage], ids: Sequence[str]) -> VisibleMessages:
     """The view without the groups a prun took, and its memo where the earliest of them stood."""
-    taken = whole_groups(messages, where(ids, set(entry.entry_ids)))
+    taken = complete_groups(messages, find_indexes(ids, set(entry.entry_ids)))
     first = min(taken, default=-1)
-    seen = Seen([], [])
+    seen = VisibleMessages([], [])
     for index, message in enumerate(messages):
         if index not in taken:
             seen.messages.append(message)
             seen.ids.append(ids[index])
         elif entry.memo and index == first:
-            seen.messages.append(memo_message(entry.memo))
-            seen.ids.append(part_id(entry.id, 0))
+            seen.messages.append(make_memo_message(entry.memo))
+            seen.ids.append(make_part_id(entry.id, 0))
     seen.usage_from = len(seen.messages)
     return seen
 
 
-def group_end(entries: Sequence[Entry], place: int) -> int:
+def find_group_end(entries: Sequence[Entry], place: int) -> int:
     """One past the last result that belongs to the group at `place`, so that no call is split from its results."""
     calls: set[str] = set()
     for at in range(place, -1, -1):
-        message = _message(entries[at])
+        message = _get_message(entries[at])
         if isinstance(message, AssistantMessage):
             calls = {call.id for call in message.tool_calls}
         if isinstance(message, AssistantMessage | UserMessage):
             break
     end = place + 1
     for at in range(end, len(entries)):
-        message = _message(entries[at])
+        message = _get_message(entries[at])
         if isinstance(message, AssistantMessage | UserMessage):
             break
         if isinstance(message, ToolResultMessage) and message.tool_call_id in calls:
@@ -88,10 +88,10 @@ def group_end(entries: Sequence[Entry], place: int) -> int:
     return end
 
 
-def last_question(entries: Sequence[Entry], place: int, *, spoken_only: bool) -> int | None:
+def find_last_question(entries: Sequence[Entry], place: int, *, spoken_only: bool) -> int | None:
     """Where the last thing is, at `place` or before, that a model answers; `spoken_only` leaves what a user said."""
     for at in range(place, -1, -1):
-        message = _message(entries[at])
+        message = _get_message(entries[at])
         if spoken_only:
             if isinstance(message, UserMessage) and not message.synthetic:
                 return at
@@ -100,26 +100,26 @@ def last_question(entries: Sequence[Entry], place: int, *, spoken_only: bool) ->
     return None
 
 
-def where(ids: Sequence[str], wanted: set[str]) -> list[int]:
+def find_indexes(ids: Sequence[str], wanted: set[str]) -> list[int]:
     """The places of the wanted ids."""
     return [index for index, entry_id in enumerate(ids) if entry_id in wanted]
 
 
-def _message(entry: Entry) -> AgentMessage | None:
+def _get_message(entry: Entry) -> AgentMessage | None:
     return entry.message if type(entry) is MessageEntry else None
 
 
-def _parts(entry: Entry) -> dict[str, AgentMessage]:
+def _collect_parts(entry: Entry) -> dict[str, AgentMessage]:
     if isinstance(entry, CompactionEntry):
-        return {part_id(entry.id, at): item for at, item in enumerate(entry.items) if not isinstance(item, str)}
+        return {make_part_id(entry.id, at): item for at, item in enumerate(entry.items) if not isinstance(item, str)}
     if isinstance(entry, PrunEntry) and entry.memo:
-        return {part_id(entry.id, 0): memo_message(entry.memo)}
+        return {make_part_id(entry.id, 0): make_memo_message(entry.memo)}
     return {}
 
 
-def _compacted(entry: CompactionEntry, known: dict[str, AgentMessage]) -> Seen:
-    ids = [item if isinstance(item, str) else part_id(entry.id, at) for at, item in enumerate(entry.items)]
+def _apply_compaction(entry: CompactionEntry, known: dict[str, AgentMessage]) -> VisibleMessages:
+    ids = [item if isinstance(item, str) else make_part_id(entry.id, at) for at, item in enumerate(entry.items)]
     for item in ids:
         if item not in known:
             raise ValueError(f"The compaction {entry.id!r} keeps {item!r}, which is not in the log before it.")
-    return Seen([known[item] for item in ids], ids)
+    return VisibleMessages([known[item] for item in ids], ids)

@@ -28,33 +28,33 @@ def estimate_tokens(message: AgentMessage) -> int:
     images = 0
     for block in message.content:
         if type(block) is TextContent:
-            size += _bytes(block.text)
+            size += _count_bytes(block.text)
         elif type(block) is ImageContent:
             images += 1
         else:
-            size += _other(block)
+            size += _count_block_bytes(block)
     return MESSAGE_TOKENS + images * IMAGE_TOKENS + (size + BYTES_PER_TOKEN - 1) // BYTES_PER_TOKEN
 
 
-def total_tokens(messages: Iterable[AgentMessage], estimator: Estimator = estimate_tokens) -> int:
+def estimate_total_tokens(messages: Iterable[AgentMessage], estimator: Estimator = estimate_tokens) -> int:
     """The estimates, added up."""
     return sum(map(estimator, messages))
 
 
-def _bytes(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _other(block: Content) -> int:
+def _count_block_bytes(block: Content) -> int:
     if isinstance(block, ThinkingContent):
         # Redacted thinking has no text; what is sent back is the signature.
-        return _bytes(block.thinking or block.signature or "")
+        return _count_bytes(block.thinking or block.signature or "")
     if isinstance(block, TextContent | ImageContent):
         return 0
     if block.raw_arguments is not None:
-        return _bytes(block.name) + _bytes(block.raw_arguments)
+        return _count_bytes(block.name) + _count_bytes(block.raw_arguments)
     try:
-        return _bytes(block.name) + len(msgspec.json.encode(block.arguments))
+        return _count_bytes(block.name) + len(msgspec.json.encode(block.arguments))
     except (TypeError, ValueError, OverflowError):
         # Values that JSON has no form for; the length of their text is near enough for a guess.
-        return _bytes(block.name) + len(repr(block.arguments))
+        return _count_bytes(block.name) + len(repr(block.arguments))

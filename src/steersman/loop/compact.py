@@ -15,11 +15,11 @@ from steersman.context.compaction.compact import (
     CompactionStrategy,
     ContextConfig,
     DefaultCompaction,
-    fitted,
-    tighter,
+    halve_limit,
+    subtract_overhead,
 )
-from steersman.context.compaction.levels import ImageCompaction, image_bytes
-from steersman.context.tokens import BYTES_PER_TOKEN, total_tokens
+from steersman.context.compaction.levels import ImageCompaction, count_image_bytes
+from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
 from steersman.loop.config import resolve, takes
 from steersman.loop.request import make_options
 from steersman.loop.run import Run
@@ -162,7 +162,7 @@ async def compact_if_needed(run: Run) -> None:
         return
     if not await _allowed(run):
         return
-    _, error = await compact(run, tighter(config, log.tokens) if forced and log.tokens <= config.limit else config)
+    _, error = await compact(run, halve_limit(config, log.tokens) if forced and log.tokens <= config.limit else config)
     if log.tokens > config.max_context_tokens:
         if isinstance(error, ProviderError):
             raise error  # a wrong key is not cured by a shorter context
@@ -189,16 +189,16 @@ async def make_room(run: Run, found: Overflow) -> bool:
     if found.heavy and _images_weigh(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return True
-    freed, _ = await compact(run, tighter(config, min(log.tokens, found.window or config.max_context_tokens)))
+    freed, _ = await compact(run, halve_limit(config, min(log.tokens, found.window or config.max_context_tokens)))
     return freed
 
 
 def _images_weigh(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
     """Whether most of the bytes are images, and some of them can go."""
-    weight = image_bytes(messages)
-    if weight <= BYTES_PER_TOKEN * total_tokens(messages, config.estimator):
+    weight = count_image_bytes(messages)
+    if weight <= BYTES_PER_TOKEN * estimate_total_tokens(messages, config.estimator):
         return False
-    return image_bytes(_IMAGES.compact(messages, config)) < weight
+    return count_image_bytes(_IMAGES.compact(messages, config)) < weight
 
 
 async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | None]:
@@ -207,15 +207,15 @@ async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | No
     A strategy that fails leaves the context as it was.
     """
     log = run.context.log
-    messages_before, tokens_before = len(log.visible), total_tokens(log.visible, config.estimator)
+    messages_before, tokens_before = len(log.visible), estimate_total_tokens(log.visible, config.estimator)
     run.emit(CompactionStarted, estimated_tokens=log.tokens, message_count=messages_before)
     error: Exception | None = None
     told: str | None = "cancelled"
     try:
-        error = await _attempt(run, fitted(config, log.visible, log.tokens))
+        error = await _attempt(run, subtract_overhead(config, log.visible, log.tokens))
         told = None if error is None else describe_exception(error)
     finally:
-        messages_after, tokens_after = len(log.visible), total_tokens(log.visible, config.estimator)
+        messages_after, tokens_after = len(log.visible), estimate_total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before
         run.compaction_stuck = -1 if reduced else log.tokens
         run.overbilled = -1 if reduced else run.overbilled

@@ -47,10 +47,10 @@ class Queued:
 class InboxListener(Protocol):
     """Told what becomes of queued messages, in order and under the lock: it must neither raise nor take long."""
 
-    def accepted(self, item: Queued, /) -> None: ...
-    def delivering(self, item: Queued, /) -> None: ...
-    def delivered(self, item: Queued, entry_id: str, /) -> None: ...
-    def returned(self, item: Queued, /) -> None: ...
+    def on_accept(self, item: Queued, /) -> None: ...
+    def on_delivery_start(self, item: Queued, /) -> None: ...
+    def on_delivery_end(self, item: Queued, entry_id: str, /) -> None: ...
+    def on_return(self, item: Queued, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Inbox:
             item = Queued(kind, message, receipt, mode, "" if self.listener is None else new_id("queued"), key)
             self._queues[kind].append(item)
             if self.listener is not None:
-                self.listener.accepted(item)
+                self.listener.on_accept(item)
             notify = self.on_arrival
         if notify is not None and kind == "steering":
             notify()
@@ -171,7 +171,7 @@ class Inbox:
                 if self.listener is not None and not item.id:
                     # A prompt that no filter has let in yet: from now on it waits here.
                     item = replace(item, id=new_id("queued"))
-                    self.listener.accepted(item)
+                    self.listener.on_accept(item)
                 self._queues[item.kind].insert(0, item)
                 item.receipt.status = "accepted" if self._open else "next_run"
 
@@ -190,19 +190,19 @@ class Inbox:
     def hand_over(self, item: Queued) -> None:
         """A message that was taken is about to be put in the transcript."""
         if self.listener is not None:
-            self.listener.delivering(item)
+            self.listener.on_delivery_start(item)
 
     def deliver(self, item: Queued, entry_id: str) -> None:
         """A message that was taken is in the transcript now."""
         item.receipt.status = "delivered"
         if self.listener is not None:
-            self.listener.delivered(item, entry_id)
+            self.listener.on_delivery_end(item, entry_id)
 
     def turn_away(self, item: Queued) -> None:
         """A message that was taken does not get in."""
         item.receipt.status = "returned"
         if self.listener is not None:
-            self.listener.returned(item)
+            self.listener.on_return(item)
 
     def withdraw(self) -> list[AgentMessage]:
         """Take everything back; the receipts say `returned`."""

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Literal
 
-from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, open_calls
+from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
 from steersman.loop.config import SteeringPolicy
 from steersman.loop.inbox import Queued
 from steersman.loop.pending import receive
@@ -29,7 +29,7 @@ async def resume(run: Run, *, prompted: bool) -> None:
     runs none of them: a new prompt is no wish to go on with what was asked before it.
     """
     recovery, run.context.recovery = run.context.recovery, None
-    left = None if recovery is None else open_calls(run.context.log.messages)
+    left = None if recovery is None else find_open_calls(run.context.log.messages)
     if recovery is None or left is None or run.cancelled():
         return
     turn = run.turn = Turn(run.turn_index)

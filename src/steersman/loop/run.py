@@ -167,7 +167,7 @@ class Run:
         # Whether a policy of its own, or of a run above it, has a say about its tool calls.
         self.gated: bool = config.approval is not None or (parent is not None and parent.gated)
         self.asking: asyncio.Lock | None = None
-        self.repairer = context.repairer_for(config.model.provider, config.model.id)
+        self.repairer = context.get_repairer(config.model.provider, config.model.id)
         self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.loop_id = context.loop_id or ""
         self.seq = 0

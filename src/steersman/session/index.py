@@ -48,7 +48,7 @@ class Index:
         self.agent_id: str | None = None
         self.loop_id: str | None = None
         self.running = False
-        self.found: list[str] = []
+        self.problems: list[str] = []
         self.importing: str | None = None
         self._last: _Head | None = None
         self._tag: str | None = None
@@ -57,154 +57,154 @@ class Index:
         """Take in encoded records."""
         for seq, line in lines:
             try:
-                self._take(_heads.decode(line))
+                self._add_record(_heads.decode(line))
             except (msgspec.DecodeError, ValueError, KeyError, TypeError, RecursionError) as error:
-                self.found.append(f"Record {seq} cannot be read and is left out: {error}")
+                self.problems.append(f"Record {seq} cannot be read and is left out: {error}")
         if self.importing is not None:
-            self.found.append("The import was not finished: what follows in its file is not here. Import it again.")
-            self.foreign()
+            self.problems.append("The import was not finished: what follows in its file is not here. Import it again.")
+            self.mark_as_foreign()
         self.running = False
         self._last = None
 
-    def grow(self, node: Node) -> None:
+    def add_node(self, node: Node) -> None:
         """A record of the conversation follows where the session stands; a run's tag is the label of its first one."""
         self.tree.add(node)
         if self._tag is not None:
             self.tree.labels.setdefault(node.id, self._tag)
             self._tag = None
 
-    def started(self, fields: Payload) -> None:
+    def start_run(self, fields: Payload) -> None:
         """A run began."""
-        agent_id, loop_id = _text(fields, "agent_id"), _text(fields, "loop_id")
+        agent_id, loop_id = _get_text(fields, "agent_id"), _get_text(fields, "loop_id")
         kind = fields.get("continuation_kind")
-        tag = _text(cast(Payload, kind), "tag") if isinstance(kind, dict) else None
+        tag = _get_text(cast(Payload, kind), "tag") if isinstance(kind, dict) else None
         self.running = True
         self.agent_id, self.loop_id, self._tag = agent_id, loop_id, tag
 
-    def ended(self) -> None:
+    def end_run(self) -> None:
         """A run came to its end, or what follows is no part of one."""
         self.running = False
         self._tag = None
 
-    def label(self, target: str, text: str | None) -> None:
+    def set_label(self, target: str, text: str | None) -> None:
         """An entry has a name, or has one no more."""
         self.tree.labels.pop(target, None)
         if text:
             self.tree.labels[target] = text
 
-    def heard(self, queue_id: str) -> None:
+    def mark_heard_message(self, queue_id: str) -> None:
         """What waited was said; the key it came with stays known, so that it is not said again."""
         fields = self.waiting.pop(queue_id, None)
         if fields is not None and fields.get("key") is not None:
             self.heard_keys[fields["key"]] = fields
 
-    def moved(self, target: str | None) -> None:
+    def move_to(self, target: str | None) -> None:
         """The session goes on from another entry."""
-        self.ended()
+        self.end_run()
         if target is not None and target not in self.tree.nodes:
             self.tree.moves += 1
             raise ValueError(f"it leads to {target!r}, which is not there")
-        self.tree.stand_at(target)
+        self.tree.move_to(target)
 
-    def foreign(self) -> None:
+    def mark_as_foreign(self) -> None:
         """What was said so far was said elsewhere: none of it is to be acted on, or to be said, here."""
-        self.ended()
+        self.end_run()
         nodes = self.tree.nodes
         nodes.update({id: msgspec.structs.replace(node, own=False) for id, node in nodes.items() if node.own})
         if self.waiting:
-            self.found.append(f"Messages that waited where the session is from are left out: {len(self.waiting)}.")
+            self.problems.append(f"Messages that waited where the session is from are left out: {len(self.waiting)}.")
             self.waiting.clear()
 
-    def _take(self, head: _Head) -> None:
+    def _add_record(self, head: _Head) -> None:
         if head.type in TREE:
-            self._take_entry(head)
+            self._add_entry(head)
             return
-        read = _READ.get(head.type)
+        read = _READERS.get(head.type)
         if read is not None:
             read(self, head.id, _payloads.decode(head.payload))
 
-    def _take_entry(self, head: _Head) -> None:
+    def _add_entry(self, head: _Head) -> None:
         if head.id in self.tree.nodes:
             raise ValueError(f"there is an entry {head.id!r} already")
         parent = head.parent
         if parent is not None and parent not in self.tree.nodes:
-            parent = self._joined(head)
-        self.grow(Node(head.id, parent, head.seq, head.type, head.time, self.running))
+            parent = self._find_lost_parent(head)
+        self.add_node(Node(head.id, parent, head.seq, head.type, head.time, self.running))
         self._last = head
         if self.waiting and (queue_id := _beside.decode(head.payload).queue_id) is not None:
-            self.heard(queue_id)
+            self.mark_heard_message(queue_id)
 
-    def _joined(self, head: _Head) -> str | None:
+    def _find_lost_parent(self, head: _Head) -> str | None:
         """What a record follows whose parent is lost: the last before the gap, if the session did not move in it."""
         last = self._last
         if last is not None and _beside.decode(last.payload).branch == _beside.decode(head.payload).branch:
-            self.found.append(f"Record {head.seq} follows one that is missing; it is joined to what came before.")
+            self.problems.append(f"Record {head.seq} follows one that is missing; it is joined to what came before.")
             return self.tree.tip
-        self.found.append(f"Record {head.seq} follows one that is missing; a branch of its own begins with it.")
+        self.problems.append(f"Record {head.seq} follows one that is missing; a branch of its own begins with it.")
         return None
 
 
-def _text(fields: Payload, name: str) -> str | None:
+def _get_text(fields: Payload, name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name!r} is no string but {value!r}")
     return value
 
 
-def _session(index: Index, _: str, fields: Payload) -> None:
+def _read_session(index: Index, _: str, fields: Payload) -> None:
     if not index.header:
         index.header = fields
         index.importing = fields.get("importing")
 
 
-def _imported(index: Index, id: str, _: Payload) -> None:
-    index.foreign()
+def _read_import_end(index: Index, id: str, _: Payload) -> None:
+    index.mark_as_foreign()
     # A file may hold the end of an earlier import, which is not the end of this one.
     if id == index.importing:
         index.importing = None
 
 
-def _leaf(index: Index, _: str, fields: Payload) -> None:
-    index.moved(fields["target"])
+def _read_leaf(index: Index, _: str, fields: Payload) -> None:
+    index.move_to(fields["target"])
 
 
-def _label(index: Index, _: str, fields: Payload) -> None:
-    index.label(fields["target"], _text(fields, "text"))
+def _read_label(index: Index, _: str, fields: Payload) -> None:
+    index.set_label(fields["target"], _get_text(fields, "text"))
 
 
-def _run_start(index: Index, _: str, fields: Payload) -> None:
-    index.started(fields)
+def _read_run_start(index: Index, _: str, fields: Payload) -> None:
+    index.start_run(fields)
 
 
-def _run_end(index: Index, _: str, __: Payload) -> None:
-    index.ended()
+def _read_run_end(index: Index, _: str, __: Payload) -> None:
+    index.end_run()
 
 
-def _accepted(index: Index, id: str, fields: Payload) -> None:
+def _read_accepted_message(index: Index, id: str, fields: Payload) -> None:
     key = fields.get("key")
     if key is not None and not isinstance(key, str):
         # What was queued is heard all the same: only whether it comes twice is not known any more.
-        index.found.append(f"The queued message {id!r} has a key that is no string, which is left out: {key!r}.")
+        index.problems.append(f"The queued message {id!r} has a key that is no string, which is left out: {key!r}.")
         fields = {**fields, "key": None}
     index.waiting[id] = fields
 
 
-def _delivered(index: Index, _: str, fields: Payload) -> None:
-    index.heard(fields["queue_id"])
+def _read_delivery(index: Index, _: str, fields: Payload) -> None:
+    index.mark_heard_message(fields["queue_id"])
 
 
-def _returned(index: Index, _: str, fields: Payload) -> None:
+def _read_return(index: Index, _: str, fields: Payload) -> None:
     index.waiting.pop(fields["queue_id"], None)
 
 
-_READ: dict[str, Callable[[Index, str, Payload], None]] = {
-    "session": _session,
-    "imported": _imported,
-    "leaf": _leaf,
-    "label": _label,
-    "run_start": _run_start,
-    "run_end": _run_end,
-    "accepted": _accepted,
-    "delivered": _delivered,
-    "returned": _returned,
+_READERS: dict[str, Callable[[Index, str, Payload], None]] = {
+    "session": _read_session,
+    "imported": _read_import_end,
+    "leaf": _read_leaf,
+    "label": _read_label,
+    "run_start": _read_run_start,
+    "run_end": _read_run_end,
+    "accepted": _read_accepted_message,
+    "delivered": _read_delivery,
+    "returned": _read_return,
 }

@@ -32,7 +32,7 @@ class Writer(Protocol):
 
     at_work: threading.RLock
 
-    def end(self, patience: float) -> None:
+    def close_within(self, patience: float) -> None:
         """Write what is left, for so many seconds at most."""
         ...
 
@@ -54,9 +54,9 @@ def leave(writer: Writer) -> None:
     _open.discard(writer)
 
 
-def _end() -> None:
+def _close_all() -> None:
     for writer in list(_open):
-        writer.end(_PATIENCE)
+        writer.close_within(_PATIENCE)
 
 
 class _Fork:
@@ -69,20 +69,20 @@ class _Fork:
         locks = [writer.at_work for writer in list(_open)]
         self._held = [lock for lock in locks if lock.acquire(timeout=_PATIENCE)]
 
-    def in_parent(self) -> None:
+    def after_in_parent(self) -> None:
         held, self._held = self._held, []
         for lock in held:
             lock.release()
 
-    def in_child(self) -> None:
+    def after_in_child(self) -> None:
         self._held = []
         for writer in list(_open):
             writer.disown()
 
 
 _fork = _Fork()
-atexit.register(_end)
-os.register_at_fork(before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child)
+atexit.register(_close_all)
+os.register_at_fork(before=_fork.before, after_in_parent=_fork.after_in_parent, after_in_child=_fork.after_in_child)
 
 
 _LAG = 0.02
@@ -119,7 +119,7 @@ class Journal:
         self._idle = idle
         self._clock = clock
         self._changed = threading.Condition()
-        self._seq = self._kept = handle.last_seq
+        self._seq = self._last_saved = handle.last_seq
         self._pending: list[Record] = []
         self._due = 0.0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
@@ -138,9 +138,9 @@ class Journal:
         return self._seq
 
     @property
-    def kept(self) -> int:
+    def last_saved(self) -> int:
         """The number of the last record that is safe."""
-        return self._kept
+        return self._last_saved
 
     def add(self, type: str, payload: Payload, *, id: str | None = None, parent: str | None = None) -> Record:
         """Number a record and have it written soon; once the journal is closed it is only numbered."""
@@ -148,7 +148,7 @@ class Journal:
             self._seq += 1
             record = Record(id or new_id("record"), parent, self._seq, type, self._clock(), payload)
             if self._closing:
-                self._complain(self._closing)
+                self._mark_degraded_for(self._closing)
                 return record
             self._pending.append(record)
             if len(self._pending) == 1:
@@ -156,7 +156,7 @@ class Journal:
                 self._wake()
         return record
 
-    async def synced(self) -> bool:
+    async def wait_until_saved(self) -> bool:
         """Whether everything added so far is safe; waits until it is, or until the store has refused it."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -171,18 +171,18 @@ class Journal:
             except RuntimeError:
                 return  # the event loop is closed: nobody waits any more
 
-        wanted = self._want(tell)
-        if wanted > self._kept:
+        wanted = self._request_write(tell)
+        if wanted > self._last_saved:
             await done
-        return wanted <= self._kept
+        return wanted <= self._last_saved
 
     def flush(self) -> bool:
         """The same for whoever has no event loop: it blocks."""
         done = threading.Event()
-        wanted = self._want(done.set)
-        if wanted > self._kept:
+        wanted = self._request_write(done.set)
+        if wanted > self._last_saved:
             done.wait()
-        return wanted <= self._kept
+        return wanted <= self._last_saved
 
     def lines(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """The numbers and the encoded forms of the records after a number, those that are only in memory too."""
@@ -198,9 +198,9 @@ class Journal:
 
     def close(self) -> None:
         """Write what is left and let go of the session; what the store refuses even now is told in the log."""
-        self.end(None)
+        self.close_within(None)
 
-    def end(self, patience: float | None) -> None:
+    def close_within(self, patience: float | None) -> None:
         """Close, and wait so many seconds for it at most."""
         with self._changed:
             self._closing = self._closing or f"The session {self.handle.session_id!r} is closed."
@@ -211,26 +211,28 @@ class Journal:
         if thread is not None:
             thread.join(patience)
             if thread.is_alive():
-                _log.error("%d records of session %r may not be kept: the store gives no answer.", *self._unkept())
+                _log.error(
+                    "%d records of session %r may not be kept: the store gives no answer.", *self._count_unsaved()
+                )
                 return
-        self._write_here()
+        self._write_in_caller()
         with self._changed:
             if self._closed:
                 return
             self._closed = self._last_try = True
             process.leave(self)
         if self._pending:
-            _log.error("%d records of session %r were not kept: %s", *self._unkept(), self.degraded)
+            _log.error("%d records of session %r were not kept: %s", *self._count_unsaved(), self.degraded)
         self.handle.close()
 
-    def _unkept(self) -> tuple[int, str]:
+    def _count_unsaved(self) -> tuple[int, str]:
         return len(self._pending), self.handle.session_id
 
-    def _want(self, tell: Callable[[], None]) -> int:
+    def _request_write(self, tell: Callable[[], None]) -> int:
         """Have everything written that was added so far; the number of the last of it."""
         with self._changed:
             wanted = self._seq
-            if wanted <= self._kept:
+            if wanted <= self._last_saved:
                 return wanted
             self._waiting.append((wanted, tell))
             if not self._closing:
@@ -239,12 +241,12 @@ class Journal:
             if self._thread is not None:
                 self._thread.name = _BUSY_NAME
         if alone:
-            self._write_here()
+            self._write_in_caller()
         return wanted
 
     def _wake(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._work, name=_BUSY_NAME, daemon=True)
+            thread = threading.Thread(target=self._run_thread, name=_BUSY_NAME, daemon=True)
             try:
                 thread.start()
             except RuntimeError:
@@ -252,22 +254,22 @@ class Journal:
             self._thread = thread
         self._changed.notify_all()
 
-    def _work(self) -> None:
-        while (group := self._next()) is not None:
-            self._settle(group, self._refusal(group))
+    def _run_thread(self) -> None:
+        while (group := self._wait_for_group()) is not None:
+            self._finish_group(group, self._try_append(group))
 
-    def _write_here(self) -> None:
+    def _write_in_caller(self) -> None:
         """Write in the caller's thread what no other thread is there for, and tell all who wait how it went."""
         with self.at_work:
-            while not self._last_try and (group := self._group()):
-                refused = self._refusal(group)
-                self._settle(group, refused)
+            while not self._last_try and (group := self._take_group()):
+                refused = self._try_append(group)
+                self._finish_group(group, refused)
                 if refused is not None:
                     break
         with self._changed:
-            self._tell_all()
+            self._wake_waiters()
 
-    def _refusal(self, group: list[Record]) -> str | None:
+    def _try_append(self, group: list[Record]) -> str | None:
         """Why the store will not take these; `None` if they are safe."""
         try:
             with self.at_work:
@@ -278,51 +280,51 @@ class Journal:
             return describe_exception(error)
         return None
 
-    def _next(self) -> list[Record] | None:
+    def _wait_for_group(self) -> list[Record] | None:
         """Wait until there is something to write that somebody waits for, or that has waited long enough."""
         with self._changed:
             while True:
-                pause = self._pause()
+                pause = self._seconds_until_due()
                 if pause <= 0:
                     self._last_try = bool(self._closing)
-                    return self._group()
+                    return self._take_group()
                 woken = not self._closing and self._changed.wait(pause)
                 if self._closing and (self._last_try or not self._pending):
-                    return self._leave()
+                    return self._end_thread()
                 if not woken and not self._pending:
-                    return self._leave()
+                    return self._end_thread()
 
-    def _group(self) -> list[Record]:
+    def _take_group(self) -> list[Record]:
         """What is written next; its refusal answers those who wait by now, and whoever comes later has another try."""
         with self._changed:
             self._answering = len(self._waiting)
             return self._pending[:_MOST]
 
-    def _pause(self) -> float:
+    def _seconds_until_due(self) -> float:
         """Seconds until there is something to do."""
         if not self._pending or self._last_try:
             return self._idle
         return 0.0 if self._waiting or self._closing else self._due - time.monotonic()
 
-    def _leave(self) -> None:
+    def _end_thread(self) -> None:
         """The thread ends, and whoever needs one again starts another."""
         self._thread = None
-        self._tell_all()
+        self._wake_waiters()
 
-    def _settle(self, group: list[Record], refused: str | None) -> None:
+    def _finish_group(self, group: list[Record], refused: str | None) -> None:
         with self._changed:
             if refused is None:
                 del self._pending[: len(group)]
-                self._kept = group[-1].seq
+                self._last_saved = group[-1].seq
                 self._last_try = False
                 self._due = 0.0
                 if self.degraded is not None:
                     _log.warning("Session %r is kept again.", self.handle.session_id)
                 self.degraded = None
-                told = [tell for seq, tell in self._waiting if seq <= self._kept]
-                self._waiting = [item for item in self._waiting if item[0] > self._kept]
+                told = [tell for seq, tell in self._waiting if seq <= self._last_saved]
+                self._waiting = [item for item in self._waiting if item[0] > self._last_saved]
             else:
-                self._complain(refused)
+                self._mark_degraded_for(refused)
                 self._due = time.monotonic() + self._retry
                 told = [tell for _, tell in self._waiting[: self._answering]]
                 del self._waiting[: self._answering]
@@ -332,12 +334,12 @@ class Journal:
             if self._thread is not None and not self._waiting:
                 self._thread.name = _IDLE_NAME
 
-    def _complain(self, reason: str) -> None:
+    def _mark_degraded_for(self, reason: str) -> None:
         if self.degraded is None:
             _log.error("Session %r goes on in memory: %s", self.handle.session_id, reason)
         self.degraded = reason
 
-    def _tell_all(self) -> None:
+    def _wake_waiters(self) -> None:
         waiting, self._waiting = self._waiting, []
         for _, tell in waiting:
             tell()
@@ -355,4 +357,4 @@ class Journal:
         )
 
     def __repr__(self) -> str:
-        return f"Journal({self.handle.session_id!r}, {self._seq} records, {self._seq - self._kept} not kept yet)"
+        return f"Journal({self.handle.session_id!r}, {self._seq} records, {self._seq - self._last_saved} not kept yet)"

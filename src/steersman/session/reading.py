@@ -8,9 +8,9 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, part_id
+from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, make_part_id
 from steersman.context.log import Log
-from steersman.context.recovery import Recovery, open_calls
+from steersman.context.recovery import Recovery, find_open_calls
 from steersman.session.records import Payload, Record
 from steersman.session.tree import Tree
 from steersman.types.messages import AgentMessage, ToolResultMessage
@@ -27,7 +27,7 @@ _ENTRIES: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMessage:
     """A message that was queued when the program ended."""
 
     id: str
@@ -62,18 +62,18 @@ def read_entries(records: Iterable[Record]) -> Reading:
             if lost is not None:
                 reading.unusable[record.id] = f"it keeps {lost!r}, which is not there"
                 continue
-        known.update(_brought(entry))
+        known.update(_list_new_ids(entry))
         reading.entries.append(entry)
     return reading
 
 
-def _brought(entry: Entry) -> Iterator[str]:
+def _list_new_ids(entry: Entry) -> Iterator[str]:
     """The ids that a later compaction may refer to."""
     yield entry.id
     if isinstance(entry, CompactionEntry):
-        yield from (part_id(entry.id, at) for at, item in enumerate(entry.items) if not isinstance(item, str))
+        yield from (make_part_id(entry.id, at) for at, item in enumerate(entry.items) if not isinstance(item, str))
     elif isinstance(entry, PrunEntry) and entry.memo:
-        yield part_id(entry.id, 0)
+        yield make_part_id(entry.id, 0)
 
 
 def read_message(fields: object) -> AgentMessage | None:
@@ -84,30 +84,32 @@ def read_message(fields: object) -> AgentMessage | None:
         return None
 
 
-def read_waiting(id: str, fields: Payload) -> Waiting | None:
+def read_waiting(id: str, fields: Payload) -> WaitingMessage | None:
     """A queued message, if this is one."""
     message = read_message(fields.get("message"))
     kind: Any = fields.get("kind")
     mode, key = fields.get("mode"), fields.get("key")
     if message is None or kind not in get_args(QueueKind):
         return None
-    return Waiting(id, kind, message, mode if mode in get_args(Mode) else None, key if isinstance(key, str) else None)
+    return WaitingMessage(
+        id, kind, message, mode if mode in get_args(Mode) else None, key if isinstance(key, str) else None
+    )
 
 
-def recovered(log: Log, tree: Tree, records_after: Callable[[int], Iterator[Record]]) -> Recovery | None:
+def find_recovery(log: Log, tree: Tree, records_after: Callable[[int], Iterator[Record]]) -> Recovery | None:
     """What is known about the open calls at the end of a log; `None` when there are none that were asked for here.
 
     The same call id may stand for other calls on other branches, so what counts is what was written under this answer
     or under what followed it.
     """
-    left = open_calls(log.messages)
+    left = find_open_calls(log.messages)
     if left is None:
         return None
     answer = tree.nodes.get(log.entry_id_of(left.index))
     if answer is None or not answer.own:
         return None  # it came from elsewhere: nobody here asked for these calls, and nobody is going to run them
     ids = {call.id for call in left.calls}
-    path = {node.id for node in tree.path(log.entries[-1].id) if node.seq >= answer.seq}
+    path = {node.id for node in tree.path_to(log.entries[-1].id) if node.seq >= answer.seq}
     results: dict[str, ToolResultMessage] = {}
     started: set[str] = set()
     for record in records_after(answer.seq):

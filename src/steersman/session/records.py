@@ -44,7 +44,7 @@ def encode(record: Record) -> bytes:
     try:
         return _encoder.encode(record)
     except UnicodeEncodeError:  # half a surrogate pair
-        return _encoder.encode(_whole(msgspec.to_builtins(record)))
+        return _encoder.encode(_replace_surrogates(msgspec.to_builtins(record)))
 
 
 def decode(line: bytes | str) -> Record:
@@ -55,20 +55,20 @@ def decode(line: bytes | str) -> Record:
         raise ValueError(f"Not a record of a session: {error}.") from error
 
 
-def title_in(records: Iterable[Record], longest: int = 80) -> str:
+def make_title(records: Iterable[Record], longest: int = 80) -> str:
     """The first words a user said in these, on one line; empty where nobody said any."""
     for record in records:
         message = record.payload.get("message")
         if record.type != "message" or not isinstance(message, dict):
             continue
         fields = cast(Payload, message)
-        words = " ".join(_text(fields.get("content")).split())
+        words = " ".join(_join_text(fields.get("content")).split())
         if fields.get("role") == "user" and not fields.get("synthetic") and words:
             return replace_lone_surrogates(words if len(words) <= longest else words[: longest - 1].rstrip() + "…")
     return ""
 
 
-def _text(content: object) -> str:
+def _join_text(content: object) -> str:
     if isinstance(content, str):
         return content
     blocks = cast(list[Any], content) if isinstance(content, list | tuple) else []
@@ -76,41 +76,49 @@ def _text(content: object) -> str:
     return " ".join(str(block.get("text", "")) for block in fields if block.get("type") == "text")
 
 
-def _whole(value: object) -> object:
+def _replace_surrogates(value: object) -> object:
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {replace_lone_surrogates(str(key)): _whole(item) for key, item in cast(dict[Any, Any], value).items()}
+        return {
+            replace_lone_surrogates(str(key)): _replace_surrogates(item)
+            for key, item in cast(dict[Any, Any], value).items()
+        }
     if isinstance(value, list):
-        return [_whole(item) for item in cast(list[object], value)]
+        return [_replace_surrogates(item) for item in cast(list[object], value)]
     return value
 
 
-def plain(value: object) -> Any:
+def to_json_value(value: object) -> Any:
     """A value as JSON has it; what JSON does not have is given in words."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
 
 
-def entry_fields(entry: Entry) -> dict[str, Any]:
+def encode_entry(entry: Entry) -> dict[str, Any]:
     """The fields of an entry, without those that a record has of its own."""
     try:
-        fields = plain(entry)
+        fields = to_json_value(entry)
     except (TypeError, ValueError):
         # An application's own data may be anything.
         assert isinstance(entry, MessageEntry)
         assert isinstance(entry.message, ExtensionMessage)
         words = repr(entry.message.data)
-        fields = plain(msgspec.structs.replace(entry, message=msgspec.structs.replace(entry.message, data=words)))
+        fields = to_json_value(
+            msgspec.structs.replace(entry, message=msgspec.structs.replace(entry.message, data=words))
+        )
     del fields["id"], fields["type"]
     return fields
 
 
-def without(value: Any, secrets: Iterable[str]) -> Any:
+def redact_values(value: Any, secrets: Iterable[str]) -> Any:
     """The same without the secrets, wherever in it they are."""
     if isinstance(value, str):
         return redact(value, *secrets)
     if isinstance(value, dict):
-        return {without(key, secrets): without(item, secrets) for key, item in cast(dict[str, Any], value).items()}
+        return {
+            redact_values(key, secrets): redact_values(item, secrets)
+            for key, item in cast(dict[str, Any], value).items()
+        }
     if isinstance(value, list):
-        return [without(item, secrets) for item in cast(list[Any], value)]
+        return [redact_values(item, secrets) for item in cast(list[Any], value)]
     return value

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
-from steersman.context.compaction.compact import ContextConfig, shorten, show_again
+from steersman.context.compaction.compact import ContextConfig, compact_log, undo_change
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
 from steersman.provider.models.keys import known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal
-from steersman.session.reading import Waiting, read_entries, read_message, read_waiting, recovered
+from steersman.session.reading import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
 from steersman.session.stores.store import (
@@ -58,11 +58,11 @@ class Session:
         except BaseException:
             handle.close()
             raise
-        self._found.extend(Problem("", text) for text in self._index.found)
+        self._found.extend(Problem("", text) for text in self._index.problems)
         self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
-        self.recorder.hide_always(known_keys())
+        self.recorder.add_keys(known_keys())
         # Not this object: whoever has only its log goes on writing, and every recorder has the index.
-        self._forgotten = finalize(self._index, _let_go, self.recorder.journal or handle)
+        self._forgotten = finalize(self._index, _close_in_thread, self.recorder.journal or handle)
         self._forgotten.atexit = False  # journals end with their process in a way of their own
         if handle.last_seq == 0:
             self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": time.time()})
@@ -72,38 +72,40 @@ class Session:
     @classmethod
     def create(cls, where: Where, session_id: str | None = None) -> Self:
         """A new session in a file or a store."""
-        store = _store(where)
-        return cls(store.create(new_id("session") if session_id is None else session_id))._of(store)
+        store = _store_at(where)
+        return cls(store.create(new_id("session") if session_id is None else session_id))._register_writer(store)
 
     @classmethod
     def open(cls, where: Where, session_id: str | None = None, *, write: bool = True) -> Self:
         """A session that is there: the one of this id, or the one used last."""
-        store = _store(where)
+        store = _store_at(where)
         if session_id is None:
             found = store.list()
             if not found:
                 raise SessionNotFound(f"There is no session in {where!r} yet. Make one with Session.create().")
             session_id = found[0].id
-        return cls(_opened(store, session_id, write=write))._of(store)
+        return cls(_open_handle(store, session_id, write=write))._register_writer(store)
 
     @classmethod
     def at(cls, where: Where) -> Self:
         """The session used last in a file or a store, or a new one where there is none."""
-        store = _store(where)
+        store = _store_at(where)
         found = store.list()
-        return cls(_opened(store, found[0].id) if found else store.create(new_id("session")))._of(store)
+        return cls(_open_handle(store, found[0].id) if found else store.create(new_id("session")))._register_writer(
+            store
+        )
 
     @classmethod
     def list(cls, where: Where) -> Sequence[Summary]:
         """The sessions of a file or a store, the last used first."""
-        return _store(where).list()
+        return _store_at(where).list()
 
     @classmethod
     def import_(cls, file: str | os.PathLike[str], where: Where, session_id: str | None = None) -> Self:
         """A session from a file that `export` wrote, as a new one; calls that are open in it are not run here."""
         from steersman.session.stores.jsonl import import_jsonl
 
-        store = _store(where)
+        store = _store_at(where)
         imported = import_jsonl(file, store, session_id=session_id)
         session = cls(store.open(imported.session_id))
         session._found.extend(imported.problems)
@@ -121,8 +123,8 @@ class Session:
     def close(self) -> None:
         """Write what is left and let go of it; closing twice is nothing. `SessionBusy` while its agent runs."""
         if not self.closed:
-            self._check_at_rest()
-            self._end()
+            self._check_not_running()
+            self._close_now()
 
     def __enter__(self) -> Self:
         return self
@@ -132,11 +134,11 @@ class Session:
     ) -> None:
         # Also in the middle of a run: whoever leaves by an error must not be held up, and the run goes on in memory.
         if not self.closed:
-            self._end()
+            self._close_now()
 
     async def save(self) -> bool:
         """Whether everything told so far is kept; waits until it is, or until the store has refused it."""
-        return self.recorder.journal is None or await self.recorder.journal.synced()
+        return self.recorder.journal is None or await self.recorder.journal.wait_until_saved()
 
     def flush(self) -> bool:
         """The same for whoever has no event loop: it blocks."""
@@ -185,10 +187,10 @@ class Session:
     @property
     def recovery(self) -> Recovery | None:
         """What is known about the calls a crash left open at the end of the log; `None` when it left none."""
-        return recovered(self.log, self._index.tree, self._records_after)
+        return find_recovery(self.log, self._index.tree, self._records_after)
 
     @property
-    def waiting(self) -> Sequence[Waiting]:
+    def waiting(self) -> Sequence[WaitingMessage]:
         """What was queued and not heard yet, in order."""
         found = [read_waiting(id, fields) for id, fields in self._index.waiting.items()]
         return [item for item in found if item is not None]
@@ -201,17 +203,17 @@ class Session:
 
     def tree(self) -> Sequence[Branch]:
         """The branches of the conversation, the one with the latest entry last."""
-        return self._index.tree.branches()
+        return self._index.tree.list_branches()
 
     def diff(self, left: str, right: str) -> Difference:
         """What two branches share, and what each has of its own; each is given by an entry id or a label."""
         tree = self._index.tree
-        return tree.difference(tree.found(left), tree.found(right))
+        return tree.compare(tree.resolve(left), tree.resolve(right))
 
     def entries(self, leaf: str | None = None) -> Sequence[Entry]:
         """The entries on the way to a leaf, given by id or label, or to where the session stands."""
         tree = self._index.tree
-        return self._entries(tree.path(None if leaf is None else tree.found(leaf)))
+        return self._entries(tree.path_to(None if leaf is None else tree.resolve(leaf)))
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records after a number, in order: everything that happened, on every branch."""
@@ -225,8 +227,8 @@ class Session:
         if text is not None and not is_instance(text, str):
             raise TypeError(f"A label is a string, or None to take it away, got {text!r}.")
         tree = self._index.tree
-        node, text = tree.node(tree.found(target)), self.recorder.clean(text)
-        self._index.label(node.id, text)
+        node, text = tree.find_node(tree.resolve(target)), self.recorder.redact(text)
+        self._index.set_label(node.id, text)
         self.recorder.add("label", {"target": node.id, "text": text})
 
     def entitle(self, title: str) -> None:
@@ -235,35 +237,35 @@ class Session:
         if not is_instance(title, str):
             raise TypeError(f"A title is a string, got {title!r}.")
         self.flush()
-        self._handle.entitle(self.recorder.clean(title))
+        self._handle.entitle(self.recorder.redact(title))
 
     def branch(self, at: str | int) -> Log:
         """Stand at an entry of any branch, given by id, label or message index: what comes next is another branch."""
         self._check_idle()
-        log = self.through(at).fork(self.named(at))
-        self.stand(log)
+        log = self.log_through(at).fork(self.resolve_entry(at))
+        self.move_to(log)
         if (moved := self._moved()) is not None:
             moved(log)
         return log
 
-    def through(self, at: str | int) -> Log:
+    def log_through(self, at: str | int) -> Log:
         """A log with this entry in it: the current one, or that of the branch through it that was used last."""
-        if not isinstance(at, str) or self._on_current(self.named(at)):
+        if not isinstance(at, str) or self._is_on_current_branch(self.resolve_entry(at)):
             return self.log
-        return Log.from_entries(self.entries(self._index.tree.last_below(self.named(at))))
+        return Log.from_entries(self.entries(self._index.tree.find_last_below(self.resolve_entry(at))))
 
-    def named(self, at: Any) -> Any:
+    def resolve_entry(self, at: Any) -> Any:
         """An entry id for a label; an id or a message index as it is."""
-        return self._index.tree.found(at) if isinstance(at, str) else at
+        return self._index.tree.resolve(at) if isinstance(at, str) else at
 
-    def stand(self, log: Log) -> None:
+    def move_to(self, log: Log) -> None:
         """Go on with this log; what the session does not know of it yet is written."""
         if log is self._log:
             return
         self._check_writable()
         tree = self._index.tree
         entries = log.entries
-        shared = tree.shared([entry.id for entry in entries])
+        shared = tree.count_shared([entry.id for entry in entries])
         parent, rest = entries[shared - 1].id if shared else None, entries[shared:]
         if any(entry.id in tree.nodes for entry in rest):
             raise SessionError(
@@ -271,21 +273,21 @@ class Session:
                 "the messages: agent.context.messages = [...]."
             )
         if parent != tree.tip or rest:
-            self._index.moved(parent)
+            self._index.move_to(parent)
             self.recorder.add("leaf", {"target": parent})
         self._attach(log)
         for entry in rest:
-            self.recorder.said(entry)
+            self.recorder.record_entry(entry)
 
     def compact(self, config: ContextConfig | None = None) -> bool:
         """Make what the model sees shorter without asking a model; whether anything became shorter."""
         self._check_idle()
-        return shorten(self.log, config) is not None
+        return compact_log(self.log, config) is not None
 
     def undo(self, entry_id: str | None = None) -> None:
         """Let a compaction or a prun no longer count, the last one that does unless it is named."""
         self._check_idle()
-        show_again(self.log, entry_id)
+        undo_change(self.log, entry_id)
 
     # An agent's
 
@@ -304,12 +306,12 @@ class Session:
 
     # Inside
 
-    def _of(self, store: Store) -> Self:
+    def _register_writer(self, store: Store) -> Self:
         if self.writable:
             _writers[self] = store
         return self
 
-    def _end(self) -> None:
+    def _close_now(self) -> None:
         self.closed = True
         self._forgotten.detach()
         _writers.pop(self, None)
@@ -331,17 +333,17 @@ class Session:
 
     def _check_idle(self) -> None:
         self._check_writable()
-        self._check_at_rest()
+        self._check_not_running()
 
-    def _check_at_rest(self) -> None:
+    def _check_not_running(self) -> None:
         busy = None if self._owner is None else self._owner[0]()
         if busy is not None and busy():
             raise SessionBusy(
                 "The session's agent is running. Wait for it: await agent.wait_for_idle(); agent.abort() stops it."
             )
 
-    def _on_current(self, id: str) -> bool:
-        wanted = self._index.tree.node(id).id
+    def _is_on_current_branch(self, id: str) -> bool:
+        wanted = self._index.tree.find_node(id).id
         return any(entry.id == wanted for entry in self.log.entries)
 
     def _attach(self, log: Log) -> None:
@@ -349,7 +351,7 @@ class Session:
             self._log.listener = None
         self._log = log
         if self.writable:
-            log.listener = self.recorder.said
+            log.listener = self.recorder.record_entry
 
     def _entries(self, path: Sequence[Node]) -> Sequence[Entry]:
         """The entries of a path; what is not there after all is taken out of the tree, too."""
@@ -380,24 +382,24 @@ _writers: WeakKeyDictionary[Session, Store] = WeakKeyDictionary()
 _PATIENCE = 1.0
 
 
-def _opened(store: Store, session_id: str, *, write: bool = True) -> Handle:
+def _open_handle(store: Store, session_id: str, *, write: bool = True) -> Handle:
     """The handle of a session that is there; where it is this process that has it already, the refusal says so."""
     try:
         return store.open(session_id, write=write)
     except SessionBusy as error:
-        if any(other.id == session_id and _same(store, its) for other, its in list(_writers.items())):
+        if any(other.id == session_id and _is_same_store(store, its) for other, its in list(_writers.items())):
             text = f"{error} It is open in this very process: close it there with agent.close() or session.close()."
             raise SessionBusy(text) from error
         raise
 
 
-def _same(left: Store, right: Store) -> bool:
+def _is_same_store(left: Store, right: Store) -> bool:
     """Whether these are one place; two stores of one file are."""
     path = getattr(left, "path", None)
     return left is right or (path is not None and path == getattr(right, "path", None))
 
 
-def _let_go(kept: Journal | Handle) -> None:
+def _close_in_thread(kept: Journal | Handle) -> None:
     """Close what nobody has any more.
 
     Memory is freed in the midst of anything, also by a thread that holds a lock which the writer of the session needs
@@ -414,7 +416,7 @@ def _let_go(kept: Journal | Handle) -> None:
         closing.join(_PATIENCE)
 
 
-def _store(where: Where) -> Store:
+def _store_at(where: Where) -> Store:
     if isinstance(where, str | os.PathLike):
         from steersman.session.stores.sqlite.store import SqliteStore
 

@@ -64,9 +64,9 @@ class Tree:
         self.nodes[node.id] = node
         self.tip = node.id
 
-    def stand_at(self, target: str | None) -> None:
+    def move_to(self, target: str | None) -> None:
         """Go on from another record, or from nothing."""
-        self.tip = None if target is None else self.node(target).id
+        self.tip = None if target is None else self.find_node(target).id
         self.moves += 1
 
     def drop(self, id: str) -> None:
@@ -77,7 +77,7 @@ class Tree:
         if self.tip == id:
             self.tip = gone.parent
 
-    def node(self, id: str) -> Node:
+    def find_node(self, id: str) -> Node:
         """The record of this id; one that a compaction or a prun brought lives in the entry its id begins with."""
         _check_name(id)
         node = self.nodes.get(id) or self.nodes.get(id.rpartition(".")[0])
@@ -85,7 +85,7 @@ class Tree:
             raise SessionError(f"No entry {id!r} in this session. The ids are in session.tree() and session.entries().")
         return node
 
-    def found(self, name: str) -> str:
+    def resolve(self, name: str) -> str:
         """The id of an entry that is given by its id or by its label."""
         _check_name(name)
         if name not in self.nodes:
@@ -93,9 +93,9 @@ class Tree:
             return labelled[-1] if labelled else name
         return name
 
-    def path(self, leaf: str | None = None) -> list[Node]:
+    def path_to(self, leaf: str | None = None) -> list[Node]:
         """The records from the beginning to a leaf, or to where the session stands."""
-        node = self.node(leaf) if leaf is not None else self.nodes.get(self.tip or "")
+        node = self.find_node(leaf) if leaf is not None else self.nodes.get(self.tip or "")
         path: list[Node] = []
         while node is not None:
             path.append(node)
@@ -103,7 +103,7 @@ class Tree:
         path.reverse()
         return path
 
-    def shared(self, ids: Sequence[str]) -> int:
+    def count_shared(self, ids: Sequence[str]) -> int:
         """How many of these ids, from the first on, follow one another here too."""
         parent: str | None = None
         for place, id in enumerate(ids):
@@ -113,9 +113,9 @@ class Tree:
             parent = id
         return len(ids)
 
-    def last_below(self, id: str) -> str:
+    def find_last_below(self, id: str) -> str:
         """The end of the branch through this record that was used last."""
-        below = {self.node(id).id}
+        below = {self.find_node(id).id}
         last = id
         for node in self.nodes.values():
             if node.parent in below:
@@ -123,7 +123,7 @@ class Tree:
                 last = node.id
         return last
 
-    def branches(self) -> list[Branch]:
+    def list_branches(self) -> list[Branch]:
         """All ways through the tree, the one with the latest record last."""
         children = Counter(node.parent for node in self.nodes.values())
         length: dict[str | None, int] = {None: 0}
@@ -143,10 +143,10 @@ class Tree:
                 )
         return found
 
-    def difference(self, left: str, right: str) -> Difference:
+    def compare(self, left: str, right: str) -> Difference:
         """What two branches share and what each has of its own, as ids in order."""
-        a = [node.id for node in self.path(left)]
-        b = [node.id for node in self.path(right)]
+        a = [node.id for node in self.path_to(left)]
+        b = [node.id for node in self.path_to(right)]
         shared = 0
         while shared < min(len(a), len(b)) and a[shared] == b[shared]:
             shared += 1

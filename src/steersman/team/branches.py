@@ -16,7 +16,7 @@ from steersman.loop.run import Run
 from steersman.loop.sub_agent import admitted, told
 from steersman.policy.limits import ExecutionTracker
 from steersman.provider.models.registry import stream_fn_for
-from steersman.team.choosing import BranchOutcome, ChooseFn, Chosen, decided, first_good
+from steersman.team.choosing import BranchOutcome, ChooseFn, Chosen, decide, first_good
 from steersman.tools.context import ToolContext
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch
@@ -97,22 +97,22 @@ async def run_branches(
     of the run of `ctx` where they work for a tool call. A branch that fails is a result among the others. Where nothing
     could be chosen, `chosen` is `None`, `detail` says why, and the agent stays where it was: that raises nothing.
     """
-    _check(choose, max_at_once)
+    _check_options(choose, max_at_once)
     with agent.reserved() as token:
-        ways = _ways(agent, branches, at, ctx)
-        budget = _budget(agent, ctx)
+        ways = _prepare_branches(agent, branches, at, ctx)
+        budget = _make_budget(agent, ctx)
         room = asyncio.Semaphore(max_at_once)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_taken(way, room, token, budget, ctx)) for way in ways]
+            tasks = [group.create_task(_run_branch(way, room, token, budget, ctx)) for way in ways]
         outcomes = [task.result() for task in tasks]
-        chosen = await decided(outcomes, choose, token, _place(ctx, budget))
+        chosen = await decide(outcomes, choose, token, _place(ctx, budget))
         if chosen.branch is not None:
-            _stay_on(agent, ways[chosen.branch.index])
-    return BranchesResult(outcomes, chosen.branch, _usage(outcomes, chosen), chosen.detail, chosen.judgement)
+            _adopt_branch(agent, ways[chosen.branch.index])
+    return BranchesResult(outcomes, chosen.branch, _sum_usage(outcomes, chosen), chosen.detail, chosen.judgement)
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _PreparedBranch:
     """A branch that can be taken."""
 
     index: int
@@ -121,7 +121,9 @@ class _Way:
     agent: Agent
 
 
-def _ways(agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None) -> list[_Way]:
+def _prepare_branches(
+    agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None
+) -> list[_PreparedBranch]:
     """The branches, ready to go; what is wrong with one of them is raised before any is taken."""
     if is_instance(branches, str | Mapping) or not is_instance(branches, Sequence):
         raise TypeError(f"Branches come as a list of prompts or Branching(...), got {branches!r}.")
@@ -130,13 +132,13 @@ def _ways(agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ct
     context = agent.context
     context.agent_id = context.agent_id or new_id("agent")
     context.session_id = context.session_id or new_id("session")
-    ways = [_way(agent, index, branch, at) for index, branch in enumerate(branches)]
+    ways = [_prepare_branch(agent, index, branch, at) for index, branch in enumerate(branches)]
     for way in ways:
-        _let_hear(way, agent, ctx)
+        _forward_events(way, agent, ctx)
     return ways
 
 
-def _way(agent: Agent, index: int, branch: BranchLike, at: str | int | None) -> _Way:
+def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int | None) -> _PreparedBranch:
     given = branch if isinstance(branch, Branching) else Branching(branch)
     prompts = [] if given.prompt is None else [require_content(message) for message in to_messages(given.prompt)]
     log = _fork(agent.context.log, at)
@@ -148,10 +150,10 @@ def _way(agent: Agent, index: int, branch: BranchLike, at: str | int | None) -> 
     own.context.log = log
     own.context.agent_id, own.context.session_id = context.agent_id, context.session_id
     own.context.last_loop_id = context.last_loop_id
-    return _Way(index, given.tag or str(index), prompts, own)
+    return _PreparedBranch(index, given.tag or str(index), prompts, own)
 
 
-def _let_hear(way: _Way, agent: Agent, ctx: ToolContext | None) -> None:
+def _forward_events(way: _PreparedBranch, agent: Agent, ctx: ToolContext | None) -> None:
     """The agent's subscribers hear its branches, told apart by their loop ids; so do those of a run they work for."""
     if ctx is None:
         way.agent.dispatcher = agent.dispatcher
@@ -166,9 +168,9 @@ def _fork(log: Log, at: str | int | None) -> Log:
     return log.fork(log.entries[-1].id) if len(log.entries) else Log(estimator=log.estimator)
 
 
-def _budget(agent: Agent, ctx: ToolContext | None) -> ExecutionTracker:
+def _make_budget(agent: Agent, ctx: ToolContext | None) -> ExecutionTracker:
     """What the branches may use together: the agent's limits, counted once for all of them."""
-    parent = _scope(ctx)
+    parent = _find_parent_run(ctx)
     return ExecutionTracker(
         agent.config.execution_limits,
         clock=asyncio.get_running_loop().time,
@@ -177,15 +179,17 @@ def _budget(agent: Agent, ctx: ToolContext | None) -> ExecutionTracker:
     )
 
 
-async def _taken(
-    way: _Way, room: asyncio.Semaphore, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
+async def _run_branch(
+    way: _PreparedBranch, room: asyncio.Semaphore, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
 ) -> BranchOutcome:
     async with room:
-        result = await _run(way, token, budget, ctx)
+        result = await _launch(way, token, budget, ctx)
     return BranchOutcome(way.index, way.tag, way.prompts, result, way.agent.context.log)
 
 
-async def _run(way: _Way, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None) -> RunResult:
+async def _launch(
+    way: _PreparedBranch, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
+) -> RunResult:
     kind = Branch(way.tag)
     if ctx is None:
         return await way.agent.launch(way.prompts, kind, silent=True, place=Place(budget=budget), signal=token)
@@ -198,14 +202,14 @@ async def _run(way: _Way, token: CancelToken, budget: ExecutionTracker, ctx: Too
 
 
 def _place(ctx: ToolContext | None, budget: ExecutionTracker) -> Place:
-    return Place(_scope(ctx), None if ctx is None else ctx.tool_call_id, budget)
+    return Place(_find_parent_run(ctx), None if ctx is None else ctx.tool_call_id, budget)
 
 
-def _scope(ctx: ToolContext | None) -> Run | None:
+def _find_parent_run(ctx: ToolContext | None) -> Run | None:
     return ctx.scope if ctx is not None and isinstance(ctx.scope, Run) else None
 
 
-def _stay_on(agent: Agent, way: _Way) -> None:
+def _adopt_branch(agent: Agent, way: _PreparedBranch) -> None:
     """The agent goes on from the end of the branch; where it came from is its log's parent."""
     taken, context = way.agent.context, agent.context
     context.log = taken.log
@@ -213,12 +217,12 @@ def _stay_on(agent: Agent, way: _Way) -> None:
     context.continuation_kind = taken.continuation_kind
 
 
-def _usage(outcomes: Sequence[BranchOutcome], chosen: Chosen) -> Usage:
+def _sum_usage(outcomes: Sequence[BranchOutcome], chosen: Chosen) -> Usage:
     usage = sum((outcome.result.usage for outcome in outcomes), Usage())
     return usage if chosen.judgement is None else usage + chosen.judgement.usage
 
 
-def _check(choose: object, max_at_once: object) -> None:
+def _check_options(choose: object, max_at_once: object) -> None:
     if not callable(choose) and not isinstance(choose, Agent):
         raise TypeError(f"choose is a function of the branches or an Agent that judges them, got {choose!r}.")
     if not isinstance(max_at_once, int) or isinstance(max_at_once, bool) or max_at_once < 1:

@@ -92,7 +92,7 @@ def highest(score: Callable[[BranchOutcome], float | Awaitable[float]]) -> Choos
     return choose
 
 
-async def decided(
+async def decide(
     branches: Sequence[BranchOutcome], choose: ChooseFn | Agent, token: CancelToken, place: Place
 ) -> Chosen:
     """Ask whoever chooses; whatever they do, the branches are not lost, and nothing but a good branch is chosen."""
@@ -100,11 +100,11 @@ async def decided(
     if token.cancelled:
         return Chosen(None, "operation aborted")
     if not good:
-        return Chosen(None, _all_failed(branches))
+        return Chosen(None, _describe_failures(branches))
     if isinstance(choose, Agent):
-        return await _judged(branches, good, choose, token, place)
+        return await _ask_judge(branches, good, choose, token, place)
     try:
-        choice = await _asked(choose, branches, token, None if place.budget is None else place.budget.deadline)
+        choice = await _call_chooser(choose, branches, token, None if place.budget is None else place.budget.deadline)
     except TimeoutError:
         return Chosen(None, "The choice was not made before the deadline.")
     except asyncio.CancelledError as error:
@@ -115,10 +115,10 @@ async def decided(
         )
     except Exception as error:  # noqa: BLE001  # the branches were paid for: a broken choice must not lose them
         return Chosen(None, f"The choice failed: {describe_exception(error)}.")
-    return _checked(choice, branches)
+    return _check_choice(choice, branches)
 
 
-async def _asked(
+async def _call_chooser(
     choose: ChooseFn, branches: Sequence[BranchOutcome], token: CancelToken, deadline: float | None
 ) -> object:
     """What a function chooses; one that waits is interrupted by an abort and by the deadline."""
@@ -135,7 +135,7 @@ async def _asked(
         forget()
 
 
-def _checked(choice: object, branches: Sequence[BranchOutcome]) -> Chosen:
+def _check_choice(choice: object, branches: Sequence[BranchOutcome]) -> Chosen:
     if choice is None:
         return Chosen(None, "None of the branches was chosen.")
     found: BranchOutcome | None = None
@@ -153,7 +153,7 @@ def _checked(choice: object, branches: Sequence[BranchOutcome]) -> Chosen:
     return Chosen(found)
 
 
-def _all_failed(branches: Sequence[BranchOutcome]) -> str:
+def _describe_failures(branches: Sequence[BranchOutcome]) -> str:
     told = "; ".join(
         f"{branch.index}: {branch.result.end_reason} ({branch.result.detail or 'no reason given'})"
         for branch in branches
@@ -161,7 +161,7 @@ def _all_failed(branches: Sequence[BranchOutcome]) -> str:
     return f"No branch came to a good end: {told}"
 
 
-async def _judged(
+async def _ask_judge(
     branches: Sequence[BranchOutcome], good: Sequence[BranchOutcome], judge: Agent, token: CancelToken, place: Place
 ) -> Chosen:
     """What a judge chooses among the good ones; where there is only one there is nothing to ask."""
@@ -172,7 +172,7 @@ async def _judged(
     )
     asked = judge.variant(output_type=answer_type)
     asked.dispatcher = judge.dispatcher
-    stream = asked.launch([_question(good)], Initial(), silent=True, place=place, signal=token)
+    stream = asked.launch([_make_question(good)], Initial(), silent=True, place=place, signal=token)
     result = await stream
     if result.output is None:
         detail = f"The judge ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
@@ -181,26 +181,26 @@ async def _judged(
     return Chosen(branches[index], result.output.reason, result)
 
 
-def _question(good: Sequence[BranchOutcome]) -> AgentMessage:
+def _make_question(good: Sequence[BranchOutcome]) -> AgentMessage:
     # As JSON, so that no answer can look like the end of one and the beginning of another.
     shown = [
-        {"index": branch.index, "request": _short(_request(branch)), "answer": _short(_answer(branch))}
+        {"index": branch.index, "request": _truncate(_get_request(branch)), "answer": _truncate(_get_answer(branch))}
         for branch in good
     ]
     return user_message(_QUESTION + msgspec.json.encode(shown).decode())
 
 
-def _request(branch: BranchOutcome) -> str:
+def _get_request(branch: BranchOutcome) -> str:
     prompts = branch.prompts or branch.log.user_context[-1:]
     return "\n".join(prompt.text for prompt in prompts)
 
 
-def _answer(branch: BranchOutcome) -> str:
+def _get_answer(branch: BranchOutcome) -> str:
     if branch.output is None:
         return branch.text
     content = normalise(branch.output).content
     return content if isinstance(content, str) else branch.text
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _MOST else f"{text[:_MOST]} [... {len(text) - _MOST} more characters]"

@@ -99,22 +99,22 @@ def task_tool(
         del description  # for whoever watches: it is among the arguments of the call
         if not isinstance(ctx.scope, Run):
             raise ToolError("A task can only be given inside a run.")
-        child = _child_of(ctx.scope, kind, table[kind])
+        child = _make_child(ctx.scope, kind, table[kind])
         return reported(kind, await child.run_for(ctx, prompt, name=kind))
 
     # It changes nothing by itself: every call of a sub-agent meets the gates of its parent.
     settings.setdefault("access", "read")
-    return Tool(name, _described(description, table), _parameters(table), task, **settings)
+    return Tool(name, _describe_kinds(description, table), _make_parameters(table), task, **settings)
 
 
-def _described(description: str, table: Mapping[str, TaskKind]) -> str:
+def _describe_kinds(description: str, table: Mapping[str, TaskKind]) -> str:
     if len(table) == 1:
         return description
     listed = "\n".join(f"- {name}: {kind.description}" for name, kind in table.items())
     return f"{description}\n\nKinds of sub-agents:\n{listed}"
 
 
-def _parameters(table: Mapping[str, TaskKind]) -> dict[str, Any]:
+def _make_parameters(table: Mapping[str, TaskKind]) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "description": {"type": "string", "description": "What it is about, in a few words."},
         "prompt": {"type": "string", "minLength": 1, "description": "The task, with everything needed to do it."},
@@ -124,7 +124,7 @@ def _parameters(table: Mapping[str, TaskKind]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["prompt"], "additionalProperties": False}
 
 
-def _child_of(parent: Run, name: str, kind: TaskKind) -> Agent:
+def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent:
     """An agent of the parent's make with an empty conversation, as the kind says."""
     missing = [tool for tool in kind.tools or () if tool not in parent.tools]
     if missing:

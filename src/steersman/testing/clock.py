@@ -46,7 +46,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         self._disturbed = False
         self._patience = patience
         super().__init__(_JumpingSelector(self))
-        self.set_exception_handler(self._note)
+        self.set_exception_handler(self._record_fault)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -99,12 +99,12 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         return len(selector.get_map()) > 1 or _is_at_work(_TOOL, _JOURNAL)
 
     def _give_up(self) -> list[_Ready]:
-        waiting = "\n".join(f"  {_where(task)}" for task in asyncio.all_tasks(self) if not task.done())
+        waiting = "\n".join(f"  {_describe_task(task)}" for task in asyncio.all_tasks(self) if not task.done())
         raise Deadlock(
             f"Nothing is scheduled and nothing can arrive at virtual second {self._now:g}. Waiting:\n{waiting}"
         )
 
-    def _note(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    def _record_fault(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         exception = context.get("exception")
         self.faults.append(
             f"{context.get('message')} {exception!r} {context.get('task') or context.get('future') or ''}"
@@ -159,7 +159,7 @@ def run_virtual(work: Coroutine[Any, Any, T], *, on_step: OnStep | None = None, 
     with asyncio.Runner(loop_factory=make_loop) as runner:
         result = runner.run(work)
         runner.run(_settle())
-        left = [_where(task) for task in asyncio.all_tasks(loops[0]) if not task.done()]
+        left = [_describe_task(task) for task in asyncio.all_tasks(loops[0]) if not task.done()]
     faults = loops[0].faults
     if left or faults:
         raise LeftBehind("\n".join(["Left when the work was over:", *(f"  {line}" for line in [*left, *faults])]))
@@ -172,7 +172,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-def _where(task: asyncio.Task[Any]) -> str:
+def _describe_task(task: asyncio.Task[Any]) -> str:
     frames = task.get_stack(limit=1)
     place = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
     return f"{task.get_name()} {task.get_coro()!r}{place}"

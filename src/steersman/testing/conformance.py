@@ -68,26 +68,26 @@ class DeltaReader:
         if isinstance(event, _STARTS):
             index = event.content_index
             assert index not in self._kinds, f"Expected one start of block {index}, got {event!r} as well."
-            self._kinds[index] = _kind(event.type)
+            self._kinds[index] = _get_kind(event.type)
             self._words[index] = []
             if isinstance(event, ToolCallStart):
                 self._starts[index] = event
         elif isinstance(event, _PIECES):
-            self._must_be_open(event, event.content_index)
+            self._check_open(event, event.content_index)
             self._words[event.content_index].append(event.delta)
         elif isinstance(event, _ENDS):
-            self._must_be_open(event, event.content_index)
+            self._check_open(event, event.content_index)
             self._ended[event.content_index] = event.tool_call if isinstance(event, ToolCallEnd) else None
 
     def check(self, message: AssistantMessage) -> None:
         """Fail unless the message is what the deltas said, block for block."""
         unended = sorted(set(self._kinds) - set(self._ended))
         assert not unended, f"Expected every block to end, but {unended} did not."
-        said = [self._block(index) for index in sorted(self._kinds)]
-        got = [_words(block) for block in message.content]
+        said = [self._get_block(index) for index in sorted(self._kinds)]
+        got = [_describe_block(block) for block in message.content]
         assert said == got, f"Expected the message to be what its deltas said, {said!r}, got {got!r}."
 
-    def _block(self, index: int) -> tuple[str, object]:
+    def _get_block(self, index: int) -> tuple[str, object]:
         kind, words = self._kinds[index], "".join(self._words[index])
         if kind != "tool_call":
             return kind, words
@@ -99,17 +99,17 @@ class DeltaReader:
         )
         return kind, (ended.id, ended.name, ended.arguments)
 
-    def _must_be_open(self, event: StreamEvent, index: int) -> None:
-        kind = _kind(event.type)
+    def _check_open(self, event: StreamEvent, index: int) -> None:
+        kind = _get_kind(event.type)
         fits = self._kinds.get(index) == kind and index not in self._ended
         assert fits, f"Expected {event!r} between the start and the end of its {kind} block."
 
 
-def _kind(event_type: str) -> str:
+def _get_kind(event_type: str) -> str:
     return event_type.rpartition("_")[0]
 
 
-def _words(block: Content) -> tuple[str, object]:
+def _describe_block(block: Content) -> tuple[str, object]:
     match block:
         case TextContent():
             return "text", block.text
@@ -165,20 +165,20 @@ def conformance_checks() -> list[Check]:
 
 async def a_text_answer_is_what_its_deltas_said(factory: Factory) -> None:
     """The `done` message holds the text of the deltas."""
-    message = await _whole_answer(factory, "text")
+    message = await _read_answer(factory, "text")
     assert message is None or message.text, f"Expected some text, got {message!r}."
 
 
 async def thinking_is_what_its_deltas_said(factory: Factory) -> None:
     """The `done` message holds the thinking of the deltas."""
-    message = await _whole_answer(factory, "thinking")
+    message = await _read_answer(factory, "thinking")
     thought = message is None or any(block.type == "thinking" for block in message.content)
     assert thought, f"Expected a thinking block, got {message!r}."
 
 
 async def tool_calls_are_what_their_deltas_said(factory: Factory) -> None:
     """Two calls, with ids of their own, and the arguments their deltas spelled."""
-    message = await _whole_answer(factory, "tool_calls")
+    message = await _read_answer(factory, "tool_calls")
     if message is not None:
         ids = [call.id for call in message.tool_calls]
         assert len(ids) == len(set(ids)) == 2, f"Expected two tool calls with ids of their own, got {ids!r}."
@@ -189,7 +189,7 @@ async def a_failure_is_an_event_with_a_reason(factory: Factory) -> None:
     """A failure ends the stream with one `error` event that says why."""
     subject = factory("error")
     if subject is not None:
-        failed = _failure(await subject.events())
+        failed = _get_failure(await subject.events())
         assert failed.message.error_message, f"Expected error_message to say what happened, got {failed!r}."
         assert failed.error is not None, "Expected the error event to carry an ErrorInfo, so that retry can act on it."
 
@@ -199,7 +199,7 @@ async def a_stream_that_breaks_off_is_not_a_success(factory: Factory) -> None:
     subject = factory("cut")
     if subject is not None:
         events = await subject.events()
-        failed = _failure(events)
+        failed = _get_failure(events)
         kind = None if failed.error is None else failed.error.kind
         assert kind in ("incomplete", "network"), f"Expected the kind 'incomplete' or 'network', got {kind!r}."
         shown = DeltaReader.read(events[:-1]).text
@@ -236,7 +236,7 @@ async def a_stream_can_be_left_early(factory: Factory) -> None:
     stream = await subject.open()
     async with aclosing(cast(Any, stream)):
         await anext(stream)
-    await _no_task_since(before)
+    await _check_no_new_task(before)
 
 
 async def a_silent_stream_can_be_cancelled(factory: Factory) -> None:
@@ -256,38 +256,38 @@ async def a_silent_stream_can_be_cancelled(factory: Factory) -> None:
     reader.cancel()
     await asyncio.wait([reader])
     assert reader.cancelled(), f"Expected the reader to end cancelled, got {reader!r}."
-    await _no_task_since(before)
+    await _check_no_new_task(before)
 
 
 def check_stream(events: list[StreamEvent]) -> AssistantMessage:
     """The whole message of a well-formed, successful stream."""
     assert events, "Expected events, got none."
     assert isinstance(events[0], StreamStart), f"Expected 'start' first, got {events[0]!r}."
-    last = _terminal(events)
+    last = _get_terminal(events)
     assert isinstance(last, Done), f"Expected 'done', got {last!r}."
     DeltaReader.read(events[1:-1]).check(last.message)
     return last.message
 
 
-async def _whole_answer(factory: Factory, scenario: Scenario) -> AssistantMessage | None:
+async def _read_answer(factory: Factory, scenario: Scenario) -> AssistantMessage | None:
     subject = factory(scenario)
     return None if subject is None else check_stream(await subject.events())
 
 
-def _failure(events: list[StreamEvent]) -> Failed:
-    last = _terminal(events)
+def _get_failure(events: list[StreamEvent]) -> Failed:
+    last = _get_terminal(events)
     assert isinstance(last, Failed), f"Expected 'error', got {last!r}."
     assert last.message.failed, f"Expected the stop reason of a failed answer, got {last.message.stop_reason!r}."
     return last
 
 
-def _terminal(events: list[StreamEvent]) -> StreamEvent:
+def _get_terminal(events: list[StreamEvent]) -> StreamEvent:
     ends = [index for index, event in enumerate(events) if isinstance(event, Done | Failed)]
     assert ends == [len(events) - 1], f"Expected one terminal event, at the end; of {len(events)} events got {ends}."
     return events[-1]
 
 
-async def _no_task_since(before: set[asyncio.Task[Any]]) -> None:
+async def _check_no_new_task(before: set[asyncio.Task[Any]]) -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - before

@@ -67,23 +67,23 @@ class GrammarChecker:
         self._turn: TurnGrammar | None = None
         self.settled: AssistantMessage | None = None
         self._rules: dict[type[Any], Callable[[Any], None]] = {
-            AgentStart: self._agent_start,
-            AgentEnd: self._agent_end,
-            TurnStart: self._turn_start,
-            TurnEnd: self._turn_end,
-            InputRejected: self._input_rejected,
-            MessageEnd: self._message_end,
+            AgentStart: self._read_agent_start,
+            AgentEnd: self._read_agent_end,
+            TurnStart: self._read_turn_start,
+            TurnEnd: self._read_turn_end,
+            InputRejected: self._read_input_rejection,
+            MessageEnd: self._read_message_end,
         }
 
     def feed(self, event: AgentEvent) -> None:
         """Read the next event."""
         self._index += 1
         self._recent.append(f"{self._index} {event.type}")
-        self._envelope(event)
+        self._check_envelope(event)
         if type(event) is CustomEvent or type(event) is UnknownEvent:
             return
         try:
-            self._rules.get(type(event), self._in_turn)(event)
+            self._rules.get(type(event), self._read_in_turn)(event)
         except Unfit as unfit:
             self._fail(event, str(unfit))
 
@@ -95,7 +95,7 @@ class GrammarChecker:
                 f"The run {self._loop_id!r} ended {where}. Last events: {', '.join(self._recent) or 'none'}."
             )
 
-    def _envelope(self, event: AgentEvent) -> None:
+    def _check_envelope(self, event: AgentEvent) -> None:
         if self.finished:
             self._fail(event, "nothing follows agent_end")
         if self._index == 0:
@@ -114,12 +114,12 @@ class GrammarChecker:
         head = f"event {self._index} ({event.type}, seq {event.seq}): {expected}."
         raise GrammarError(f"{head} Last events: {', '.join(self._recent)}. The event: {event!r}")
 
-    def _agent_start(self, _: AgentStart) -> None:
+    def _read_agent_start(self, _: AgentStart) -> None:
         if self._started:
             raise Unfit("agent_start comes once")
         self._started = True
 
-    def _agent_end(self, event: AgentEnd) -> None:
+    def _read_agent_end(self, event: AgentEnd) -> None:
         if self._turn is not None:
             raise Unfit("expected turn_end of the open turn before agent_end")
         self.finished = True
@@ -133,7 +133,7 @@ class GrammarChecker:
                 f"expected agent_end to carry the {len(told)} messages of this run in order, got {len(event.messages)}"
             )
 
-    def _turn_start(self, event: TurnStart) -> None:
+    def _read_turn_start(self, event: TurnStart) -> None:
         if self._turn is not None:
             raise Unfit(f"expected turn_end of turn {self._turns} first")
         if self._rejected:
@@ -142,8 +142,8 @@ class GrammarChecker:
             raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
         self._turn = TurnGrammar(first=self._turns == 0)
 
-    def _turn_end(self, event: TurnEnd) -> None:
-        turn = self._open_turn()
+    def _read_turn_end(self, event: TurnEnd) -> None:
+        turn = self._get_open_turn()
         turn.end(event)
         if turn.old_calls:
             self.settled = event.message
@@ -152,22 +152,22 @@ class GrammarChecker:
         self._turn = None
         self._turns += 1
 
-    def _input_rejected(self, event: InputRejected) -> None:
+    def _read_input_rejection(self, event: InputRejected) -> None:
         if event.source == "prompt":
             if self._turns or self._turn is not None:
                 raise Unfit("a prompt is rejected before the first turn")
             self._rejected = True
         elif self._turn is not None:
-            self._turn.quiet("input_rejected")
+            self._turn.check_quiet("input_rejected")
 
-    def _message_end(self, event: MessageEnd) -> None:
-        self._open_turn().message_end(event.message)
+    def _read_message_end(self, event: MessageEnd) -> None:
+        self._get_open_turn().end_message(event.message)
         self._messages.append(event.message)
 
-    def _in_turn(self, event: Any) -> None:
-        TURN_RULES[type(event)](self._open_turn(), event)
+    def _read_in_turn(self, event: Any) -> None:
+        TURN_RULES[type(event)](self._get_open_turn(), event)
 
-    def _open_turn(self) -> TurnGrammar:
+    def _get_open_turn(self) -> TurnGrammar:
         if self._turn is None:
             raise Unfit("expected turn_start first")
         return self._turn
@@ -192,21 +192,21 @@ def check_transcript(messages: Sequence[AgentMessage], *, complete: bool = True)
     """
     fault = transcript_fault(messages, complete=complete)
     if fault is not None:
-        raise AssertionError(f"{fault}\nThe transcript:\n{_outline(messages)}")
+        raise AssertionError(f"{fault}\nThe transcript:\n{_format_transcript(messages)}")
 
 
 def check_request(request: Request, model: Model | None = None) -> None:
     """Fail unless a strict server takes the request: a valid transcript without empties that ends with a question."""
     fault = request_fault(request, model)
     if fault is not None:
-        raise AssertionError(f"{fault}\nThe request:\n{_outline(request.messages)}")
+        raise AssertionError(f"{fault}\nThe request:\n{_format_transcript(request.messages)}")
 
 
-def _outline(messages: Sequence[AgentMessage]) -> str:
-    return "\n".join(f"  {index} {_line(message)}" for index, message in enumerate(messages))
+def _format_transcript(messages: Sequence[AgentMessage]) -> str:
+    return "\n".join(f"  {index} {_format_message(message)}" for index, message in enumerate(messages))
 
 
-def _line(message: AgentMessage) -> str:
+def _format_message(message: AgentMessage) -> str:
     words = message.text
     parts = [message.role, repr(words if len(words) <= 60 else words[:60] + "...")]
     if message.role == "assistant":

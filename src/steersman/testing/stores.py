@@ -23,7 +23,7 @@ from steersman.session.stores.store import (
     SessionExists,
     SessionNotFound,
     Store,
-    read,
+    read_records,
 )
 
 Stores: TypeAlias = Callable[[str], Store]
@@ -96,7 +96,7 @@ def what_was_appended_is_read_back(stores: Stores) -> None:
     records = [sample(seq, value=value, keys={str(value): seq}) for seq, value in enumerate(_HARD, 1)]
     handle = stores("back").create("s")
     handle.append(records)
-    _same(list(read(handle)), records)
+    _check_same(list(read_records(handle)), records)
     broken = [seq for seq, line in handle.lines() if b"\n" in line]
     handle.close()
     assert not broken, f"Expected one line for each record, but {broken} have a line break inside."
@@ -109,7 +109,7 @@ def reading_goes_on_after_a_number(stores: Stores) -> None:
     for start in range(0, 600, 100):
         handle.append(records[start : start + 100])
     for after in (0, 1, 255, 256, 257, 599, 600, 601):
-        _same(list(read(handle, after)), records[after:])
+        _check_same(list(read_records(handle, after)), records[after:])
     assert [seq for seq, _ in handle.lines(598)] == [599, 600], "Expected lines to come with their numbers."
     handle.close()
 
@@ -119,7 +119,7 @@ def types_nobody_knows_are_kept(stores: Stores) -> None:
     records = [sample(1, type="session", format="1.0"), sample(2, type="from the future", anything=[1, 2])]
     handle = stores("types").create("s")
     handle.append(records)
-    _same(list(read(handle)), records)
+    _check_same(list(read_records(handle)), records)
     handle.close()
 
 
@@ -129,7 +129,7 @@ def the_order_is_that_of_the_numbers(stores: Stores) -> None:
     handle = stores("order").create("s")
     for record in records:
         handle.append([record])
-    _same(list(read(handle)), records)
+    _check_same(list(read_records(handle)), records)
     handle.close()
 
 
@@ -138,20 +138,20 @@ def numbers_have_no_gaps_and_no_doubles(stores: Stores) -> None:
     handle = stores("numbers").create("s")
     handle.append([sample(1), sample(2)])
     for wrong in ([sample(2)], [sample(4)], [sample(0)], [sample(3), sample(3)], [sample(3), sample(5)]):
-        _refused(ValueError, lambda wrong=wrong: handle.append(wrong))
-    _same(list(read(handle)), [sample(1), sample(2)])
+        _check_raises(ValueError, lambda wrong=wrong: handle.append(wrong))
+    _check_same(list(read_records(handle)), [sample(1), sample(2)])
     handle.append([sample(3)])
-    _same(list(read(handle)), [sample(1), sample(2), sample(3)])
+    _check_same(list(read_records(handle)), [sample(1), sample(2), sample(3)])
     handle.close()
 
 
 def a_group_is_kept_whole_or_not_at_all(stores: Stores) -> None:
     """What cannot be written takes the rest of its group with it, and the next group is fine."""
     handle = stores("group").create("s")
-    _refused(Exception, lambda: handle.append([sample(1), sample(2, value=object())]))
+    _check_raises(Exception, lambda: handle.append([sample(1), sample(2, value=object())]))
     assert handle.last_seq == 0, f"Expected nothing to be kept, got {handle.last_seq} records."
     handle.append([sample(1), sample(2)])
-    _same(list(read(handle)), [sample(1), sample(2)])
+    _check_same(list(read_records(handle)), [sample(1), sample(2)])
     handle.close()
 
 
@@ -173,7 +173,7 @@ def a_session_is_there_after_closing(stores: Stores) -> None:
     handle.append([sample(3)])
     handle.close()
     handle = stores("closing").open("s", write=False)
-    _same(list(read(handle)), [sample(1), sample(2), sample(3)])
+    _check_same(list(read_records(handle)), [sample(1), sample(2), sample(3)])
     handle.close()
 
 
@@ -186,7 +186,7 @@ def sessions_do_not_mix(stores: Stores) -> None:
         for handle in handles:
             handle.append([sample(seq, session=handle.session_id)])
     for handle in handles:
-        _same(list(read(handle)), [sample(seq, session=handle.session_id) for seq in range(1, 11)])
+        _check_same(list(read_records(handle)), [sample(seq, session=handle.session_id) for seq in range(1, 11)])
         handle.close()
 
 
@@ -195,12 +195,12 @@ def a_session_is_made_once(stores: Stores) -> None:
     store = stores("once")
     handle = store.create("s")
     handle.append([sample(1)])
-    _refused(SessionExists, lambda: store.create("s"))
+    _check_raises(SessionExists, lambda: store.create("s"))
     handle.close()
-    _refused(SessionExists, lambda: store.create("s"))
+    _check_raises(SessionExists, lambda: store.create("s"))
     store.create("S").close()
     handle = store.open("s")
-    _same(list(read(handle)), [sample(1)])
+    _check_same(list(read_records(handle)), [sample(1)])
     handle.close()
 
 
@@ -209,9 +209,9 @@ def a_session_that_is_not_there_is_not_found(stores: Stores) -> None:
     store = stores("missing")
     assert list(store.list()) == [], "Expected a new store to be empty."
     for _ in range(2):
-        _refused(SessionNotFound, lambda: store.open("s"))
-        _refused(SessionNotFound, lambda: store.open("s", write=False))
-        _refused(SessionNotFound, lambda: store.delete("s"))
+        _check_raises(SessionNotFound, lambda: store.open("s"))
+        _check_raises(SessionNotFound, lambda: store.open("s", write=False))
+        _check_raises(SessionNotFound, lambda: store.delete("s"))
         if not store.list():
             store.create("other").close()
     assert [summary.id for summary in store.list()] == ["other"], "Expected only what was made."
@@ -222,7 +222,7 @@ def ids_cannot_mean_a_path(stores: Stores) -> None:
     store = stores("ids")
     for id in _BAD_IDS:
         for act in (store.create, store.open, store.delete):
-            _refused(ValueError, lambda act=act, id=id: act(id))
+            _check_raises(ValueError, lambda act=act, id=id: act(id))
     store.create("x" * 128).close()
 
 
@@ -230,7 +230,7 @@ def there_is_one_writer(stores: Stores) -> None:
     """A second one is refused, also through another store, until the first is done; another session is free."""
     handle = stores("writer").create("s")
     for store in (stores("writer"), stores("writer")):
-        _refused(SessionBusy, lambda store=store: store.open("s"))
+        _check_raises(SessionBusy, lambda store=store: store.open("s"))
     other = stores("writer").create("t")
     other.append([sample(1)])
     other.close()
@@ -247,7 +247,7 @@ def readers_are_in_nobodys_way(stores: Stores) -> None:
     for seq in range(2, 5):
         writer.append([sample(seq)])
         for reader in readers:
-            _same(list(read(reader)), [sample(number) for number in range(1, seq + 1)])
+            _check_same(list(read_records(reader)), [sample(number) for number in range(1, seq + 1)])
             assert reader.last_seq == seq, f"Expected a reader to see {seq} records, got {reader.last_seq}."
     # One who stopped in the middle is in nobody's way either.
     halfway = readers[0].lines()
@@ -263,8 +263,8 @@ def a_reader_cannot_write(stores: Stores) -> None:
     stores("read").create("s").close()
     reader = stores("read").open("s", write=False)
     assert not reader.writable, "Expected a reader not to be writable."
-    _refused(SessionBusy, lambda: reader.append([sample(1)]))
-    _refused(SessionBusy, lambda: reader.entitle("x"))
+    _check_raises(SessionBusy, lambda: reader.append([sample(1)]))
+    _check_raises(SessionBusy, lambda: reader.entitle("x"))
     reader.close()
 
 
@@ -290,7 +290,7 @@ def one_thread_reads_while_another_writes(stores: Stores) -> None:
         done.set()
         for reader in readers:
             reader.join()
-    _same(list(read(handle)), [sample(seq) for seq in range(1, 101)])
+    _check_same(list(read_records(handle)), [sample(seq) for seq in range(1, 101)])
     handle.close()
     assert not wrong, f"Expected the records without gaps, got {wrong[0]}."
 
@@ -317,12 +317,16 @@ def a_session_is_called_by_the_first_words_of_the_user(stores: Stores) -> None:
     handle.append([sample(1, type="session")])
     assert store.list()[0].title == "", "Expected no title where nobody said anything."
     handle.append(
-        [_said(2, "assistant", "How can I help?"), _said(3, "user", "  Tidy\n the attic  "), _said(4, "user", "no")]
+        [
+            _make_message_record(2, "assistant", "How can I help?"),
+            _make_message_record(3, "user", "  Tidy\n the attic  "),
+            _make_message_record(4, "user", "no"),
+        ]
     )
     title = store.list()[0].title
     assert title == "Tidy the attic", f"Expected the first words of the user, got {title!r}."
     handle.entitle("Spring cleaning")
-    handle.append([_said(5, "user", "Now the cellar")])
+    handle.append([_make_message_record(5, "user", "Now the cellar")])
     handle.close()
     title = stores("title").list()[0].title
     assert title == "Spring cleaning", f"Expected the title that was given, got {title!r}."
@@ -337,22 +341,22 @@ def a_deleted_session_is_gone(stores: Stores) -> None:
         handle.close()
     store.delete("s")
     assert [summary.id for summary in store.list()] == ["t"], "Expected only the other one to be left."
-    _refused(SessionNotFound, lambda: store.open("s"))
+    _check_raises(SessionNotFound, lambda: store.open("s"))
     handle = store.create("s")
     assert list(handle.lines()) == [], "Expected nothing of the deleted session to come back."
     handle.append([sample(1, again=True)])
     handle.close()
     handle = store.open("t")
-    _same(list(read(handle)), [sample(1, session="t"), sample(2)])
+    _check_same(list(read_records(handle)), [sample(1, session="t"), sample(2)])
     handle.close()
 
 
 def a_session_in_use_is_not_deleted(stores: Stores) -> None:
     """Whoever writes goes on writing."""
     handle = stores("use").create("s")
-    _refused(SessionBusy, lambda: stores("use").delete("s"))
+    _check_raises(SessionBusy, lambda: stores("use").delete("s"))
     handle.append([sample(1)])
-    _same(list(read(handle)), [sample(1)])
+    _check_same(list(read_records(handle)), [sample(1)])
     handle.close()
 
 
@@ -362,7 +366,7 @@ def closing_twice_is_nothing(stores: Stores) -> None:
     handle.close()
     other = stores("twice").open("s")
     handle.close()
-    _refused(SessionBusy, lambda: stores("twice").open("s"))
+    _check_raises(SessionBusy, lambda: stores("twice").open("s"))
     other.close()
 
 
@@ -371,24 +375,24 @@ def a_closed_session_takes_nothing(stores: Stores) -> None:
     handle = stores("closed").create("s")
     handle.append([sample(1)])
     handle.close()
-    _refused(SessionError, lambda: handle.append([sample(2)]))
-    _refused(SessionError, lambda: list(handle.lines()))
+    _check_raises(SessionError, lambda: handle.append([sample(2)]))
+    _check_raises(SessionError, lambda: list(handle.lines()))
     handle = stores("closed").open("s")
-    _same(list(read(handle)), [sample(1)])
+    _check_same(list(read_records(handle)), [sample(1)])
     handle.close()
 
 
-def _said(seq: int, role: str, text: str) -> Record:
+def _make_message_record(seq: int, role: str, text: str) -> Record:
     return sample(seq, type="message", message={"role": role, "content": [{"type": "text", "text": text}]})
 
 
-def _same(found: list[Record], expected: list[Record]) -> None:
+def _check_same(found: list[Record], expected: list[Record]) -> None:
     for number, (left, right) in enumerate(zip(found, expected, strict=False), 1):
         assert left == right, f"Expected {right!r:.200} as number {number}, got {left!r:.200}."
     assert len(found) == len(expected), f"Expected {len(expected)} records, got {len(found)}."
 
 
-def _refused(error: type[Exception], act: Callable[[], Handle | list[Any] | None]) -> None:
+def _check_raises(error: type[Exception], act: Callable[[], Handle | list[Any] | None]) -> None:
     try:
         given = act()
     except error:

@@ -28,7 +28,7 @@ class Unfit(Exception):
     """An event does not fit; the text is what was expected instead."""
 
 
-class SettlingBook:
+class RecoveredCalls:
     """Keeps account of old calls that are settled: what they were is known when the turn ends."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SettlingBook:
         self._ended: dict[str, ToolResultMessage | None] = {}
         self._reported: list[str] = []
 
-    def missing(self) -> str | None:
+    def describe_missing(self) -> str | None:
         """What is still owed, or `None`."""
         for call_id, result in self._ended.items():
             if result is None:
@@ -54,11 +54,11 @@ class SettlingBook:
 
     def update(self, event: ToolExecutionUpdate) -> None:
         """A span shows something."""
-        self._running(event)
+        self._check_running(event)
 
     def end(self, event: ToolExecutionEnd) -> None:
         """A span ends."""
-        self._running(event)
+        self._check_running(event)
         _check_end(event)
         self._ended[event.tool_call_id] = event.result
 
@@ -71,7 +71,7 @@ class SettlingBook:
                 raise Unfit(f"expected tool_execution_end of {call_id!r} before the first result message")
         told = self._ended.get(message.tool_call_id)
         if told is not None:
-            _check_told(told, message)
+            _check_same_result(told, message)
         self._names[message.tool_call_id] = message.tool_name
         self._reported.append(message.tool_call_id)
 
@@ -85,14 +85,14 @@ class SettlingBook:
         if not wanted or wanted != self._reported:
             raise Unfit(f"expected results in the order of the calls, {wanted}, got {self._reported}")
 
-    def _running(self, event: ToolExecutionUpdate | ToolExecutionEnd) -> None:
+    def _check_running(self, event: ToolExecutionUpdate | ToolExecutionEnd) -> None:
         if event.tool_call_id not in self._ended:
             raise Unfit(f"expected tool_execution_start of {event.tool_call_id!r} first")
         if self._ended[event.tool_call_id] is not None:
             raise Unfit(f"expected nothing of {event.tool_call_id!r} after its tool_execution_end")
 
 
-class SpanBook:
+class AnswerCalls:
     """Keeps account of the calls an answer made."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class SpanBook:
             self._names[call.id] = call.name
             self._unreported.append(call.id)
 
-    def missing(self) -> str | None:
+    def describe_missing(self) -> str | None:
         """What is still owed, or `None`."""
         for call_id in self._names:
             if call_id not in self._started:
@@ -120,18 +120,18 @@ class SpanBook:
 
     def start(self, event: ToolExecutionStart) -> None:
         """A span begins."""
-        self._known(event)
+        self._check_call(event)
         if event.tool_call_id in self._started:
             raise Unfit(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
         self._started.add(event.tool_call_id)
 
     def update(self, event: ToolExecutionUpdate) -> None:
         """A span shows something."""
-        self._running(event)
+        self._check_running(event)
 
     def end(self, event: ToolExecutionEnd) -> None:
         """A span ends."""
-        self._running(event)
+        self._check_running(event)
         _check_end(event)
         self._ended[event.tool_call_id] = event.result
 
@@ -144,18 +144,18 @@ class SpanBook:
             raise Unfit(f"expected no more results, got one for {message.tool_call_id!r}")
         if self._unreported[0] != message.tool_call_id:
             raise Unfit(f"expected the result of {self._unreported[0]!r}, got that of {message.tool_call_id!r}")
-        _check_told(self._ended[message.tool_call_id], message)
+        _check_same_result(self._ended[message.tool_call_id], message)
         del self._unreported[0]
 
-    def _known(self, event: ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd) -> None:
+    def _check_call(self, event: ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd) -> None:
         name = self._names.get(event.tool_call_id)
         if name is None:
             raise Unfit(f"expected a call of this turn's answer, got {event.tool_call_id!r}")
         if name != event.tool_name:
             raise Unfit(f"expected the tool {name!r} for {event.tool_call_id!r}, got {event.tool_name!r}")
 
-    def _running(self, event: ToolExecutionUpdate | ToolExecutionEnd) -> None:
-        self._known(event)
+    def _check_running(self, event: ToolExecutionUpdate | ToolExecutionEnd) -> None:
+        self._check_call(event)
         if event.tool_call_id not in self._started:
             raise Unfit(f"expected tool_execution_start of {event.tool_call_id!r} first")
         if event.tool_call_id in self._ended:
@@ -169,7 +169,7 @@ def _check_end(event: ToolExecutionEnd) -> None:
         raise Unfit(f"expected is_error to be that of the result, {event.result.is_error}")
 
 
-def _check_told(told: ToolResultMessage, message: ToolResultMessage) -> None:
+def _check_same_result(told: ToolResultMessage, message: ToolResultMessage) -> None:
     if (told.content, told.is_error, told.details) != (message.content, message.is_error, message.details):
         raise Unfit(f"expected the result its tool_execution_end told of, {told!r}")
 
@@ -189,70 +189,70 @@ class TurnGrammar:
         self.reset_due = False
         self.updates = 0
         self.given: set[str] = set()
-        self.book: SpanBook | SettlingBook = SpanBook()
+        self.book: AnswerCalls | RecoveredCalls = AnswerCalls()
         self.results: list[ToolResultMessage] = []
 
-    def quiet(self, what: str) -> None:
+    def check_quiet(self, what: str) -> None:
         """Nothing is half said."""
         if self.open is not None:
             raise Unfit(f"expected message_end of the open {self.open.role} message before {what}")
         if self.compacting:
             raise Unfit(f"expected compaction_ended before {what}")
 
-    def settled(self, what: str) -> None:
+    def check_no_open_calls(self, what: str) -> None:
         """Every tool call is answered as well."""
-        self.quiet(what)
-        missing = self.book.missing()
+        self.check_quiet(what)
+        missing = self.book.describe_missing()
         if missing is not None:
             raise Unfit(f"expected {missing} before {what}")
 
-    def message_start(self, event: MessageStart) -> None:
+    def start_message(self, event: MessageStart) -> None:
         """Something is about to be said: heard, answered or reported."""
         message = event.message
-        self.quiet("message_start")
+        self.check_quiet("message_start")
         if isinstance(message, ToolResultMessage) and message.tool_call_id not in self.given:
             self._settle_old()
             self.book.report(message)
         elif isinstance(message, AssistantMessage) and not message.content:
-            self._answer_starts()
+            self._start_answer()
         else:
-            self._heard(message)
+            self._start_input(message)
         self.open = message
 
     def _settle_old(self) -> None:
         """A turn that begins with tool calls, and not with an answer, settles those of an earlier program."""
         if self.fresh:
-            self.book = SettlingBook()
+            self.book = RecoveredCalls()
             self.fresh = False
 
-    def _answer_starts(self) -> None:
-        self.settled("another answer")
+    def _start_answer(self) -> None:
+        self.check_no_open_calls("another answer")
         self.fresh = False
-        if isinstance(self.book, SettlingBook):
+        if isinstance(self.book, RecoveredCalls):
             raise Unfit("expected turn_end: a turn that settles old calls asks no model")
         if len(self.answers) >= self.allowed:
             raise Unfit("expected turn_end: a turn has one answer, and one more only to wrap up after a limit notice")
         self.answering = True
         self.shown, self.updates, self.reset_due = [], 0, False
 
-    def _heard(self, message: AgentMessage) -> None:
-        self.settled(f"a message of role {message.role}")
+    def _start_input(self, message: AgentMessage) -> None:
+        self.check_no_open_calls(f"a message of role {message.role}")
         self.fresh = False
         if _is_limit_notice(message):
             if self.limited:
                 raise Unfit("a turn has one limit notice")
             self.limited = True
             self.allowed = len(self.answers) + 1
-        elif self.answers or isinstance(self.book, SettlingBook):
+        elif self.answers or isinstance(self.book, RecoveredCalls):
             raise Unfit(f"expected turn_end after the answer, not a message of role {message.role}")
         elif self.limited:
             raise Unfit("expected a last answer or turn_end after the limit notice")
         if isinstance(message, AssistantMessage):
             self.given.update(call.id for call in message.tool_calls)
 
-    def message_update(self, event: MessageUpdate) -> None:
+    def update_message(self, event: MessageUpdate) -> None:
         """More of the answer."""
-        self._must_answer("message_update")
+        self._check_answering("message_update")
         delta = event.delta
         if isinstance(delta, Reset):
             if not self.updates:
@@ -265,33 +265,33 @@ class TurnGrammar:
         if isinstance(delta, TextDelta):
             self.shown.append(delta.delta)
 
-    def asked_again(self, event: RetryScheduled | ModelFallback) -> None:
+    def void_answer(self, event: RetryScheduled | ModelFallback) -> None:
         """What was shown of the answer is void."""
-        self._must_answer(event.type)
+        self._check_answering(event.type)
         self.reset_due = self.updates > 0
 
-    def _must_answer(self, what: str) -> None:
+    def _check_answering(self, what: str) -> None:
         if not self.answering:
             raise Unfit(f"expected message_start of an answer before {what}")
 
-    def message_end(self, message: AgentMessage) -> None:
+    def end_message(self, message: AgentMessage) -> None:
         """What was begun is said."""
         if self.open is None:
             raise Unfit("expected message_start first")
         if self.answering:
-            self._answer_ends(message)
+            self._end_answer(message)
         elif message != self.open:
             raise Unfit(f"expected the message that started, {self.open!r}")
         elif isinstance(message, ToolResultMessage) and message.tool_call_id not in self.given:
             self.results.append(message)
         self.open = None
 
-    def _answer_ends(self, message: AgentMessage) -> None:
+    def _end_answer(self, message: AgentMessage) -> None:
         if not isinstance(message, AssistantMessage):
             raise Unfit(f"expected the end of the answer, got a message of role {message.role}")
         self.answering = False
         self.answers.append(message)
-        if message.failed or isinstance(self.book, SettlingBook):
+        if message.failed or isinstance(self.book, RecoveredCalls):
             return
         if self.reset_due:
             raise Unfit("expected a reset between the retry and the end of the answer")
@@ -300,44 +300,44 @@ class TurnGrammar:
             raise Unfit(f"expected the answer to be what was shown, {text!r}, got {message.text!r}")
         self.book.expect(message.tool_calls)
 
-    def span_start(self, event: ToolExecutionStart) -> None:
+    def start_span(self, event: ToolExecutionStart) -> None:
         """A tool call begins."""
-        self.quiet(event.type)
+        self.check_quiet(event.type)
         self._settle_old()
         self.book.start(event)
 
-    def span_update(self, event: ToolExecutionUpdate) -> None:
+    def update_span(self, event: ToolExecutionUpdate) -> None:
         """A tool call shows something."""
         self.book.update(event)
 
-    def span_end(self, event: ToolExecutionEnd) -> None:
+    def end_span(self, event: ToolExecutionEnd) -> None:
         """A tool call is settled."""
-        self.quiet(event.type)
+        self.check_quiet(event.type)
         self.book.end(event)
 
-    def compaction_started(self, event: CompactionStarted) -> None:
+    def start_compaction(self, event: CompactionStarted) -> None:
         """Compaction begins: before the answer, or inside one that overflowed after it had begun."""
         if not self.answering:
-            self.quiet(event.type)
+            self.check_quiet(event.type)
         if len(self.answers) >= self.allowed:
             raise Unfit("the context is compacted before the answer, not after it")
         self.compacting = True
 
-    def compaction_ended(self, _: CompactionEnded) -> None:
+    def end_compaction(self, _: CompactionEnded) -> None:
         """Compaction is over."""
         if not self.compacting:
             raise Unfit("expected compaction_started first")
         self.compacting = False
 
-    def after_results(self, event: LoopDetected | PrunApplied) -> None:
+    def check_after_results(self, event: LoopDetected | PrunApplied) -> None:
         """Something is made of the tool results."""
-        self.settled(event.type)
+        self.check_no_open_calls(event.type)
         if not self.results:
             raise Unfit("expected tool results first")
 
     def end(self, event: TurnEnd) -> None:
         """The turn is over and says what came of it."""
-        self.settled("turn_end")
+        self.check_no_open_calls("turn_end")
         self._check_answer(event.message)
         if list(event.tool_results) != self.results:
             raise Unfit(
@@ -348,10 +348,10 @@ class TurnGrammar:
     @property
     def old_calls(self) -> bool:
         """Whether this turn settles the calls of an answer before it."""
-        return isinstance(self.book, SettlingBook)
+        return isinstance(self.book, RecoveredCalls)
 
     def _check_answer(self, message: AssistantMessage | None) -> None:
-        if isinstance(self.book, SettlingBook):
+        if isinstance(self.book, RecoveredCalls):
             if message is None:
                 raise Unfit("expected turn_end to carry the answer whose calls were settled, got None")
             self.book.close(message)
@@ -366,16 +366,16 @@ def _is_limit_notice(message: AgentMessage) -> bool:
 
 
 RULES: dict[type[Any], Callable[[TurnGrammar, Any], None]] = {
-    MessageStart: TurnGrammar.message_start,
-    MessageUpdate: TurnGrammar.message_update,
-    RetryScheduled: TurnGrammar.asked_again,
-    ModelFallback: TurnGrammar.asked_again,
-    ToolExecutionStart: TurnGrammar.span_start,
-    ToolExecutionUpdate: TurnGrammar.span_update,
-    ToolExecutionEnd: TurnGrammar.span_end,
-    CompactionStarted: TurnGrammar.compaction_started,
-    CompactionEnded: TurnGrammar.compaction_ended,
-    LoopDetected: TurnGrammar.after_results,
-    PrunApplied: TurnGrammar.after_results,
+    MessageStart: TurnGrammar.start_message,
+    MessageUpdate: TurnGrammar.update_message,
+    RetryScheduled: TurnGrammar.void_answer,
+    ModelFallback: TurnGrammar.void_answer,
+    ToolExecutionStart: TurnGrammar.start_span,
+    ToolExecutionUpdate: TurnGrammar.update_span,
+    ToolExecutionEnd: TurnGrammar.end_span,
+    CompactionStarted: TurnGrammar.start_compaction,
+    CompactionEnded: TurnGrammar.end_compaction,
+    LoopDetected: TurnGrammar.check_after_results,
+    PrunApplied: TurnGrammar.check_after_results,
 }
 """Which part of a turn judges which event; `message_end` and `turn_end` are handed on by the run's own rules."""

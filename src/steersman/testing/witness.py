@@ -86,7 +86,7 @@ class Witness:
         try:
             checker.feed(event)
             if isinstance(event, AgentEnd):
-                check_transcript(_with_open_calls(checker.settled, event.messages))
+                check_transcript(_prepend_open_calls(checker.settled, event.messages))
         except AssertionError as fault:
             self.faults.append(str(fault))
             self._dropped.add(loop_id)
@@ -106,7 +106,7 @@ class Witness:
             raise AssertionError("\n".join(faults))
 
 
-def _with_open_calls(settled: AssistantMessage | None, messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
+def _prepend_open_calls(settled: AssistantMessage | None, messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
     """The messages of a run, after the answer of an earlier program whose open calls it settled."""
     if settled is None:
         return messages

@@ -20,11 +20,17 @@ from tests.context.transcripts import (
     valid,
 )
 
-from steersman.context.compaction.compact import CompactionConfig, ContextConfig, DefaultCompaction, fitted, tighter
+from steersman.context.compaction.compact import (
+    CompactionConfig,
+    ContextConfig,
+    DefaultCompaction,
+    halve_limit,
+    subtract_overhead,
+)
 from steersman.context.compaction.levels import MARKER
 from steersman.context.log import Log
 from steersman.context.repair import repair
-from steersman.context.tokens import estimate_tokens, total_tokens
+from steersman.context.tokens import estimate_tokens, estimate_total_tokens
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, ExtensionMessage, ToolResultMessage, UserMessage, user_message
 
@@ -108,7 +114,7 @@ def test_the_task_and_the_last_word_stay(messages: list[AgentMessage], config: C
 def test_everything_shown_is_as_it_was_or_shorter(messages: list[AgentMessage], config: ContextConfig) -> None:
     """loop.md C3"""
     shown = compacted(messages, config)
-    assert total_tokens(shown) <= total_tokens(messages)
+    assert estimate_total_tokens(shown) <= estimate_total_tokens(messages)
     known = set(identities(messages))
     for message in shown:
         assert id(message) in known or message.synthetic or isinstance(message, ToolResultMessage)
@@ -120,12 +126,12 @@ def test_what_fits_is_left_alone_and_what_does_not_is_made_to_fit_if_it_can(
 ) -> None:
     """loop.md C3: one threshold for trigger and target."""
     shown = compacted(messages, config)
-    if total_tokens(messages) <= config.limit:
+    if estimate_total_tokens(messages) <= config.limit:
         assert shown is messages
-    elif total_tokens(shown) > config.limit:
+    elif estimate_total_tokens(shown) > config.limit:
         before = shown[: last_start(shown)]
         tasks = [message for message in before if message.role == "user" and not message.synthetic][: config.keep_first]
-        assert total_tokens(before) - total_tokens(tasks) <= estimate_tokens(MARKER)
+        assert estimate_total_tokens(before) - estimate_total_tokens(tasks) <= estimate_tokens(MARKER)
         assert all(len(message.text) <= config.old_output_chars for message in shown if message.role == "tool_result")
 
 
@@ -191,7 +197,7 @@ def test_a_tail_too_long_by_itself_shrinks_to_its_last_group() -> None:
     """loop.md C3"""
     messages = [user(), *turn("a", "x" * 900), *turn("b", "x" * 900), *turn("c", "x" * 900)]
     shown = compacted(messages, limited(300, keep_recent=10))
-    assert total_tokens(shown) <= 300
+    assert estimate_total_tokens(shown) <= 300
     assert shown[0] is messages[0]
     assert identities(shown[-2:]) == identities(messages[-2:])
 
@@ -206,7 +212,7 @@ def test_what_the_user_just_said_stays_whole() -> None:
 def test_outputs_of_the_last_group_are_shortened_when_nothing_else_helps() -> None:
     messages: list[AgentMessage] = [user(), answer(call("a"), call("b")), result("a", "x" * 90_000), result("b")]
     shown = compacted(messages, limited(1_000))
-    assert total_tokens(shown) <= 1_000
+    assert estimate_total_tokens(shown) <= 1_000
     assert identities(shown[:2]) == identities(messages[:2])
     assert shown[3] is messages[3]
     assert len(shown[2].text) == 2_000
@@ -310,19 +316,19 @@ def test_the_configuration_has_one_limit() -> None:
 def test_after_an_overflow_half_of_it_has_to_do() -> None:
     """loop.md C5"""
     config = ContextConfig(keep_recent=10)
-    assert (tighter(config).limit, tighter(config).keep_recent) == (80_000, 5)
-    assert tighter(config, tokens=20_000).limit == 10_000
-    assert tighter(config, tokens=900_000).limit == 80_000
-    assert tighter(ContextConfig(max_context_tokens=1, keep_recent=0)).max_context_tokens == 1
-    assert replace(tighter(config), max_context_tokens=200_000, keep_recent=10) == config
+    assert (halve_limit(config).limit, halve_limit(config).keep_recent) == (80_000, 5)
+    assert halve_limit(config, tokens=20_000).limit == 10_000
+    assert halve_limit(config, tokens=900_000).limit == 80_000
+    assert halve_limit(ContextConfig(max_context_tokens=1, keep_recent=0)).max_context_tokens == 1
+    assert replace(halve_limit(config), max_context_tokens=200_000, keep_recent=10) == config
 
 
 @given(conversations(), st.integers(0, 9_000))
 def test_what_the_estimator_misses_makes_the_window_smaller(messages: list[AgentMessage], tokens: int) -> None:
     """loop.md C4: a context that is too long by its real usage is too long for the strategy as well."""
     config = limited(2_000)
-    fitting = fitted(config, messages, tokens)
-    estimate = total_tokens(messages)
+    fitting = subtract_overhead(config, messages, tokens)
+    estimate = estimate_total_tokens(messages)
     if tokens <= estimate:
         assert fitting is config
     elif tokens > config.limit:

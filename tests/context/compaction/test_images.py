@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from steersman import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
 from steersman.context.compaction.compact import ContextConfig
-from steersman.context.compaction.levels import ImageCompaction, image_bytes
+from steersman.context.compaction.levels import ImageCompaction, count_image_bytes
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import UserMessage, user_message
 
@@ -51,7 +51,7 @@ def test_what_the_user_has_just_shown_stays_and_what_was_shown_before_does_not()
     after = left(
         [*showing(10), UserMessage([ImageContent("x" * 10)]), AssistantMessage([TextContent("I see.")]), shown]
     )
-    assert (image_bytes(after), after[-1] is shown) == (1_000, True)
+    assert (count_image_bytes(after), after[-1] is shown) == (1_000, True)
 
 
 @pytest.mark.parametrize(("size", "kept"), [(60, [60, 0, 0, 60]), (100, [0, 0, 0, 60])])
@@ -59,8 +59,8 @@ def test_what_the_work_is_about_goes_after_older_work_and_before_the_newest(size
     """failures.md E9"""
     task = UserMessage([TextContent("What is it?"), ImageContent("x" * size)])
     after = left([*showing(10), task, *showing(60, 60, 60)[1:]])
-    assert image_bytes(after[:3]) == 0
-    assert [image_bytes([message]) for message in after[3::2]] == kept
+    assert count_image_bytes(after[:3]) == 0
+    assert [count_image_bytes([message]) for message in after[3::2]] == kept
 
 
 def test_a_word_of_the_loop_is_no_work() -> None:
@@ -87,4 +87,4 @@ def test_no_message_is_lost_and_at_most_half_of_the_bytes_are_left(sizes: list[i
     before = showing(*sizes)
     after = left(before)
     assert [message.role for message in after] == [message.role for message in before]
-    assert image_bytes(after) * 2 <= image_bytes(before)
+    assert count_image_bytes(after) * 2 <= count_image_bytes(before)

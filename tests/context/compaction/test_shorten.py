@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steersman import Agent, ContextConfig, tool
-from steersman.context.compaction.compact import shorten, show_again
+from steersman.context.compaction.compact import compact_log, undo_change
 from steersman.context.log import Log
 from steersman.testing import ScriptedModel, answer, call, check_transcript
 from steersman.types.messages import user_message
@@ -41,21 +41,21 @@ async def test_what_is_short_enough_stays_as_it_is() -> None:
     """loop.md C3"""
     agent = await _worked()
     assert agent.compact(ContextConfig()) is False
-    assert shorten(Log()) is None
-    assert shorten(Log([user_message("Hello.")])) is None
+    assert compact_log(Log()) is None
+    assert compact_log(Log([user_message("Hello.")])) is None
 
 
 async def test_the_last_change_that_counts_is_undone_first() -> None:
     """loop.md C1"""
     log = (await _worked()).context.log
     whole = list(log.visible)
-    assert shorten(log, ContextConfig(max_context_tokens=700, threshold=1.0)) is not None
+    assert compact_log(log, ContextConfig(max_context_tokens=700, threshold=1.0)) is not None
     once = list(log.visible)
-    assert shorten(log, ContextConfig(max_context_tokens=200, threshold=1.0)) is not None
+    assert compact_log(log, ContextConfig(max_context_tokens=200, threshold=1.0)) is not None
     assert list(log.visible) != once
-    show_again(log)
+    undo_change(log)
     assert list(log.visible) == once
-    show_again(log)
+    undo_change(log)
     assert list(log.visible) == whole
 
 

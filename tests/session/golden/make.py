@@ -35,7 +35,7 @@ from steersman.provider.wires.openai_responses import wire as openai_responses
 from steersman.provider.wires.protocol import Wire
 from steersman.session.records import Record, encode
 from steersman.session.stores.memory import MemoryStore
-from steersman.session.stores.store import read
+from steersman.session.stores.store import read_records
 from steersman.testing import ScriptedModel, answer, call, error, normal_form, replay, run_virtual, thinking
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.model import Model
@@ -189,7 +189,7 @@ async def records_of(name: str) -> list[Record]:
     store = MemoryStore()
     with Session.create(store, name) as session:
         await SCENARIOS[name](session)
-    found = list(read(store.open(name, write=False)))
+    found = list(read_records(store.open(name, write=False)))
     if name == "talk":
         # As a newer minor version may write it.
         found[0].payload["format"] = "1.7"
@@ -207,7 +207,7 @@ async def gone_on_with(found: list[Record]) -> list[Record]:
     handle.close()
     with Session.open(store, "killed") as session:
         await goes_on(session)
-    return list(read(store.open("killed", write=False)))
+    return list(read_records(store.open("killed", write=False)))
 
 
 async def expected(session: Session) -> dict[str, Any]:

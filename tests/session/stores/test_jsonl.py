@@ -17,7 +17,7 @@ from steersman import Session
 from steersman.session.index import Index
 from steersman.session.records import Record, encode
 from steersman.session.stores import jsonl
-from steersman.session.stores.jsonl import Imported, export_jsonl, from_line, import_jsonl, to_line
+from steersman.session.stores.jsonl import Imported, decode_line, encode_line, export_jsonl, import_jsonl
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import (
@@ -27,7 +27,7 @@ from steersman.session.stores.store import (
     SessionExists,
     Store,
     StoreFailed,
-    read,
+    read_records,
 )
 from steersman.testing.stores import sample
 from steersman.types.messages import user_message
@@ -55,7 +55,7 @@ def _imported(path: Path, store: Store | None = None, **options: Any) -> tuple[l
     store = store or MemoryStore()
     done = import_jsonl(path, store, **options)
     handle = store.open(done.session_id, write=False)
-    records = list(read(handle))
+    records = list(read_records(handle))
     handle.close()
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
     end = records.pop()
@@ -174,11 +174,11 @@ def test_a_line_written_by_hand_needs_no_checksum(tmp_path: Path) -> None:
         del line["crc"]
     path.write_text("\n".join(json.dumps(line, indent=None) for line in lines) + "\n\n")
     assert _imported(path)[:2] == (_session(), [])
-    changed = to_line(encode(_session()[2])).replace(b"future", b"past")
+    changed = encode_line(encode(_session()[2])).replace(b"future", b"past")
     with pytest.raises(ValueError, match='its checksum is wrong; if it was changed on purpose, remove the field "crc"'):
-        from_line(changed)
+        decode_line(changed)
     with pytest.raises(ValueError, match="it is no record: Object contains unknown field `crd`"):
-        from_line(changed.replace(b'"crc"', b'"crd"'))
+        decode_line(changed.replace(b'"crc"', b'"crd"'))
 
 
 def test_a_newer_major_is_refused_with_its_version(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_ids_in_a_file_are_not_trusted(tmp_path: Path) -> None:
 
 
 def _exported_as_is(path: Path, records: list[Record]) -> None:
-    path.write_bytes(b"".join(to_line(encode(record)) for record in records))
+    path.write_bytes(b"".join(encode_line(encode(record)) for record in records))
 
 
 def test_a_file_can_be_imported_under_another_id(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_an_import_that_was_killed_is_told_and_nothing_in_it_is_own(tmp_path: Pa
     store = MemoryStore()
     done = import_jsonl(path, store)
     handle = store.open(done.session_id, write=False)
-    records = list(read(handle))
+    records = list(read_records(handle))
     for count in range(1, len(records) + 1):
         cut = MemoryStore()
         writer = cut.create("s")

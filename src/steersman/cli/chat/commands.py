@@ -83,7 +83,7 @@ def _ids(session: Session) -> list[str]:
 def entry_named(session: Session, name: str) -> str:
     """The entry that a short name, an id or a label means."""
     ids = _ids(session)
-    named = session.named(name)
+    named = session.resolve_entry(name)
     if named in ids:
         return named
     found = [id for id, short in _short_names(session).items() if short == name]
@@ -300,7 +300,7 @@ def _clear(room: Room, _: str) -> None:
     agent.context.messages = []
     if agent.session is not None:
         # Also for whoever goes on with it later: what was cleared is not said to a model again.
-        agent.session.stand(agent.context.log)
+        agent.session.move_to(agent.context.log)
     room.say("notice", "From here on the model knows nothing of what was said. /tree has the way back.")
 
 

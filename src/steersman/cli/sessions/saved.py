@@ -142,7 +142,7 @@ def problems_of(session: Session) -> list[str]:
 
 def entry_of(session: Session, at: str) -> str | int:
     """The entry a word means: a label, an id or the beginning of one, or the number of a message."""
-    named = session.named(at)
+    named = session.resolve_entry(at)
     known = {record.id for record in session.records() if record.type in ("message", "compaction", "prun", "undo")}
     if named in known:
         return named
@@ -271,7 +271,7 @@ def _taken_up(wanted: Kept, path: Path, tell: Callable[[str], None], *, fork: bo
         with Session.open(wanted.path, wanted.id, write=False) as before:
             entries = _whole(before, tell).entries()
         session = _new(path)
-        session.stand(Log.from_entries(entries))
+        session.move_to(Log.from_entries(entries))
         return session
     except SessionBusy as error:
         raise UserError(

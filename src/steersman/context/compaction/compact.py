@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from steersman.context.compaction.levels import (
-    around,
     drop_middle,
-    last_group,
-    outside,
-    recent_tail,
+    find_last_group,
+    find_tail,
+    list_middle,
+    replace_middle,
     shorten_outputs,
     summarise_turns,
 )
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.log import Log
-from steersman.context.replay import undone
-from steersman.context.tokens import Estimator, estimate_tokens, total_tokens
+from steersman.context.replay import list_undo_targets
+from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
 from steersman.types.messages import AgentMessage, Message, UserMessage, user_message
 
 Compacted: TypeAlias = Sequence[AgentMessage]
@@ -106,10 +106,10 @@ class DefaultCompaction:
         estimator = config.estimator
         shown: Sequence[AgentMessage] = messages
         for step in _STEPS:
-            if total_tokens(shown, estimator) <= config.limit:
+            if estimate_total_tokens(shown, estimator) <= config.limit:
                 break
             shown = step(shown, config)
-        return messages if _same(shown, messages) else shown
+        return messages if _is_same(shown, messages) else shown
 
 
 class SummaryCompaction:
@@ -136,34 +136,36 @@ class SummaryCompaction:
         self, messages: Sequence[AgentMessage], config: ContextConfig, ask: Summarise | None = None, /
     ) -> Sequence[AgentMessage]:
         """The task, the summary, the tail; the same messages when there is nothing to do."""
-        if total_tokens(messages, config.estimator) <= config.limit:
+        if estimate_total_tokens(messages, config.estimator) <= config.limit:
             return messages
-        tail = recent_tail(messages, config.keep_recent)
-        if total_tokens(messages[tail:], config.estimator) > config.limit:
-            tail = last_group(messages)
-        middle = default_convert_to_llm(outside(messages, tail, config.keep_first))
+        tail = find_tail(messages, config.keep_recent)
+        if estimate_total_tokens(messages[tail:], config.estimator) > config.limit:
+            tail = find_last_group(messages)
+        middle = default_convert_to_llm(list_middle(messages, tail, config.keep_first))
         try:
-            summary = _summary_message(await self._written(middle, config, self._summarise or ask))
+            summary = _make_summary_message(await self._write_summary(middle, config, self._summarise or ask))
         except _NoSummary as error:
             return await self._fall_back(messages, config, str(error))
         except Exception as error:  # noqa: BLE001  # whatever a summariser raises, the run goes on with the fallback
             return await self._fall_back(messages, config, f"the summary failed: {type(error).__name__}: {error}")
-        shown = around(messages, tail, config.keep_first, summary)
-        tokens = total_tokens(shown, config.estimator)
-        if tokens > config.limit or config.estimator(summary) >= total_tokens(middle, config.estimator):
+        shown = replace_middle(messages, tail, config.keep_first, summary)
+        tokens = estimate_total_tokens(shown, config.estimator)
+        if tokens > config.limit or config.estimator(summary) >= estimate_total_tokens(middle, config.estimator):
             return await self._fall_back(
                 messages, config, f"the summary was too long ({tokens} > {config.limit} tokens)"
             )
         return shown
 
-    async def _written(self, middle: Sequence[Message], config: ContextConfig, summarise: Summarise | None) -> str:
+    async def _write_summary(
+        self, middle: Sequence[Message], config: ContextConfig, summarise: Summarise | None
+    ) -> str:
         if summarise is None:
             raise _NoSummary("there is no model to ask; give SummaryCompaction a function")
         if len(middle) < 2:
             raise _NoSummary("there is nothing between the task and the tail to summarise")
         text = ""
-        for piece in _pieces(middle, config):
-            text = (await summarise([_summary_message(text), *piece] if text else piece)).strip()
+        for piece in _split_to_fit(middle, config):
+            text = (await summarise([_make_summary_message(text), *piece] if text else piece)).strip()
             if not text:
                 raise _NoSummary("the summary was empty")
         return text
@@ -179,11 +181,11 @@ class _NoSummary(Exception):
     """Why there is none."""
 
 
-def _summary_message(text: str) -> UserMessage:
+def _make_summary_message(text: str) -> UserMessage:
     return user_message(f"[Summary of earlier messages]\n{text}", synthetic=True)
 
 
-def _pieces(messages: Sequence[Message], config: ContextConfig) -> list[list[Message]]:
+def _split_to_fit(messages: Sequence[Message], config: ContextConfig) -> list[list[Message]]:
     """The messages in pieces that each fit the window, unless one alone does not."""
     pieces: list[list[Message]] = [[]]
     size = 0
@@ -197,49 +199,49 @@ def _pieces(messages: Sequence[Message], config: ContextConfig) -> list[list[Mes
     return pieces
 
 
-def fitted(config: ContextConfig, messages: Sequence[AgentMessage], tokens: int) -> ContextConfig:
+def subtract_overhead(config: ContextConfig, messages: Sequence[AgentMessage], tokens: int) -> ContextConfig:
     """The same with a window smaller by what the estimator misses of the real `tokens`, such as the system prompt."""
-    missed = tokens - total_tokens(messages, config.estimator)
+    missed = tokens - estimate_total_tokens(messages, config.estimator)
     if missed <= 0:
         return config
-    return _limited(config, config.limit - missed)
+    return _with_limit(config, config.limit - missed)
 
 
-def tighter(config: ContextConfig, tokens: int | None = None) -> ContextConfig:
+def halve_limit(config: ContextConfig, tokens: int | None = None) -> ContextConfig:
     """Half the limit and a smaller tail, for after a provider said that the context is too long.
 
     With `tokens`, what was sent, it is half of that if that is less: a window may be smaller than its configuration.
     """
     limit = config.limit if tokens is None else min(config.limit, tokens)
-    return replace(_limited(config, limit // 2), keep_recent=max(1, config.keep_recent // 2))
+    return replace(_with_limit(config, limit // 2), keep_recent=max(1, config.keep_recent // 2))
 
 
-def _limited(config: ContextConfig, limit: int) -> ContextConfig:
+def _with_limit(config: ContextConfig, limit: int) -> ContextConfig:
     return replace(config, max_context_tokens=max(1, int(limit / config.threshold)))
 
 
 def _shorten_old(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
-    return shorten_outputs(messages, recent_tail(messages, config.keep_recent), config.old_output_chars)
+    return shorten_outputs(messages, find_tail(messages, config.keep_recent), config.old_output_chars)
 
 
 def _summarise_old(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
-    return summarise_turns(messages, recent_tail(messages, config.keep_recent), config.estimator)
+    return summarise_turns(messages, find_tail(messages, config.keep_recent), config.estimator)
 
 
 def _drop_old(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
-    return drop_middle(messages, recent_tail(messages, config.keep_recent), config.keep_first, config.estimator)
+    return drop_middle(messages, find_tail(messages, config.keep_recent), config.keep_first, config.estimator)
 
 
 def _shorten_recent(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
-    return shorten_outputs(messages, last_group(messages), config.old_output_chars)
+    return shorten_outputs(messages, find_last_group(messages), config.old_output_chars)
 
 
 def _summarise_recent(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
-    return summarise_turns(messages, last_group(messages), config.estimator)
+    return summarise_turns(messages, find_last_group(messages), config.estimator)
 
 
 def _drop_recent(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
-    return drop_middle(messages, last_group(messages), config.keep_first, config.estimator)
+    return drop_middle(messages, find_last_group(messages), config.keep_first, config.estimator)
 
 
 def _shorten_all(messages: Sequence[AgentMessage], config: ContextConfig) -> Sequence[AgentMessage]:
@@ -257,11 +259,11 @@ _STEPS = (
 )
 
 
-def _same(a: Sequence[AgentMessage], b: Sequence[AgentMessage]) -> bool:
+def _is_same(a: Sequence[AgentMessage], b: Sequence[AgentMessage]) -> bool:
     return len(a) == len(b) and all(left is right for left, right in zip(a, b, strict=True))
 
 
-def shorten(log: Log, config: ContextConfig | None = None) -> CompactionEntry | None:
+def compact_log(log: Log, config: ContextConfig | None = None) -> CompactionEntry | None:
     """Show the model less, half of it where no `config` says how much; `None` when nothing could be left out."""
     if config is None:
         config = ContextConfig(max_context_tokens=max(1, log.tokens // 2), threshold=1.0)
@@ -271,10 +273,10 @@ def shorten(log: Log, config: ContextConfig | None = None) -> CompactionEntry | 
     return None if same or not shorter else log.compact(shorter)
 
 
-def show_again(log: Log, entry_id: str | None = None) -> None:
+def undo_change(log: Log, entry_id: str | None = None) -> None:
     """Let a compaction or a prun no longer count, the last one that does unless it is named."""
     if entry_id is None:
-        void = undone(log.entries)
+        void = list_undo_targets(log.entries)
         for entry in reversed(log.entries):
             if isinstance(entry, CompactionEntry | PrunEntry) and entry.id not in void:
                 entry_id = entry.id

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from steersman.context.entries import unit_starts
-from steersman.context.tokens import Estimator, total_tokens
+from steersman.context.entries import find_unit_starts
+from steersman.context.tokens import Estimator, estimate_total_tokens
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, user_message
 
@@ -27,40 +27,41 @@ IMAGE_LEFT_OUT = "[image left out]"
 EXCERPT_CHARS = 200
 
 
-def tasks(messages: Sequence[AgentMessage], count: int) -> list[int]:
+def find_task(messages: Sequence[AgentMessage], count: int) -> list[int]:
     """Where the task stands: the first user messages that are not the loop's own, or else the first at all."""
     users = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
     return [index for index in users if not messages[index].synthetic][:count] or users[:1]
 
 
-def recent_tail(messages: Sequence[AgentMessage], keep: int) -> int:
+def find_tail(messages: Sequence[AgentMessage], keep: int) -> int:
     """Where the last `keep` messages begin, moved back so that no group is split; never after the last group."""
     if not messages:
         return 0
-    starts = unit_starts(messages)
+    starts = find_unit_starts(messages)
     wanted = max(0, len(messages) - max(keep, 1))
     return starts[bisect_right(starts, wanted) - 1]
 
 
-def last_group(messages: Sequence[AgentMessage]) -> int:
+def find_last_group(messages: Sequence[AgentMessage]) -> int:
     """Where the last group begins, or what the user just said."""
-    start = recent_tail(messages, 1)
-    if start and _said_by_user(messages[start]):
-        while start and _said_by_user(messages[start - 1]):
+    start = find_tail(messages, 1)
+    if start and _is_from_user(messages[start]):
+        while start and _is_from_user(messages[start - 1]):
             start -= 1
     return start
 
 
-def outside(messages: Sequence[AgentMessage], tail: int, keep_first: int) -> list[AgentMessage]:
+def list_middle(messages: Sequence[AgentMessage], tail: int, keep_first: int) -> list[AgentMessage]:
     """What may be changed: everything before the tail but the task."""
-    kept = set(tasks(messages, keep_first))
+    kept = set(find_task(messages, keep_first))
     return [message for index, message in enumerate(messages[:tail]) if index not in kept]
 
 
 def shorten_outputs(messages: Sequence[AgentMessage], tail: int, chars: int) -> list[AgentMessage]:
     """Long tool outputs before the tail with their middle left out."""
     old = [
-        _shortened(message, chars) if isinstance(message, ToolResultMessage) else message for message in messages[:tail]
+        _shorten_result(message, chars) if isinstance(message, ToolResultMessage) else message
+        for message in messages[:tail]
     ]
     return old + list(messages[tail:])
 
@@ -68,8 +69,8 @@ def shorten_outputs(messages: Sequence[AgentMessage], tail: int, chars: int) -> 
 def summarise_turns(messages: Sequence[AgentMessage], tail: int, estimator: Estimator) -> list[AgentMessage]:
     """Each turn before the tail as one short message, where that is shorter."""
     kept: list[AgentMessage] = []
-    for start, end in pairwise([*(start for start in unit_starts(messages) if start < tail), tail]):
-        kept += _summarised(messages[start:end], estimator)
+    for start, end in pairwise([*(start for start in find_unit_starts(messages) if start < tail), tail]):
+        kept += _summarise_unit(messages[start:end], estimator)
     return kept + list(messages[tail:])
 
 
@@ -77,32 +78,34 @@ def drop_middle(
     messages: Sequence[AgentMessage], tail: int, keep_first: int, estimator: Estimator
 ) -> list[AgentMessage]:
     """The task, one constant marker, the tail; unless that would be longer."""
-    if total_tokens(outside(messages, tail, keep_first), estimator) <= estimator(MARKER):
+    if estimate_total_tokens(list_middle(messages, tail, keep_first), estimator) <= estimator(MARKER):
         return list(messages)
-    return around(messages, tail, keep_first, MARKER)
+    return replace_middle(messages, tail, keep_first, MARKER)
 
 
-def around(messages: Sequence[AgentMessage], tail: int, keep_first: int, middle: AgentMessage) -> list[AgentMessage]:
+def replace_middle(
+    messages: Sequence[AgentMessage], tail: int, keep_first: int, middle: AgentMessage
+) -> list[AgentMessage]:
     """The task and the tail with one message between them for all the rest."""
-    first = [messages[index] for index in tasks(messages, keep_first) if index < tail]
+    first = [messages[index] for index in find_task(messages, keep_first) if index < tail]
     return [*first, middle, *messages[tail:]]
 
 
-def _said_by_user(message: AgentMessage) -> bool:
+def _is_from_user(message: AgentMessage) -> bool:
     return isinstance(message, UserMessage) and not message.synthetic
 
 
-def _shortened(message: ToolResultMessage, chars: int) -> ToolResultMessage:
+def _shorten_result(message: ToolResultMessage, chars: int) -> ToolResultMessage:
     texts = [block.text if isinstance(block, TextContent) else IMAGE_LEFT_OUT for block in message.content]
     text = "\n".join(texts)
     if len(text) <= chars:
         if all(isinstance(block, TextContent) for block in message.content):
             return message
         return replace(message, content=[TextContent(text)])
-    return replace(message, content=[TextContent(_cut(text, chars))])
+    return replace(message, content=[TextContent(_truncate_middle(text, chars))])
 
 
-def _cut(text: str, chars: int) -> str:
+def _truncate_middle(text: str, chars: int) -> str:
     """Head and tail of a text, at most `chars` long together with the note between them."""
     note = f"\n[... {len(text)} characters, shortened to save space ...]\n"
     room = chars - len(note)
@@ -112,18 +115,18 @@ def _cut(text: str, chars: int) -> str:
     return text[:head] + note + text[len(text) - (room - head) :]
 
 
-def _summarised(unit: Sequence[AgentMessage], estimator: Estimator) -> list[AgentMessage]:
+def _summarise_unit(unit: Sequence[AgentMessage], estimator: Estimator) -> list[AgentMessage]:
     work = [message for message in unit if isinstance(message, AssistantMessage | ToolResultMessage)]
     if not work:
         return list(unit)
-    text = _summary(work)
+    text = _summarise_work(work)
     summary = [UserMessage([TextContent(text)], timestamp=work[0].timestamp, synthetic=True)] if text else []
-    if total_tokens(summary, estimator) >= total_tokens(work, estimator):
+    if estimate_total_tokens(summary, estimator) >= estimate_total_tokens(work, estimator):
         return list(unit)
     return [*summary, *(message for message in unit if not isinstance(message, AssistantMessage | ToolResultMessage))]
 
 
-def _summary(work: Sequence[AssistantMessage | ToolResultMessage]) -> str:
+def _summarise_work(work: Sequence[AssistantMessage | ToolResultMessage]) -> str:
     """What is worth knowing of a turn: what the model said first, and which tools it used."""
     answers = [message for message in work if isinstance(message, AssistantMessage) and not message.failed]
     said = " ".join(" ".join(message.text for message in answers).split())
@@ -138,9 +141,9 @@ def _summary(work: Sequence[AssistantMessage | ToolResultMessage]) -> str:
     return f"[Earlier turn] {' '.join(parts)}" if parts else ""
 
 
-def image_bytes(messages: Sequence[AgentMessage]) -> int:
+def count_image_bytes(messages: Sequence[AgentMessage]) -> int:
     """How many bytes the images in these messages are on the wire."""
-    return sum(map(_weight, messages))
+    return sum(map(_count_bytes_of_images, messages))
 
 
 class ImageCompaction:
@@ -155,26 +158,26 @@ class ImageCompaction:
     def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
         """The messages with a note where an image was; the same ones when there is none to leave out."""
         del config
-        total = left = image_bytes(messages)
+        total = left = count_image_bytes(messages)
         shown = list(messages)
-        asked = _asked_last(messages)
+        asked = _find_last_request(messages)
         worked = any(map(_is_work, messages[asked.stop :]))
         end = len(messages) if worked else asked.start
-        newest = last_group(messages)
+        newest = find_last_group(messages)
         for index in sorted(range(end), key=lambda index: 2 if index >= newest else index in asked):
-            weight = _weight(messages[index])
+            weight = _count_bytes_of_images(messages[index])
             if weight and left * 2 > total:
                 left -= weight
-                shown[index] = _without(messages[index])
+                shown[index] = _drop_images(messages[index])
         return shown
 
 
-def _asked_last(messages: Sequence[AgentMessage]) -> range:
+def _find_last_request(messages: Sequence[AgentMessage]) -> range:
     """Where that stands which the user said last."""
     said = [index for index, message in enumerate(messages) if _is_asked(message)]
     if not said:
         return range(0)
-    start = last_group(messages[: said[-1] + 1])
+    start = find_last_group(messages[: said[-1] + 1])
     return range(start, said[-1] + 1)
 
 
@@ -187,10 +190,10 @@ def _is_work(message: AgentMessage) -> bool:
     return isinstance(message, ToolResultMessage) or (isinstance(message, AssistantMessage) and not message.failed)
 
 
-def _weight(message: AgentMessage) -> int:
+def _count_bytes_of_images(message: AgentMessage) -> int:
     return sum(len(block.data) for block in message.content if isinstance(block, ImageContent))
 
 
-def _without(message: AgentMessage) -> AgentMessage:
+def _drop_images(message: AgentMessage) -> AgentMessage:
     note = TextContent(IMAGE_LEFT_OUT)
     return replace(message, content=[note if isinstance(block, ImageContent) else block for block in message.content])

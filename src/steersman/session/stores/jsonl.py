@@ -23,7 +23,7 @@ from zlib import crc32
 import msgspec
 
 from steersman.provider.models.keys import known_keys
-from steersman.session.records import FORMAT, Record, decode, without
+from steersman.session.records import FORMAT, Record, decode, redact_values
 from steersman.session.stores.store import (
     Handle,
     NewerFormat,
@@ -32,8 +32,8 @@ from steersman.session.stores.store import (
     SessionError,
     Store,
     StoreFailed,
-    checked_id,
-    is_id,
+    check_session_id,
+    is_session_id,
 )
 from steersman.types.ids import new_id
 
@@ -89,16 +89,16 @@ def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: s
     """Make a session of a file, under its own id or another one; the file stays as it is."""
     source = Path(file)
     try:
-        with _opened(source) as stream:
-            reading = _Reading(session_id, source)
-            first = next(reading.records(_lines(stream, source)), None)
+        with _open_regular(source) as stream:
+            reading = _Import(session_id, source)
+            first = next(reading.read_records(_read_lines(stream, source)), None)
             if first is None:
                 raise SessionDamaged(f"There is no record of a session in {str(source)!r}.")
             stream.seek(0)
-            reading = _Reading(first.payload["session_id"], source)
+            reading = _Import(first.payload["session_id"], source)
             handle = store.create(first.payload["session_id"])
             try:
-                count = _append(handle, reading.records(_lines(stream, source)))
+                count = _append_in_groups(handle, reading.read_records(_read_lines(stream, source)))
                 # The first record names this one: until it is there, all of the session was said elsewhere.
                 handle.append([Record(reading.importing, None, count + 1, "imported", time.time(), {})])
             except BaseException:
@@ -108,10 +108,10 @@ def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: s
             handle.close()
     except OSError as error:
         raise SessionError(f"The file {str(source)!r} could not be imported: {error.strerror}.") from error
-    return Imported(handle.session_id, count, tuple(reading.finish()))
+    return Imported(handle.session_id, count, tuple(reading.describe_problems()))
 
 
-def to_line(line: bytes) -> bytes:
+def encode_line(line: bytes) -> bytes:
     """An encoded record as a line of a file."""
     for character, escaped in _BREAKS.items():
         if character in line:
@@ -119,7 +119,7 @@ def to_line(line: bytes) -> bytes:
     return b'%s,"crc":"%08x"}\n' % (line[:-1], crc32(line[:-1]))
 
 
-def from_line(line: bytes) -> Record:
+def decode_line(line: bytes) -> Record:
     """The record of a line of a file; `ValueError` when it is none, or not what was written."""
     found = _SUM.search(line)
     if found is None:
@@ -177,7 +177,7 @@ def _is_database(path: Path) -> bool:
     return True
 
 
-def _opened(source: Path) -> BinaryIO:
+def _open_regular(source: Path) -> BinaryIO:
     """The file to be read; `SessionError` for what is no ordinary file and might never come to an end."""
     _check_regular(source, source.stat())  # before it is opened: that alone may do something to a device
     file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -195,7 +195,7 @@ def _check_regular(source: Path, found: os.stat_result) -> None:
         raise SessionError(f"The file {str(source)!r} could not be imported: it is no regular file.")
 
 
-def _lines(stream: BinaryIO, source: Path) -> Iterator[bytes]:
+def _read_lines(stream: BinaryIO, source: Path) -> Iterator[bytes]:
     """The lines of a file, none of which may fill the memory."""
     number = 0
     while line := stream.readline(_LONGEST_LINE + 1):
@@ -210,13 +210,13 @@ def _lines(stream: BinaryIO, source: Path) -> Iterator[bytes]:
 def _export(lines: Iterable[tuple[int, bytes]], stream: BinaryIO) -> int:
     count = 0
     for _, line in lines:
-        stream.write(to_line(line))
+        stream.write(encode_line(line))
         count += 1
     stream.flush()
     return count
 
 
-def _append(handle: Handle, records: Iterable[Record]) -> int:
+def _append_in_groups(handle: Handle, records: Iterable[Record]) -> int:
     group: list[Record] = []
     for record in records:
         group.append(record)
@@ -227,11 +227,11 @@ def _append(handle: Handle, records: Iterable[Record]) -> int:
     return handle.last_seq
 
 
-class _Reading:
+class _Import:
     """One reading of a file from its beginning."""
 
     def __init__(self, session_id: str | None, source: Path) -> None:
-        self.session_id = session_id if session_id is None else checked_id(session_id)
+        self.session_id = session_id if session_id is None else check_session_id(session_id)
         self.importing = new_id("record")
         self._keys = sorted(known_keys(), key=len, reverse=True)
         self._now = time.time()
@@ -243,13 +243,13 @@ class _Reading:
         self._given = 0
         self._seen = 0
 
-    def records(self, stream: Iterable[bytes]) -> Iterator[Record]:
+    def read_records(self, stream: Iterable[bytes]) -> Iterator[Record]:
         """The records, numbered without gaps; where some are missing one stands in for them and says so."""
         for number, line in enumerate(stream, 1):
-            for record in self._found(number, line):
+            for record in self._read_line(number, line):
                 try:
-                    record = self._cleaned(record)
-                    refused = self._refused(record)
+                    record = self._redact(record)
+                    refused = self._find_fault(record)
                 except RecursionError:
                     refused = "it is nested too deeply"
                 if refused is not None:
@@ -258,11 +258,11 @@ class _Reading:
                 if self._given == 0:
                     yield from self._begin(record)
                 if record.seq > self._seen + 1:
-                    yield self._gap(record)
+                    yield self._make_gap_record(record)
                 self._seen = record.seq
-                yield self._numbered(self._taken(record))
+                yield self._number(self._adapt(record))
 
-    def finish(self) -> Iterator[Problem]:
+    def describe_problems(self) -> Iterator[Problem]:
         """Keep what could not be read in a file beside the one it is from, and say what was wrong."""
         beside, failed = "", None
         try:
@@ -275,18 +275,18 @@ class _Reading:
         if failed is not None:
             yield failed
 
-    def _found(self, number: int, line: bytes) -> Iterator[Record]:
+    def _read_line(self, number: int, line: bytes) -> Iterator[Record]:
         """The record of a line, or those that can be made out in one that is damaged, as where two ran together."""
         if not line.strip():
             return
         try:
-            yield from_line(line)
+            yield decode_line(line)
             return
         except ValueError as error:
             reason = str(error)
         rest: list[bytes] = []
         at = 0
-        for start, end, record in _inside(line):
+        for start, end, record in _find_records_inside(line):
             rest.append(line[at:start])
             at = end
             reason = "it is no record, though there is one in the same line"
@@ -296,7 +296,7 @@ class _Reading:
         where, text = ("the end", "it was not written to its end") if torn else (f"line {number}", reason)
         self._leave_out(where, text, *(piece for piece in rest if piece.strip()))
 
-    def _refused(self, record: Record) -> str | None:
+    def _find_fault(self, record: Record) -> str | None:
         """Why a record cannot be taken. Whoever comes after its children would make a circle of them."""
         if record.seq <= self._seen:
             return f"its number {record.seq} does not follow {self._seen}"
@@ -310,19 +310,19 @@ class _Reading:
     def _begin(self, first: Record) -> Iterator[Record]:
         """Settle what the session is called, and give it a first record if it has none."""
         named = first.payload.get("session_id") if first.type == "session" else None
-        self.session_id = self.session_id or (str(named) if is_id(named) else new_id("session"))
+        self.session_id = self.session_id or (str(named) if is_session_id(named) else new_id("session"))
         if first.type != "session" or first.seq > 1:
             payload = {"format": FORMAT, "session_id": self.session_id, "created": first.time}
-            yield self._numbered(self._taken(Record(new_id("record"), None, 0, "session", first.time, payload)))
+            yield self._number(self._adapt(Record(new_id("record"), None, 0, "session", first.time, payload)))
             self._seen = min(1, first.seq - 1)
 
-    def _gap(self, record: Record) -> Record:
+    def _make_gap_record(self, record: Record) -> Record:
         first, last = self._seen + 1, record.seq - 1
         where = f"record {first}" if first == last else f"records {first} to {last}"
         self._told.append((where, "Missing; what follows is kept.", False))
-        return self._numbered(Record(new_id("damage"), None, 0, "damage", record.time, {"first": first, "last": last}))
+        return self._number(Record(new_id("damage"), None, 0, "damage", record.time, {"first": first, "last": last}))
 
-    def _numbered(self, record: Record) -> Record:
+    def _number(self, record: Record) -> Record:
         self._given += 1
         return msgspec.structs.replace(record, seq=self._given)
 
@@ -330,12 +330,12 @@ class _Reading:
         self._damaged.extend(pieces)
         self._told.append((where, why, True))
 
-    def _cleaned(self, record: Record) -> Record:
+    def _redact(self, record: Record) -> Record:
         """A record without the keys that are known here, and of no time to come, which would be the last for ever."""
-        payload = without(record.payload, self._keys) if self._keys else record.payload
+        payload = redact_values(record.payload, self._keys) if self._keys else record.payload
         return msgspec.structs.replace(record, payload=payload, time=min(record.time, self._now))
 
-    def _taken(self, record: Record) -> Record:
+    def _adapt(self, record: Record) -> Record:
         """A record as it is kept: an approval stays behind, and the first one says what the session is."""
         if record.type in _NEVER_TAKEN:
             return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
@@ -374,7 +374,7 @@ def _keep_beside(source: Path, pieces: Iterable[bytes]) -> str:
     raise FileExistsError(errno.EEXIST, "there are too many such files already")
 
 
-def _inside(line: bytes) -> Iterator[tuple[int, int, Record]]:
+def _find_records_inside(line: bytes) -> Iterator[tuple[int, int, Record]]:
     """The places and records with a right checksum in a line that is damaged as a whole."""
     starts = [found.start() for found in _START.finditer(line)][:_MOST]
     at = 0

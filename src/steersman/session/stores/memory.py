@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from steersman.session.records import Record, encode, title_in
+from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.store import (
     Problem,
     SessionBusy,
@@ -14,14 +14,14 @@ from steersman.session.stores.store import (
     SessionExists,
     SessionNotFound,
     Summary,
-    checked_id,
+    check_session_id,
 )
 from steersman.types.content import replace_lone_surrogates
 
 _CHUNK = 256
 
 
-class _Kept:
+class _StoredSession:
     """One session; the lock of the store guards all of it."""
 
     def __init__(self) -> None:
@@ -35,23 +35,23 @@ class MemoryStore:
     """Any number of sessions, as long as the store is there."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _Kept] = {}
+        self._sessions: dict[str, _StoredSession] = {}
         self._lock = threading.RLock()
 
     def create(self, session_id: str, /) -> MemoryHandle:
         """A new, empty session to write to."""
-        checked_id(session_id)
+        check_session_id(session_id)
         with self._lock:
             if session_id in self._sessions:
                 raise SessionExists(f"There is a session {session_id!r} already; open it.")
-            kept = self._sessions[session_id] = _Kept()
+            kept = self._sessions[session_id] = _StoredSession()
             return MemoryHandle(session_id, kept, self._lock, write=True)
 
     def open(self, session_id: str, /, *, write: bool = True) -> MemoryHandle:
         """A session that is there."""
-        checked_id(session_id)
+        check_session_id(session_id)
         with self._lock:
-            return MemoryHandle(session_id, self._kept(session_id), self._lock, write=write)
+            return MemoryHandle(session_id, self._find(session_id), self._lock, write=write)
 
     def list(self) -> Sequence[Summary]:
         """The sessions, the last used first."""
@@ -68,7 +68,7 @@ class MemoryStore:
             self.open(session_id).close()
             del self._sessions[session_id]
 
-    def _kept(self, session_id: str) -> _Kept:
+    def _find(self, session_id: str) -> _StoredSession:
         kept = self._sessions.get(session_id)
         if kept is None:
             raise SessionNotFound(f"No session {session_id!r} in this store.")
@@ -78,7 +78,7 @@ class MemoryStore:
 class MemoryHandle:
     """One open session."""
 
-    def __init__(self, session_id: str, kept: _Kept, lock: threading.RLock, *, write: bool) -> None:
+    def __init__(self, session_id: str, kept: _StoredSession, lock: threading.RLock, *, write: bool) -> None:
         self.session_id = session_id
         self.problems: Sequence[Problem] = ()
         self.writable = write
@@ -108,7 +108,7 @@ class MemoryHandle:
                     raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
                 lines.append(encode(record))
             self._kept.lines.extend(lines)
-            self._kept.title = self._kept.title or title_in(records)
+            self._kept.title = self._kept.title or make_title(records)
             self._kept.updated = max([self._kept.updated, *(record.time for record in records)])
 
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:

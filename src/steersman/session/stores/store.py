@@ -134,14 +134,14 @@ class Store(Protocol):
         ...
 
 
-def is_id(value: object) -> bool:
+def is_session_id(value: object) -> bool:
     """Whether this can be the id of a session: nothing that could mean something to a file system."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
-def checked_id(session_id: str) -> str:
+def check_session_id(session_id: str) -> str:
     """The id; raises `ValueError` if it can be none."""
-    if not is_id(session_id):
+    if not is_session_id(session_id):
         raise ValueError(
             f"A session's id is up to 128 letters, digits, '_', '-' and '.', beginning with a letter or digit, "
             f"got {session_id!r}."
@@ -149,7 +149,7 @@ def checked_id(session_id: str) -> str:
     return session_id
 
 
-def read(handle: Handle, after: int = 0) -> Iterator[Record]:
+def read_records(handle: Handle, after: int = 0) -> Iterator[Record]:
     """The records after a number, in order."""
     for _, line in handle.lines(after):
         yield decode(line)

@@ -23,7 +23,7 @@ import msgspec
 from steersman.provider.models.keys import known_keys
 from steersman.provider.models.registry import stream_fn_for
 from steersman.provider.streaming.normalize import Ask, close_stream, error_info, open_stream
-from steersman.session.records import plain, without
+from steersman.session.records import redact_values, to_json_value
 from steersman.types import wire
 from steersman.types.errors import ErrorInfo, InvalidRequestError, ProviderError
 from steersman.types.events import UnknownEvent
@@ -54,7 +54,7 @@ class _Exchange:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(_written(self.request)).hexdigest()
+        return hashlib.sha256(_encode(self.request)).hexdigest()
 
 
 def cassette(
@@ -93,10 +93,10 @@ class Cassette:
     def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
         """Ask the model and write down what it says, or say what is written down."""
         self._secrets |= known_keys(model) | ({options.api_key} if options.api_key else set())
-        asked = cast(dict[str, Any], self._clean(_form(model, request, options)))
+        asked = cast(dict[str, Any], self._clean(_make_plain_request(model, request, options)))
         if not self.recording:
-            return self._played(asked, model)
-        return self._recorded(asked, Ask(self._stream_fn or stream_fn_for(model), model, request, options))
+            return self._play(asked, model)
+        return self._record(asked, Ask(self._stream_fn or stream_fn_for(model), model, request, options))
 
     def close(self) -> None:
         """Write the file if it was recorded; raise `CassetteMismatch` if what was asked is not what it holds."""
@@ -119,32 +119,32 @@ class Cassette:
         if error is None or (self._faults and not self.recording):
             self.close()
 
-    async def _recorded(self, asked: dict[str, Any], ask: Ask) -> AsyncGenerator[Any, None]:
+    async def _record(self, asked: dict[str, Any], ask: Ask) -> AsyncGenerator[Any, None]:
         exchange = _Exchange(asked)
         self._exchanges.append(exchange)
         source = None
         try:
             source = await open_stream(ask)
             async for event in source:
-                exchange.answer.append({"event": self._clean(_plain_event(event))})
+                exchange.answer.append({"event": self._clean(_make_plain_event(event))})
                 yield event
         except Exception as error:
-            exchange.answer.append({"raised": self._clean(plain(error_info(error)))})
+            exchange.answer.append({"raised": self._clean(to_json_value(error_info(error)))})
             raise
         finally:
             await close_stream(source)
 
-    async def _played(self, asked: dict[str, Any], model: Model) -> AsyncGenerator[Any, None]:
-        exchange = self._found(asked)
+    async def _play(self, asked: dict[str, Any], model: Model) -> AsyncGenerator[Any, None]:
+        exchange = self._find(asked)
         if exchange is None:
             raise InvalidRequestError(self._faults[-1], provider=model.provider)
         exchange.played = True
         for line in exchange.answer:
             if "raised" in line:
-                raise _error(line["raised"])
-            yield _event(line["event"])
+                raise _make_error(line["raised"])
+            yield _parse_event(line["event"])
 
-    def _found(self, asked: dict[str, Any]) -> _Exchange | None:
+    def _find(self, asked: dict[str, Any]) -> _Exchange | None:
         """The first recorded exchange with this request; requests that are made at once may come in another order."""
         waiting = [exchange for exchange in self._exchanges if not exchange.played]
         for exchange in waiting:
@@ -152,23 +152,23 @@ class Cassette:
                 return exchange
         number = len(self._exchanges) - len(waiting) + 1
         if waiting:
-            self._faults.append(f"Request {number} is not the recorded one:\n{_difference(waiting[0].request, asked)}")
+            self._faults.append(f"Request {number} is not the recorded one:\n{_make_diff(waiting[0].request, asked)}")
         else:
             self._faults.append(f"Request {number} was made, and {number - 1} are recorded.")
         return None
 
     def _clean(self, value: Any) -> Any:
         """JSON values without keys, and as `scrub` wants them."""
-        value = without(value, self._secrets)
-        return value if self._scrub is None else _scrubbed(value, self._scrub)
+        value = redact_values(value, self._secrets)
+        return value if self._scrub is None else _scrub_values(value, self._scrub)
 
     def _write(self) -> None:
-        lines = [_written({"cassette": FORMAT})]
+        lines = [_encode({"cassette": FORMAT})]
         for exchange in self._exchanges:
-            lines.append(_written({"request": exchange.request, "digest": exchange.digest}))
-            lines += map(_written, _joined(exchange.answer, self._clean))
+            lines.append(_encode({"request": exchange.request, "digest": exchange.digest}))
+            lines += map(_encode, _join_deltas(exchange.answer, self._clean))
         # A key that was used late may stand in what was said early.
-        text = without(b"\n".join(lines).decode(), self._secrets)
+        text = redact_values(b"\n".join(lines).decode(), self._secrets)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         beside.write_text(f"{text}\n", encoding="utf-8", newline="\n")
@@ -178,15 +178,15 @@ class Cassette:
 _ADVICE = "If that is as it should be, delete the file and record it again."
 
 
-def _form(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+def _make_plain_request(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     """What a model is asked as plain values, without what differs each time and without keys."""
     ids: dict[str, str] = {}
     return {
         "model": model.name,
         "system_prompt": request.system_prompt,
-        "messages": [_message(message, ids) for message in request.messages],
+        "messages": [_make_plain_message(message, ids) for message in request.messages],
         "tools": [
-            {"name": tool.name, "description": tool.description, "parameters": plain(tool.parameters)}
+            {"name": tool.name, "description": tool.description, "parameters": to_json_value(tool.parameters)}
             for tool in request.tools
         ],
         "options": {
@@ -194,14 +194,14 @@ def _form(model: Model, request: Request, options: StreamOptions) -> dict[str, A
             "max_tokens": options.max_tokens,
             "temperature": options.temperature,
             "tool_choice": options.tool_choice,
-            "output_schema": plain(options.output_schema),
+            "output_schema": to_json_value(options.output_schema),
         },
     }
 
 
-def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
+def _make_plain_message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
     """A message; its calls are numbered, because an id may have been made here and not by the server."""
-    fields = {name: value for name, value in plain(message).items() if name not in _UNSENT}
+    fields = {name: value for name, value in to_json_value(message).items() if name not in _UNSENT}
     if "tool_call_id" in fields:
         fields["tool_call_id"] = _number(fields["tool_call_id"], ids)
     for block in fields.get("content", ()):
@@ -215,12 +215,12 @@ def _number(id: str, ids: dict[str, str]) -> str:
     return ids.setdefault(id, f"call {len(ids) + 1}")
 
 
-def _plain_event(event: object) -> Any:
+def _make_plain_event(event: object) -> Any:
     """An event as JSON; one of a type nobody knows stays as it is."""
-    return plain(cast(object, event)) if isinstance(event, msgspec.Struct | dict) else repr(event)
+    return to_json_value(cast(object, event)) if isinstance(event, msgspec.Struct | dict) else repr(event)
 
 
-def _event(fields: Any) -> Any:
+def _parse_event(fields: Any) -> Any:
     """An event again; what is none that is known is given as it came."""
     try:
         event = wire.decode(msgspec.json.encode(fields))
@@ -229,18 +229,18 @@ def _event(fields: Any) -> Any:
     return fields if isinstance(event, UnknownEvent) else event
 
 
-def _joined(answer: Sequence[dict[str, Any]], clean: Callable[[str], str]) -> list[dict[str, Any]]:
+def _join_deltas(answer: Sequence[dict[str, Any]], clean: Callable[[str], str]) -> list[dict[str, Any]]:
     """The same lines, the deltas of a block as one where their text has to be cleaned: a key may come in pieces."""
     texts: dict[tuple[str, int], list[str]] = {}
     for line in answer:
-        if (place := _place(line)) is not None:
+        if (place := _get_delta_key(line)) is not None:
             texts.setdefault(place, []).append(line["event"]["delta"])
     changed: dict[tuple[str, int], str | None] = {
         place: whole for place, parts in texts.items() if (whole := clean("".join(parts))) != "".join(parts)
     }
     joined: list[dict[str, Any]] = []
     for line in answer:
-        place = _place(line)
+        place = _get_delta_key(line)
         if place is None or place not in changed:
             joined.append(line)
         elif changed[place] is not None:
@@ -249,7 +249,7 @@ def _joined(answer: Sequence[dict[str, Any]], clean: Callable[[str], str]) -> li
     return joined
 
 
-def _place(line: dict[str, Any]) -> tuple[str, int] | None:
+def _get_delta_key(line: dict[str, Any]) -> tuple[str, int] | None:
     """Of what a delta is one."""
     event: Any = line.get("event")
     if not isinstance(event, dict) or not isinstance(cast(dict[str, Any], event).get("delta"), str):
@@ -258,7 +258,7 @@ def _place(line: dict[str, Any]) -> tuple[str, int] | None:
     return str(fields.get("type")), int(fields.get("content_index", 0))
 
 
-def _error(fields: dict[str, Any]) -> ProviderError:
+def _make_error(fields: dict[str, Any]) -> ProviderError:
     info = msgspec.convert(fields, ErrorInfo)
     error = ProviderError(info.message)
     error.info = info
@@ -286,25 +286,27 @@ def _check_format(written: str, path: Path) -> None:
         raise ValueError(f"The cassette {str(path)!r} has format {written}, and this version plays {FORMAT}.")
 
 
-def _difference(recorded: object, asked: object) -> str:
-    lines = list(difflib.unified_diff(_lines(recorded), _lines(asked), "recorded", "asked", n=2, lineterm=""))
+def _make_diff(recorded: object, asked: object) -> str:
+    lines = list(
+        difflib.unified_diff(_format_lines(recorded), _format_lines(asked), "recorded", "asked", n=2, lineterm="")
+    )
     more = len(lines) - _LONGEST_DIFF
     return "\n".join([*lines[:_LONGEST_DIFF], *([f"... and {more} more lines"] if more > 0 else [])])
 
 
-def _lines(value: object) -> Sequence[str]:
+def _format_lines(value: object) -> Sequence[str]:
     return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode().splitlines()
 
 
-def _written(value: object) -> bytes:
+def _encode(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _scrubbed(value: Any, scrub: Callable[[str], str]) -> Any:
+def _scrub_values(value: Any, scrub: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return scrub(value)
     if isinstance(value, dict):
-        return {scrub(str(key)): _scrubbed(item, scrub) for key, item in cast(dict[Any, Any], value).items()}
+        return {scrub(str(key)): _scrub_values(item, scrub) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):
-        return [_scrubbed(item, scrub) for item in cast(Sequence[Any], value)]
+        return [_scrub_values(item, scrub) for item in cast(Sequence[Any], value)]
     return value

@@ -18,7 +18,7 @@ _LIMIT = "[Agent stopped: "
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class RecordedEvent:
     """An event that no other record tells, without its time; `seq` is the number of its record."""
 
     seq: int
@@ -31,7 +31,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedEntry:
     """An entry of the log under the one it follows; `seq` is the number of its record."""
 
     seq: int
@@ -45,14 +45,14 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Move:
     """The session went on from another entry."""
 
     target: str | None
 
 
 @dataclass(slots=True)
-class Call:
+class RecordedCall:
     """What is known about a tool call that ended.
 
     `seq` is the number of the record that says so, `span` the numbers of its two events where others lay between them.
@@ -64,11 +64,11 @@ class Call:
     span: tuple[int, int] | None = None
 
 
-Item: TypeAlias = Said | Happened
+Item: TypeAlias = RecordedEntry | RecordedEvent
 
 
 @dataclass(slots=True)
-class Part:
+class RecordedRun:
     """One run. A run of a program that was killed has no `end`, and one that was vetoed no `start`.
 
     `seq` is the number of the record of its end, or of its start where it has none.
@@ -78,7 +78,7 @@ class Part:
     start: Payload | None
     end: Payload | None = None
     items: list[Item] = field(default_factory=list[Item])
-    calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    calls: dict[str, RecordedCall] = field(default_factory=dict[str, RecordedCall])
     asked: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """The arguments of the calls that were about to start."""
 
@@ -88,34 +88,34 @@ class Part:
         return str((self.start or self.end or {}).get("loop_id", ""))
 
 
-Step: TypeAlias = Part | Said | Moved
+Step: TypeAlias = RecordedRun | RecordedEntry | Move
 
 
-def steps_of(records: Iterable[Record]) -> Iterator[Step]:
+def read_steps(records: Iterable[Record]) -> Iterator[Step]:
     """What happened in a session, in order."""
-    part: Part | None = None
+    part: RecordedRun | None = None
     for record in records:
-        if part is not None and (record.type in ("run_start", "leaf", "imported") or _outside(part, record)):
+        if part is not None and (record.type in ("run_start", "leaf", "imported") or _is_outside(part, record)):
             yield part
             part = None
         if record.type == "run_start":
-            part = Part(record.seq, record.payload)
+            part = RecordedRun(record.seq, record.payload)
         elif record.type == "run_end":
-            part = part or Part(record.seq, None)
+            part = part or RecordedRun(record.seq, None)
             part.end, part.seq = record.payload, record.seq
             yield part
             part = None
         elif record.type == "leaf":
-            yield Moved(record.payload.get("target"))
+            yield Move(record.payload.get("target"))
         elif part is not None:
-            _add(part, record)
+            _add_record(part, record)
         elif record.type in TREE and (entry := read_entry(record)) is not None:
-            yield Said(record.seq, record.parent, entry)
+            yield RecordedEntry(record.seq, record.parent, entry)
     if part is not None:
         yield part
 
 
-def _outside(part: Part, record: Record) -> bool:
+def _is_outside(part: RecordedRun, record: Record) -> bool:
     """Whether this was done to the session after the program that ran was killed: no run does it unannounced."""
     if record.type == "compaction":
         return not part.items or part.items[-1].type != "compaction_started"
@@ -130,13 +130,13 @@ def read_entry(record: Record) -> Entry | None:
         return None
 
 
-def _add(part: Part, record: Record) -> None:
+def _add_record(part: RecordedRun, record: Record) -> None:
     fields = record.payload
     if record.type in TREE:
         if (entry := read_entry(record)) is not None:
-            part.items.append(Said(record.seq, record.parent, entry))
+            part.items.append(RecordedEntry(record.seq, record.parent, entry))
     elif record.type == "event":
-        part.items.append(Happened(record.seq, fields))
+        part.items.append(RecordedEvent(record.seq, fields))
     elif record.type == "intent":
         part.asked[fields["tool_call_id"]] = fields["arguments"]
     elif record.type == "result":
@@ -144,19 +144,19 @@ def _add(part: Part, record: Record) -> None:
         result = read_message(fields["message"])
         if isinstance(result, ToolResultMessage):
             arguments = fields.get("arguments", part.asked.get(id))
-            part.calls[id] = Call(
+            part.calls[id] = RecordedCall(
                 record.seq, arguments, result, None if span is None else cast(tuple[int, int], tuple(span))
             )
 
 
-def message_of(item: Item | None) -> Any:
+def get_message(item: Item | None) -> Any:
     """The message of an item that is one."""
-    return item.entry.message if isinstance(item, Said) and isinstance(item.entry, MessageEntry) else None
+    return item.entry.message if isinstance(item, RecordedEntry) and isinstance(item.entry, MessageEntry) else None
 
 
-def limit_in(item: Item | None) -> str | None:
+def get_limit(item: Item | None) -> str | None:
     """The reason in the notice of a limit, if the item is one."""
-    message = message_of(item)
+    message = get_message(item)
     if type(message) is UserMessage and message.synthetic and message.text.startswith(_LIMIT):
         return message.text[len(_LIMIT) : -1]
     return None
@@ -164,25 +164,27 @@ def limit_in(item: Item | None) -> str | None:
 
 def is_heard(item: Item | None) -> bool:
     """Whether the item is something that is heard at the beginning of a turn."""
-    message = message_of(item)
-    return message is not None and type(message) not in (AssistantMessage, ToolResultMessage) and limit_in(item) is None
+    message = get_message(item)
+    return (
+        message is not None and type(message) not in (AssistantMessage, ToolResultMessage) and get_limit(item) is None
+    )
 
 
-def in_order(calls: Iterable[tuple[ToolCall, Call]]) -> Iterator[tuple[bool, ToolCall, Call]]:
+def order_call_events(calls: Iterable[tuple[ToolCall, RecordedCall]]) -> Iterator[tuple[bool, ToolCall, RecordedCall]]:
     """The beginnings (`True`) and ends of calls that are given in the order in which they ended."""
-    crowd: list[tuple[int, bool, ToolCall, Call]] = []
+    crowd: list[tuple[int, bool, ToolCall, RecordedCall]] = []
     for asked, call in calls:
         if call.span is not None:
             crowd += [(call.span[0], True, asked, call), (call.span[1], False, asked, call)]
             continue
         # It began when no other call was open, so what came before it is over.
-        yield from _sorted(crowd)
+        yield from _sort_crowd(crowd)
         crowd = []
         yield True, asked, call
         yield False, asked, call
-    yield from _sorted(crowd)
+    yield from _sort_crowd(crowd)
 
 
-def _sorted(crowd: list[tuple[int, bool, ToolCall, Call]]) -> Iterator[tuple[bool, ToolCall, Call]]:
+def _sort_crowd(crowd: list[tuple[int, bool, ToolCall, RecordedCall]]) -> Iterator[tuple[bool, ToolCall, RecordedCall]]:
     for _, begins, asked, call in sorted(crowd, key=lambda moment: moment[0]):
         yield begins, asked, call

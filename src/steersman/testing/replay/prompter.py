@@ -14,7 +14,15 @@ import msgspec
 from steersman.context.context import AgentContext
 from steersman.context.entries import Entry
 from steersman.loop.run import DEADLINE, Run
-from steersman.testing.replay.parts import Happened, Item, Part, Said, is_heard, limit_in, message_of
+from steersman.testing.replay.parts import (
+    Item,
+    RecordedEntry,
+    RecordedEvent,
+    RecordedRun,
+    get_limit,
+    get_message,
+    is_heard,
+)
 from steersman.types.events import AgentEnd, AgentEvent, CompactionEnded, TurnEnd, TurnStart
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, AssistantMessage
@@ -41,10 +49,10 @@ class ReplayMismatch(AssertionError):
         self.replayed = replayed
 
 
-class Prompter:
+class RecordCursor:
     """Knows what comes next in a run, and whether the loop keeps to it."""
 
-    def __init__(self, part: Part, context: AgentContext) -> None:
+    def __init__(self, part: RecordedRun, context: AgentContext) -> None:
         self.part = part
         self.context = context
         self.events: list[AgentEvent] = []
@@ -62,74 +70,76 @@ class Prompter:
         return self.part.items[self._at] if self._at < len(self.part.items) else None
 
     @property
-    def _cut(self) -> bool:
+    def _is_cut(self) -> bool:
         """Whether the records end here without an end of the run, because its program did."""
         return self._next is None and self.part.end is None
 
     @property
-    def _last_turn(self) -> bool:
+    def _is_last_turn(self) -> bool:
         return self.part.end is not None and self._turns >= self.part.end.get("turns", 0)
 
-    def _ahead(self, skip: int = 0) -> Iterator[Item]:
+    def _iterate_ahead(self, skip: int = 0) -> Iterator[Item]:
         items = self.part.items
         return (items[at] for at in range(self._at + skip, len(items)))
 
-    def _heard(self) -> list[AgentMessage]:
+    def _collect_input(self) -> list[AgentMessage]:
         heard: list[AgentMessage] = []
-        for item in self._ahead():
+        for item in self._iterate_ahead():
             if not is_heard(item):
                 break
-            heard.append(message_of(item))
+            heard.append(get_message(item))
         return heard
 
-    def _answer_ahead(self) -> AssistantMessage | None:
-        return next((found for item in self._ahead() if type(found := message_of(item)) is AssistantMessage), None)
+    def _find_answer(self) -> AssistantMessage | None:
+        return next(
+            (found for item in self._iterate_ahead() if type(found := get_message(item)) is AssistantMessage), None
+        )
 
     # What the loop does
 
     def mint(self, kind: str) -> str:
         """The id that the next entry had."""
         item = self._next
-        return item.entry.id if isinstance(item, Said) else new_id(kind)
+        return item.entry.id if isinstance(item, RecordedEntry) else new_id(kind)
 
-    def over(self) -> bool:
+    def end_if_over(self) -> bool:
         """Whether the records end here, so that nothing more is said."""
-        if self._cut:
+        if self._is_cut:
             self._close()
-        return self._cut
+        return self._is_cut
 
-    def same(self, message: AgentMessage) -> AgentMessage:
+    def find_recorded_message(self, message: AgentMessage) -> AgentMessage:
         """The message as it is recorded, if it differs in nothing but its time."""
-        recorded = message_of(self._next)
+        recorded = get_message(self._next)
         if recorded is None or type(recorded) is not type(message):
             return message
         return recorded if msgspec.structs.replace(message, timestamp=recorded.timestamp) == recorded else message
 
-    def added(self, entry: Entry) -> None:
+    def check_entry(self, entry: Entry) -> None:
         """An entry was added to the log."""
         item = self._next
-        if not isinstance(item, Said) or item.entry != entry:
-            return self._differs(item.entry if isinstance(item, Said) else item, entry)
+        if not isinstance(item, RecordedEntry) or item.entry != entry:
+            return self._report_mismatch(item.entry if isinstance(item, RecordedEntry) else item, entry)
         self._at += 1
 
-    def hear(self, event: AgentEvent) -> None:
+    def check_event(self, event: AgentEvent) -> None:
         """An event was told."""
-        if event.type in _TOLD and self.over():
+        if event.type in _TOLD and self.end_if_over():
             return
         self.events.append(event)
         if isinstance(event, TurnStart):
             self._turns += 1
             if self.part.end is not None and self._turns > self.part.end.get("turns", self._turns):
-                self._differs(f"the run ends after {self._turns - 1} turns", "another turn begins")
+                self._report_mismatch(f"the run ends after {self._turns - 1} turns", "another turn begins")
         elif isinstance(event, TurnEnd):
             self._abort_late()
         elif isinstance(event, AgentEnd):
             self._check_end(event)
         elif event.type in _TOLD:
-            fields = {name: value for name, value in _plain(event).items() if name not in _UNTIMED}
+            fields = {name: value for name, value in _to_json_value(event).items() if name not in _UNTIMED}
             item = self._next
-            if not isinstance(item, Happened) or item.fields != fields:
-                return self._differs(item.fields if isinstance(item, Happened) else item, fields)
+            if not isinstance(item, RecordedEvent) or item.fields != fields:
+                return self._report_mismatch(item.fields if isinstance(item, RecordedEvent) else item, fields)
             self._at += 1
             if isinstance(event, CompactionEnded):
                 self._end_after(0)
@@ -137,12 +147,12 @@ class Prompter:
     def _abort_late(self) -> None:
         """A run that was aborted while it was ending for another reason."""
         aborted = self.part.end is not None and self.part.end["end_reason"] == "aborted"
-        if aborted and self._last_turn and self.run.end_reason not in (None, "aborted"):
+        if aborted and self._is_last_turn and self.run.end_reason not in (None, "aborted"):
             self._cancel("aborted")
 
     def _end_after(self, skip: int) -> None:
         """If nothing but the end comes after these items, the run was cancelled before the model was asked."""
-        if self.part.end is not None and all(limit_in(item) is not None for item in self._ahead(skip)):
+        if self.part.end is not None and all(get_limit(item) is not None for item in self._iterate_ahead(skip)):
             self._finish()
             self._cancel("aborted" if self.part.end["end_reason"] == "aborted" else DEADLINE)
 
@@ -153,14 +163,14 @@ class Prompter:
     def _check_end(self, event: AgentEnd) -> None:
         end = self.part.end
         if self._next is not None:
-            return self._differs(self._next, f"the run ends: {event.end_reason} {event.detail}".strip())
+            return self._report_mismatch(self._next, f"the run ends: {event.end_reason} {event.detail}".strip())
         if end is None:
             return None
         recorded = (end["end_reason"], end.get("detail", ""), end.get("turns", 0))
         if recorded != (event.end_reason, event.detail, self._turns):
-            self._differs(recorded, (event.end_reason, event.detail, self._turns))
+            self._report_mismatch(recorded, (event.end_reason, event.detail, self._turns))
 
-    def _differs(self, recorded: object, replayed: object) -> None:
+    def _report_mismatch(self, recorded: object, replayed: object) -> None:
         if self.mismatch is None:
             item = self._next
             seq = self.part.seq if item is None else item.seq
@@ -180,7 +190,7 @@ class Prompter:
 
     def _finish(self) -> None:
         """The run is over at this point, for a reason that came from outside: a limit tells its own."""
-        limit = next((reason for item in self._ahead() if (reason := limit_in(item)) is not None), None)
+        limit = next((reason for item in self._iterate_ahead() if (reason := get_limit(item)) is not None), None)
         if limit is not None:
             self.run.finish("limit", limit)
         elif self.part.end is not None:
@@ -190,5 +200,5 @@ class Prompter:
             self.run.finish(reason, detail)
 
 
-def _plain(value: object) -> Any:
+def _to_json_value(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=repr))

@@ -11,13 +11,21 @@ import msgspec
 
 from steersman.context.compaction.compact import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
-from steersman.context.recovery import Recovery, open_calls
+from steersman.context.recovery import Recovery, find_open_calls
 from steersman.loop.compact import STILL_HEAVY, STUCK, STUCK_HEAVY
 from steersman.loop.tool_calls.slot import Slot
 from steersman.policy.verdicts import Inject, Stop
 from steersman.provider.wires.overflow import find_token_budget
-from steersman.testing.replay.parts import Call, Happened, Item, Said, in_order, limit_in, message_of
-from steersman.testing.replay.prompter import Prompter
+from steersman.testing.replay.parts import (
+    Item,
+    RecordedCall,
+    RecordedEntry,
+    RecordedEvent,
+    get_limit,
+    get_message,
+    order_call_events,
+)
+from steersman.testing.replay.prompter import RecordCursor
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import InputRejected, LoopDetected, ToolExecutionEnd, ToolExecutionStart
@@ -45,9 +53,9 @@ from steersman.types.tools import Prun
 _TOO_LARGE = 413
 
 
-def notice_of(item: Item) -> RetryNotice | FallbackNotice | None:
+def make_notice(item: Item) -> RetryNotice | FallbackNotice | None:
     """The item as a wrapper tells it, if it is an attempt that failed."""
-    if not isinstance(item, Happened) or item.type not in ("retry_scheduled", "model_fallback"):
+    if not isinstance(item, RecordedEvent) or item.type not in ("retry_scheduled", "model_fallback"):
         return None
     fields = item.fields
     error = msgspec.convert(fields["error"], ErrorInfo)
@@ -56,7 +64,7 @@ def notice_of(item: Item) -> RetryNotice | FallbackNotice | None:
     return FallbackNotice(fields["from_model"], fields["to_model"], error)
 
 
-def refusal_of(notice: RetryNotice | FallbackNotice) -> Failed | None:
+def make_refusal(notice: RetryNotice | FallbackNotice) -> Failed | None:
     """The failure behind a notice, if it was the loop that asked again, for a shorter answer."""
     error = notice.error
     if type(notice) is not RetryNotice or error.kind != "context_overflow" or find_token_budget(error.message) is None:
@@ -64,10 +72,10 @@ def refusal_of(notice: RetryNotice | FallbackNotice) -> Failed | None:
     return Failed(AssistantMessage(stop_reason="error", error_message=error.message, error_kind=error.kind), error)
 
 
-def overflow_before(answer: AssistantMessage | None) -> Failed:
+def make_overflow(answer: AssistantMessage | None) -> Failed:
     """The failure that made the loop compact: it is not kept, unless the run ended with it."""
     if answer is not None and is_stuck(answer):
-        return failure_of(answer)
+        return make_failure(answer)
     words = "The context is too long."
     return Failed(AssistantMessage(stop_reason="error", error_message=words, error_kind="context_overflow"))
 
@@ -77,7 +85,7 @@ def is_stuck(answer: AssistantMessage | None) -> bool:
     return answer is not None and (answer.error_message or "").endswith((STUCK, STUCK_HEAVY))
 
 
-def failure_of(message: AssistantMessage) -> Failed:
+def make_failure(message: AssistantMessage) -> Failed:
     """An answer that failed, as the provider told it: what the loop adds to its words is left out."""
     words = message.error_message or ""
     if message.error_kind != "context_overflow" or not words.endswith((STUCK, STUCK_HEAVY, STILL_HEAVY)):
@@ -87,7 +95,7 @@ def failure_of(message: AssistantMessage) -> Failed:
     return Failed(msgspec.structs.replace(message, error_message=own), error)
 
 
-def deltas_of(message: AssistantMessage) -> Iterator[StreamEvent]:
+def make_deltas(message: AssistantMessage) -> Iterator[StreamEvent]:
     """The answer in pieces, as large as they can be."""
     for index, block in enumerate(message.content):
         match block:
@@ -106,56 +114,56 @@ def deltas_of(message: AssistantMessage) -> Iterator[StreamEvent]:
 _ENDLESS = 2**62
 
 
-class Rehearsal(Prompter):
+class ReplayEnvironment(RecordCursor):
     """Plays everybody in a run but the loop: the model, the tools, the people, the hooks and the clock."""
 
     # The people
 
-    async def steering(self) -> Sequence[AgentMessage]:
+    async def get_steering(self) -> Sequence[AgentMessage]:
         """What is said before the next turn, whoever said it."""
         while (item := self._next) is not None and item.type == "input_rejected":
-            fields = cast(Happened, item).fields
+            fields = cast(RecordedEvent, item).fields
             self.run.emit(InputRejected, reason=fields["reason"], source=fields["source"])
-        heard = self._heard()
-        if self._cut:
+        heard = self._collect_input()
+        if self._is_cut:
             await self._stop()
-        if not heard and self._nothing_more():
+        if not heard and self._is_over_between_turns():
             self._finish()
         return heard
 
-    def _nothing_more(self) -> bool:
+    def _is_over_between_turns(self) -> bool:
         """Whether the run ended between turns, and not because there was nothing to do."""
         end = self.part.end
-        if limit_in(self._next) is not None:
+        if get_limit(self._next) is not None:
             return self._at == len(self.part.items) - 1
-        return end is not None and end["end_reason"] != "done" and self._next is None and self._last_turn
+        return end is not None and end["end_reason"] != "done" and self._next is None and self._is_last_turn
 
     # The clock
 
-    def limit_reached(self) -> str | None:
+    def find_limit(self) -> str | None:
         """The limit at which the run stops in this turn."""
-        return limit_in(self._next)
+        return get_limit(self._next)
 
     # The hooks
 
     async def before_turn(self, messages: object, turn_index: object) -> Stop | None:
         """Whether the model was asked in this turn; if not, that is the end."""
-        return await self._asked()
+        return await self._check_model_call()
 
     async def pre_turn(self, view: object) -> Inject | Stop | None:
         """What was said after a compaction."""
-        heard = self._heard()
+        heard = self._collect_input()
         if not heard:
-            return await self._asked()
+            return await self._check_model_call()
         self._end_after(len(heard))
         return Inject(heard)
 
-    async def _asked(self) -> Stop | None:
+    async def _check_model_call(self) -> Stop | None:
         if self._next is not None:
             return None
         if self.part.end is not None and self.part.end["end_reason"] in ("done", "terminated"):
-            self._differs(self.part.end, "the model is asked")
-        if self._cut or self.mismatch is not None:
+            self._report_mismatch(self.part.end, "the model is asked")
+        if self._is_cut or self.mismatch is not None:
             await self._stop()
         self._finish()
         return Stop()
@@ -163,7 +171,7 @@ class Rehearsal(Prompter):
     def post_turn(self, view: object) -> None:
         """Tell what was found out about the calls of the turn."""
         item = self._next
-        if isinstance(item, Happened) and item.type == "loop_detected":
+        if isinstance(item, RecordedEvent) and item.type == "loop_detected":
             fields = {name: item.fields[name] for name in ("tool_names", "repetitions", "action")}
             self.run.emit(LoopDetected, **fields)
 
@@ -176,33 +184,33 @@ class Rehearsal(Prompter):
     @property
     def limit(self) -> int:
         """Below everything when a compaction comes next, else above everything."""
-        if not self._compacts():
+        if not self._is_compaction_next():
             return _ENDLESS
-        answer = self._answer_ahead()
+        answer = self._find_answer()
         if answer is None or answer.error_kind != "context_overflow" or is_stuck(answer):
             return -1
         # The model found what the compaction left too long as well: so it was asked before that compaction.
-        compactions = [item for item in self._ahead() if item.type == "compaction_started"]
+        compactions = [item for item in self._iterate_ahead() if item.type == "compaction_started"]
         return -1 if len(compactions) > 1 else _ENDLESS
 
     def before_compaction(self, estimated_tokens: object, message_count: object) -> bool:
         """Only a compaction that happened happens."""
-        return self._compacts()
+        return self._is_compaction_next()
 
-    def _compacts(self) -> bool:
+    def _is_compaction_next(self) -> bool:
         item = self._next
-        return isinstance(item, Happened) and item.type == "compaction_started"
+        return isinstance(item, RecordedEvent) and item.type == "compaction_started"
 
     async def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
         """What a compaction left, or the error it ended with."""
         item = self._next
-        if self._cut:
+        if self._is_cut:
             await self._stop()
-        if isinstance(item, Said) and isinstance(item.entry, CompactionEntry):
+        if isinstance(item, RecordedEntry) and isinstance(item.entry, CompactionEntry):
             log = self.context.log
             ids = {log.visible_id(index): message for index, message in enumerate(log.visible)}
             return [ids[kept] if isinstance(kept, str) else kept for kept in item.entry.items]
-        error: str | None = item.fields.get("error") if isinstance(item, Happened) else None
+        error: str | None = item.fields.get("error") if isinstance(item, RecordedEvent) else None
         if error == "cancelled":
             self._finish()
             self.run.token.cancel()
@@ -217,50 +225,54 @@ class Rehearsal(Prompter):
     async def answer(self, model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
         """The recorded answer, one delta for each block, after what came before it."""
         yield (StreamStart(),)
-        while (item := self._next) is not None and (notice := notice_of(item)) is not None:
-            if (refusal := refusal_of(notice)) is not None:
+        while (item := self._next) is not None and (notice := make_notice(item)) is not None:
+            if (refusal := make_refusal(notice)) is not None:
                 yield (refusal,)
                 return
             yield (notice,)
-        if self._cut:
+        if self._is_cut:
             await self._stop()
-        message = message_of(self._next)
-        if self._compacts():
-            final = self._answer_ahead()
+        message = get_message(self._next)
+        if self._is_compaction_next():
+            final = self._find_answer()
             if is_stuck(final):
                 self.requests.append(request)
                 self._finish_early(failed=True)
-            yield (overflow_before(final),)
+            yield (make_overflow(final),)
         elif type(message) is AssistantMessage:
             self.requests.append(request)
             self._finish_early(failed=message.failed)
-            yield (*deltas_of(message), failure_of(message) if message.failed else Done(message))
+            yield (*make_deltas(message), make_failure(message) if message.failed else Done(message))
         else:
-            self._differs(self._next, "the model is asked")
+            self._report_mismatch(self._next, "the model is asked")
             await self._stop()
 
     def _finish_early(self, *, failed: bool) -> None:
         """A run that was cut short by a cancel or its deadline knows that before the turn is over."""
         end = self.part.end
         if end is None:
-            early = failed and any(limit_in(item) is not None for item in self._after_answer())
+            early = failed and any(get_limit(item) is not None for item in self._iterate_after_answer())
         else:
             # A failed answer is an error, unless a hook had said stop before: when room was made for it.
             reasons = ("aborted", "limit", "stopped") if failed else ("aborted", "limit")
-            early = end["end_reason"] in reasons and self._last_turn
-        if early and all(item.type in ("prun", "loop_detected") or _closes(item) for item in self._after_answer()):
+            early = end["end_reason"] in reasons and self._is_last_turn
+        if early and all(
+            item.type in ("prun", "loop_detected") or _is_closing(item) for item in self._iterate_after_answer()
+        ):
             self._finish()
 
-    def _after_answer(self) -> Iterator[Item]:
-        return islice(dropwhile(lambda item: type(message_of(item)) is not AssistantMessage, self._ahead()), 1, None)
+    def _iterate_after_answer(self) -> Iterator[Item]:
+        return islice(
+            dropwhile(lambda item: type(get_message(item)) is not AssistantMessage, self._iterate_ahead()), 1, None
+        )
 
     # The tools
 
     @property
     def recovery(self) -> Recovery | None:
         """The results that calls left open by another program had, where this run settled them."""
-        left = open_calls(self.context.log.messages)
-        given = _results(self.part.items)
+        left = find_open_calls(self.context.log.messages)
+        given = _collect_results(self.part.items)
         if left is None or not any(call.id in given for call in left.calls):
             return None
         return Recovery({id: result for id, result in given.items() if id not in self.part.calls})
@@ -270,22 +282,22 @@ class Rehearsal(Prompter):
         open_slots = {slot.call.id: slot for slot in slots if slot.result is None}
         known = [(slot.call, self.part.calls[id]) for id, slot in open_slots.items() if id in self.part.calls]
         ended = sorted(known, key=lambda pair: pair[1].seq)
-        for begins, asked, call in in_order(ended):
-            self._tell(open_slots[asked.id], call, begins=begins)
-        given = _results(self._ahead())
+        for begins, asked, call in order_call_events(ended):
+            self._emit_call(open_slots[asked.id], call, begins=begins)
+        given = _collect_results(self._iterate_ahead())
         for slot in slots:
             slot.result = slot.result or given.get(slot.call.id)
         if any(slot.result is None for slot in slots):
             if self.part.end is not None:
-                self._differs(self._next, f"the calls {[slot.call.id for slot in slots]} are answered")
+                self._report_mismatch(self._next, f"the calls {[slot.call.id for slot in slots]} are answered")
             await self._stop()
-        self._grant(slots)
+        self._apply_effects(slots)
         if self.run.end_reason is None and not any(
-            type(message_of(item)) is AssistantMessage for item in self._ahead()
+            type(get_message(item)) is AssistantMessage for item in self._iterate_ahead()
         ):
             self._settle_end()
 
-    def _tell(self, slot: Slot, call: Call, *, begins: bool) -> None:
+    def _emit_call(self, slot: Slot, call: RecordedCall, *, begins: bool) -> None:
         arguments = slot.call.arguments if call.arguments is None else call.arguments
         about = {"tool_call_id": slot.call.id, "tool_name": slot.call.name, "args": arguments}
         slot.started = True
@@ -295,35 +307,35 @@ class Rehearsal(Prompter):
             slot.result = call.result
             self.run.emit(ToolExecutionEnd, **about, result=call.result, is_error=call.result.is_error)
 
-    def _grant(self, slots: Sequence[Slot]) -> None:
+    def _apply_effects(self, slots: Sequence[Slot]) -> None:
         """What the calls asked the loop for, as far as it was done."""
         effects: list[Prun] = []
-        for item in self._ahead():
-            if isinstance(item, Said) and isinstance(item.entry, PrunEntry):
+        for item in self._iterate_ahead():
+            if isinstance(item, RecordedEntry) and isinstance(item.entry, PrunEntry):
                 effects.append(Prun(item.entry.tokens_removed, item.entry.memo))
-            elif type(message_of(item)) is not ToolResultMessage:
+            elif type(get_message(item)) is not ToolResultMessage:
                 break
         slots[0].effects = tuple(effects)
-        terminated = self._last_turn and (self.part.end or {}).get("end_reason") == "terminated"
+        terminated = self._is_last_turn and (self.part.end or {}).get("end_reason") == "terminated"
         for slot in slots:
             slot.terminate = terminated
 
     def _settle_end(self) -> None:
         """A turn without an answer of its own, which only settles old calls, may be cut short too."""
         end = self.part.end
-        if end is not None and end["end_reason"] == "limit" and self._last_turn:
+        if end is not None and end["end_reason"] == "limit" and self._is_last_turn:
             self._finish()
 
 
-def _closes(item: Item) -> bool:
-    return limit_in(item) is not None or type(message_of(item)) is ToolResultMessage
+def _is_closing(item: Item) -> bool:
+    return get_limit(item) is not None or type(get_message(item)) is ToolResultMessage
 
 
-def _results(items: Iterable[Item]) -> dict[str, ToolResultMessage]:
+def _collect_results(items: Iterable[Item]) -> dict[str, ToolResultMessage]:
     """The tool results before the next answer, by the ids of their calls."""
     given: dict[str, ToolResultMessage] = {}
     for item in items:
-        message = message_of(item)
+        message = get_message(item)
         if type(message) is AssistantMessage:
             break
         if type(message) is ToolResultMessage:

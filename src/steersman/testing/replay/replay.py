@@ -37,9 +37,9 @@ from steersman.provider.streaming.normalize import Normal
 from steersman.provider.wires.protocol import Wire
 from steersman.session.records import Payload
 from steersman.session.session import Session
-from steersman.testing.replay.parts import Moved, Part, Said, steps_of
+from steersman.testing.replay.parts import Move, RecordedEntry, RecordedRun, read_steps
 from steersman.testing.replay.prompter import ReplayMismatch
-from steersman.testing.replay.rehearsal import Rehearsal
+from steersman.testing.replay.rehearsal import ReplayEnvironment
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind
 from steersman.types.events import AgentEvent, LoopConfigSnapshot, MessageStart
@@ -48,11 +48,11 @@ from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.usage import Usage
 
 
-async def perform(rehearsal: Rehearsal, config: AgentLoopConfig, tools: dict[str, ToolSpec]) -> None:
+async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tools: dict[str, ToolSpec]) -> None:
     """Let the loop do the run, until it ends or the records do."""
     context, part = rehearsal.context, rehearsal.part
     dispatcher = Dispatcher()
-    dispatcher.subscribe(rehearsal.hear)
+    dispatcher.subscribe(rehearsal.check_event)
     stream = EventStream()
     stream.channel.detach()
     run = rehearsal.run = _ReplayedRun(
@@ -75,7 +75,7 @@ async def perform(rehearsal: Rehearsal, config: AgentLoopConfig, tools: dict[str
     context.running = True
     context.recovery = rehearsal.recovery
     log = context.log
-    log.listener, log.mint = rehearsal.added, rehearsal.mint
+    log.listener, log.mint = rehearsal.check_entry, rehearsal.mint
     open_inbox(run)
     stopped = asyncio.ensure_future(rehearsal.stopped.wait())
     run.task = asyncio.get_running_loop().create_task(conduct(run, []))
@@ -95,17 +95,21 @@ class _ReplayedRun(Run):
     """A run whose messages get their recorded times, and whose usage is the recorded one."""
 
     __slots__ = ("rehearsal",)
-    rehearsal: Rehearsal
+    rehearsal: ReplayEnvironment
 
     def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
         """Tell it with the message as it is recorded; what the loop says by itself has the time of now."""
         if type(fields.get("message")) is UserMessage:
-            said = self.rehearsal.same(fields["message"]) if kind is MessageStart else self.new_messages[-1]
+            said = (
+                self.rehearsal.find_recorded_message(fields["message"])
+                if kind is MessageStart
+                else self.new_messages[-1]
+            )
             fields["message"] = said
         super().emit(kind, **fields)
 
     def append(self, message: AgentMessage) -> str:
-        return "" if self.rehearsal.over() else super().append(self.rehearsal.same(message))
+        return "" if self.rehearsal.end_if_over() else super().append(self.rehearsal.find_recorded_message(message))
 
     def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
         """It is known from the beginning."""
@@ -116,12 +120,12 @@ class _Tracker(ExecutionTracker):
 
     __slots__ = ("_rehearsal",)
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
+    def __init__(self, rehearsal: ReplayEnvironment) -> None:
         super().__init__(None, clock=asyncio.get_running_loop().time)
         self._rehearsal = rehearsal
 
     def check_limits(self) -> str | None:
-        return self._rehearsal.limit_reached()
+        return self._rehearsal.find_limit()
 
 
 class RecordedConfig(AgentLoopConfig):
@@ -143,7 +147,7 @@ class WatchedContext(ContextConfig):
     @property
     def limit(self) -> int:
         """As the rehearsal has it."""
-        return cast(Rehearsal, self.compaction.in_memory_strategy).limit
+        return cast(ReplayEnvironment, self.compaction.in_memory_strategy).limit
 
 
 __all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normal_form", "replay"]
@@ -211,15 +215,15 @@ async def replay(session: Session, *, like: Agent | None = None) -> Replayed:
     An agent whose own functions shape what a model is shown (`transform_context`, `convert_to_llm`, an estimator) is
     not in the records: give one of the same make as `like`, and its functions, model and tools count.
     """
-    again = _Again(like)
-    for step in steps_of(session.records()):
-        if isinstance(step, Part):
-            await again.perform(step)
-        elif isinstance(step, Said):
-            again.put(step.entry, step.parent)
+    again = _SessionReplay(like)
+    for step in read_steps(session.records()):
+        if isinstance(step, RecordedRun):
+            await again.replay_run(step)
+        elif isinstance(step, RecordedEntry):
+            again.add_entry(step.entry, step.parent)
         else:
-            again.stand(step)
-    return again.outcome()
+            again.move_to(step)
+    return again.make_result()
 
 
 def normal_form(events: Iterable[AgentEvent]) -> list[dict[str, Any]]:
@@ -234,20 +238,20 @@ def normal_form(events: Iterable[AgentEvent]) -> list[dict[str, Any]]:
         fields = msgspec.json.decode(msgspec.json.encode(event, enc_hook=repr))
         for name in _MESSAGES:
             if name in fields:
-                fields[name] = _timeless(fields[name])
+                fields[name] = _drop_times(fields[name])
         form.append({name: value for name, value in fields.items() if name not in _TIMES})
     return form
 
 
-def _timeless(message: Any) -> Any:
+def _drop_times(message: Any) -> Any:
     if isinstance(message, list):
-        return [_timeless(item) for item in cast(list[Any], message)]
+        return [_drop_times(item) for item in cast(list[Any], message)]
     if isinstance(message, dict):
         return {name: value for name, value in cast(dict[str, Any], message).items() if name != "timestamp"}
     return message
 
 
-class _Again:
+class _SessionReplay:
     """The session while it is replayed: the tree so far, and where it stands."""
 
     def __init__(self, like: Agent | None) -> None:
@@ -260,24 +264,24 @@ class _Again:
         self._system_prompt = ""
         self._tools: tuple[ToolSpec, ...] = ()
 
-    def put(self, entry: Entry, parent: str | None) -> None:
+    def add_entry(self, entry: Entry, parent: str | None) -> None:
         """Something was said outside of runs, or done to what was said."""
         self._entries[entry.id] = (entry, parent)
         self._tip = entry.id
         self._log = None
 
-    def stand(self, move: Moved) -> None:
+    def move_to(self, move: Move) -> None:
         """The session went elsewhere."""
         self._tip = move.target
         self._log = None
 
-    async def perform(self, part: Part) -> None:
+    async def replay_run(self, part: RecordedRun) -> None:
         """One run again."""
         self._begin(part.start or {})
-        context = self._context(part)
-        rehearsal = Rehearsal(part, context)
+        context = self._make_context(part)
+        rehearsal = ReplayEnvironment(part, context)
         before = len(context.log.entries)
-        await perform(rehearsal, self._config(rehearsal), {tool.name: tool for tool in self._tools})
+        await replay_run(rehearsal, self._make_config(rehearsal), {tool.name: tool for tool in self._tools})
         if rehearsal.mismatch is not None:
             raise rehearsal.mismatch
         parent = self._tip
@@ -287,9 +291,9 @@ class _Again:
         end_reason: EndReason | None = None if part.end is None else part.end["end_reason"]
         self._runs.append(ReplayedRun(part.loop_id, rehearsal.events, rehearsal.requests, end_reason))
 
-    def outcome(self) -> Replayed:
+    def make_result(self) -> Replayed:
         """What it came to."""
-        snapshot = _snapshot(self._start)
+        snapshot = _parse_snapshot(self._start)
         like = self._like
         options = StreamOptions(
             thinking_level=cast(Any, snapshot.thinking_level),
@@ -299,7 +303,7 @@ class _Again:
             session_id=self._start.get("session_id"),
         )
         model = get_model(snapshot.model) if like is None else like.config.model
-        return Replayed(self._runs, self._log_here(), model, self._system_prompt, self._tools, options)
+        return Replayed(self._runs, self._build_log(), model, self._system_prompt, self._tools, options)
 
     def _begin(self, start: Payload) -> None:
         """What a run was told before it started, where that is another thing than the one before was told."""
@@ -311,7 +315,7 @@ class _Again:
             self._system_prompt = self._like.context.system_prompt
             self._tools = tuple(self._like.tools.values())
 
-    def _log_here(self) -> Log:
+    def _build_log(self) -> Log:
         if self._log is None:
             path: list[Entry] = []
             at = self._tip
@@ -322,7 +326,7 @@ class _Again:
             self._log = Log.from_entries(path)
         return self._log
 
-    def _context(self, part: Part) -> AgentContext:
+    def _make_context(self, part: RecordedRun) -> AgentContext:
         start = part.start or {}
         kind: Any = start.get("continuation_kind")
         context = AgentContext(
@@ -333,16 +337,16 @@ class _Again:
             parent_loop_id=start.get("parent_loop_id"),
             continuation_kind=None if kind is None else cast(ContinuationKind, msgspec.convert(kind, ContinuationKind)),
         )
-        context.log = self._log_here()
+        context.log = self._build_log()
         return context
 
-    def _config(self, rehearsal: Rehearsal) -> AgentLoopConfig:
-        snapshot = _snapshot(rehearsal.part.start or {})
+    def _make_config(self, rehearsal: ReplayEnvironment) -> AgentLoopConfig:
+        snapshot = _parse_snapshot(rehearsal.part.start or {})
         own = None if self._like is None else self._like.config
         estimator = estimate_tokens if own is None or own.context_config is None else own.context_config.estimator
         shaping = {} if own is None else {name: getattr(own, name) for name in _SHAPING}
         config = RecordedConfig(
-            model=_named(snapshot.model),
+            model=_get_model(snapshot.model),
             execution_limits=ExecutionLimits(None, None, None, wrap_up=bool((snapshot.limits or {}).get("wrap_up"))),
             context_config=WatchedContext(
                 max_context_tokens=2**62, estimator=estimator, compaction=CompactionConfig(cast(Any, rehearsal))
@@ -350,7 +354,7 @@ class _Again:
             retry_strategy=None,
             repeated_calls=None,
             first_turn_trigger=(rehearsal.part.end or {}).get("trigger", "user"),
-            get_steering_messages=rehearsal.steering,
+            get_steering_messages=rehearsal.get_steering,
             before_loop=rehearsal.before_loop,
             before_turn=rehearsal.before_turn,
             before_compaction_start=rehearsal.before_compaction,
@@ -365,10 +369,10 @@ class _Again:
 _SHAPING = ("convert_to_llm", "transform_context", "async_transform_context")
 
 
-def _snapshot(start: Payload) -> LoopConfigSnapshot:
+def _parse_snapshot(start: Payload) -> LoopConfigSnapshot:
     return msgspec.convert(start.get("config_snapshot") or {"model": _UNKNOWN_MODEL}, LoopConfigSnapshot)
 
 
-def _named(name: str) -> Model:
+def _get_model(name: str) -> Model:
     """The model of a name, without what a catalogue knows: a window would make the loop judge the recorded answers."""
     return replace(get_model(name), context_window=None, prices=None)

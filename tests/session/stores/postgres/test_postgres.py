@@ -19,9 +19,9 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.session.database import Database, Way
 
 from steersman.session.records import Record
-from steersman.session.stores.postgres.connection import Address
+from steersman.session.stores.postgres.connection import ServerAddress
 from steersman.session.stores.postgres.store import PostgresStore
-from steersman.session.stores.store import Problem, SessionBusy, SessionNotFound, Store, StoreFailed, read
+from steersman.session.stores.store import Problem, SessionBusy, SessionNotFound, Store, StoreFailed, read_records
 from steersman.testing.stores import StoreCheck, sample, store_checks
 
 _CANARY = "c4n4ry-of-a-password"
@@ -98,7 +98,7 @@ def _of(stream: IO[str] | None) -> IO[str]:
 def _records(store: Store, session_id: str) -> list[Record]:
     handle = store.open(session_id, write=False)
     try:
-        return list(read(handle))
+        return list(read_records(handle))
     finally:
         handle.close()
 
@@ -185,7 +185,7 @@ def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
     writer = postgres.store().create("s")
     writer.append(_samples(1, 1500))
     reader = postgres.store().open("s", write=False)
-    lines = read(reader)
+    lines = read_records(reader)
     first = next(lines)
     postgres.cut()
     writer.append(_samples(1501, 1502))
@@ -193,7 +193,7 @@ def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
     with pytest.raises(SessionBusy, match="is being written to by somebody else"):
         postgres.store().open("s")
     postgres.cut()
-    assert list(read(writer, 1500)) == _samples(1501, 1502)
+    assert list(read_records(writer, 1500)) == _samples(1501, 1502)
     assert reader.last_seq == 1502
     writer.entitle("Cut")
     writer.close()
@@ -229,7 +229,7 @@ def test_a_session_that_was_removed_meanwhile_is_not_written_to(postgres: Databa
     writer = postgres.store().create("s")
     writer.append(_samples(1, 1500))
     reader = postgres.store().open("s", write=False)
-    lines = read(reader)
+    lines = read_records(reader)
     assert next(lines) == sample(1)
     postgres.cut()
     postgres.store().delete("s")
@@ -256,7 +256,7 @@ def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: W
     with pytest.raises(SessionBusy, match="is being written to by somebody else"):
         postgres.store().open("s")
     writer.append(_samples(2, 5))
-    assert (writer.last_seq, list(read(writer))) == (5, _samples(1, 5))
+    assert (writer.last_seq, list(read_records(writer))) == (5, _samples(1, 5))
     writer.close()
 
 
@@ -285,7 +285,7 @@ def test_a_statement_that_is_held_up_is_given_up(postgres: Database) -> None:
             writer.append(_samples(1, 1))
     connections = postgres.backends()
     writer.append(_samples(1, 1))
-    assert (list(read(writer)), len(connections), postgres.backends()) == (_samples(1, 1), 1, connections)
+    assert (list(read_records(writer)), len(connections), postgres.backends()) == (_samples(1, 1), 1, connections)
     writer.close()
     with pytest.raises(ValueError, match="timeout is a number of seconds above 0, got 0"):
         postgres.store(timeout=0)
@@ -298,7 +298,7 @@ def test_whatever_is_in_a_text_is_kept(postgres: Database) -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "a\0b \ud83d"}]}
     writer.append([sample(1, type="message", message=message)])
     told = {"role": "user", "content": [{"type": "text", "text": "a\0b \ufffd"}]}
-    assert list(read(writer)) == [sample(1, type="message", message=told)]
+    assert list(read_records(writer)) == [sample(1, type="message", message=told)]
     titles = [store.list()[0].title]
     writer.entitle("\0 \udc00")
     titles.append(store.list()[0].title)
@@ -311,7 +311,7 @@ def test_a_commit_is_waited_for_whatever_the_server_is_set_to(postgres: Database
     options = "-csynchronous_commit={} -cidle_session_timeout=1000"
     found: list[tuple[str, ...]] = []
     for level in ("off", "local", "remote_apply"):
-        address = Address(f"{postgres.server} options='{options.format(level)}'", 5.0)
+        address = ServerAddress(f"{postgres.server} options='{options.format(level)}'", 5.0)
         with address.connect(write=True) as connection:
             settings = ("SHOW synchronous_commit", "SHOW idle_session_timeout", "SHOW statement_timeout")
             found.append(tuple(row[0] for setting in settings for row in connection.execute(setting)))
@@ -327,13 +327,13 @@ def test_a_long_session_is_read_without_holding_it_all(postgres: Database) -> No
     postgres.ask("ALTER TABLE steersman_records ADD CONSTRAINT stop CHECK (seq <> 900)")
     with pytest.raises(StoreFailed, match=r'written: new row .* violates check constraint "stop"\.$'):
         writer.append(records[1:])
-    assert (writer.last_seq, list(read(writer))) == (1, records[:1])
+    assert (writer.last_seq, list(read_records(writer))) == (1, records[:1])
     postgres.ask("ALTER TABLE steersman_records DROP CONSTRAINT stop")
     writer.append(records[1:])
     del records
     tracemalloc.start()
     try:
-        seqs = [record.seq for record in read(writer)]
+        seqs = [record.seq for record in read_records(writer)]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -355,11 +355,11 @@ def test_damage_is_told_and_what_follows_is_kept(postgres: Database) -> None:
     assert (writer.last_seq, writer.problems) == (10, missing)
     writer.append(_samples(11, 11))
     kept = [sample(seq) for seq in (1, 3, 6, 7, 8, 9, 11)]
-    assert (list(read(writer)), list(read(writer, 4))) == (kept, kept[2:])
+    assert (list(read_records(writer)), list(read_records(writer, 4))) == (kept, kept[2:])
     found = [*missing, Problem("record 2", "Damaged, and left out.")]
     assert writer.problems == found
     postgres.ask("DELETE FROM steersman_records WHERE seq IN (7, 11)")
-    assert list(read(writer)) == [sample(seq) for seq in (1, 3, 6, 8, 9)]
+    assert list(read_records(writer)) == [sample(seq) for seq in (1, 3, 6, 8, 9)]
     found += [Problem("record 7", "Damaged, and left out."), Problem("records 10 to 11", "Damaged, and left out.")]
     assert writer.problems == found
     writer.close()

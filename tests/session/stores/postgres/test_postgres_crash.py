@@ -12,7 +12,7 @@ from tests.session.stores.postgres.server import NoServer, Server, some_server
 
 from steersman.session.journal import Journal
 from steersman.session.records import Record
-from steersman.session.stores.store import Problem, StoreFailed, read
+from steersman.session.stores.store import Problem, StoreFailed, read_records
 from steersman.testing.stores import sample
 
 pytestmark = pytest.mark.real_time
@@ -64,7 +64,7 @@ def test_a_server_that_crashes_has_all_it_acknowledged(server: Server) -> None:
     server.start()
     writer.append(_samples(acknowledged + 1, acknowledged + 4))
     assert len(refused) == 1
-    assert (writer.last_seq, list(read(writer))) == (acknowledged + 4, _samples(1, acknowledged + 4))
+    assert (writer.last_seq, list(read_records(writer))) == (acknowledged + 4, _samples(1, acknowledged + 4))
     writer.close()
 
 
@@ -73,18 +73,20 @@ async def test_a_journal_goes_on_when_the_server_is_back(server: Server) -> None
     store = Database.made(server.dsn).store()
     journal = Journal(store.create("s"), retry=0.01)
     journal.add("note", {"number": 1})
-    assert (await journal.synced(), journal.degraded) == (True, None)
+    assert (await journal.wait_until_saved(), journal.degraded) == (True, None)
     server.crash()
     journal.add("note", {"number": 2})
-    assert not await journal.synced()
+    assert not await journal.wait_until_saved()
     assert journal.degraded is not None
     assert journal.degraded.startswith("The session 's' could not be written: ")
     server.start()
     journal.add("note", {"number": 3})
-    assert (await journal.synced(), journal.degraded, journal.kept) == (True, None, 3)
+    assert (await journal.wait_until_saved(), journal.degraded, journal.last_saved) == (True, None, 3)
     journal.close()
     reader = store.open("s", write=False)
-    assert [(record.seq, record.payload) for record in read(reader)] == [(seq, {"number": seq}) for seq in (1, 2, 3)]
+    assert [(record.seq, record.payload) for record in read_records(reader)] == [
+        (seq, {"number": seq}) for seq in (1, 2, 3)
+    ]
     reader.close()
 
 
@@ -106,7 +108,7 @@ def test_damage_that_the_server_finds_is_told_and_what_follows_is_kept(server: S
     server.start()
     lost = [seq for seq, page in pages.items() if page == 2]
     reader = database.store().open("s", write=False)
-    assert list(read(reader)) == [record for record in records if record.seq not in lost]
+    assert list(read_records(reader)) == [record for record in records if record.seq not in lost]
     assert reader.problems == [Problem(f"record {seq}", "Damaged, and left out.") for seq in lost]
     reader.close()
     assert 0 < len(lost) < 10

@@ -11,7 +11,7 @@ import pytest
 from tests.session.snapshots import NAME, Snapshot, appended, contents, found, laid_out
 from tests.session.stores.sqlite.test_sqlite_failures import run_child
 
-from steersman.session.stores.store import StoreFailed, read
+from steersman.session.stores.store import StoreFailed, read_records
 from steersman.testing.stores import sample
 
 PAGE = 4096
@@ -84,7 +84,7 @@ def test_damage_that_only_a_write_sees_is_mended_by_the_write(folder: Path, ende
     later = [sample(handle.last_seq + 1, later=True), sample(handle.last_seq + 2, later=True)]
     handle.append(later[:1])
     assert [f"{problem.where}: {problem.text}" for problem in handle.problems] == [MALFORMED]
-    assert list(read(handle)) == [*ended.records["a"], *later[:1]]
+    assert list(read_records(handle)) == [*ended.records["a"], *later[:1]]
     handle.append(later[1:])
     handle.close()
     assert found(store, "a") == ([*ended.records["a"], *later], [MALFORMED])
@@ -185,8 +185,8 @@ def test_a_file_that_others_use_is_mended_once_they_are_done(folder: Path, ended
     for _ in range(2):
         with pytest.raises(StoreFailed, match="malformed, and others use the file: it is salvaged once they have"):
             handle.append([later])
-        assert list(read(handle)) == ended.records["a"]
-        assert list(read(reader)) == ended.records["b"]
+        assert list(read_records(handle)) == ended.records["a"]
+        assert list(read_records(reader)) == ended.records["b"]
     assert contents(folder / "x") == before
     reader.close()
     handle.append([later])
@@ -205,7 +205,7 @@ def test_who_is_reading_while_the_file_is_mended_reads_on(folder: Path) -> None:
     snapshot = Snapshot(contents(folder / "long"), records, [])
     store = laid_out(folder / "x", {NAME: _unnoticed(snapshot)})
     handle = store.open("a")
-    reading = read(handle)
+    reading = read_records(handle)
     some = [next(reading) for _ in range(3)]
     later = sample(601, later=True)
     handle.append([later])

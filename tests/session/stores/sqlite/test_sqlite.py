@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.store import SessionBusy, StoreFailed, read
+from steersman.session.stores.store import SessionBusy, StoreFailed, read_records
 from steersman.testing.stores import sample
 
 PRELUDE = """
@@ -145,13 +145,13 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -
         with pytest.raises(SessionBusy):
             store.delete("s")
         reader = store.open("s", write=False)
-        assert list(read(reader)) == [sample(1)]
+        assert list(read_records(reader)) == [sample(1)]
         reader.close()
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         handle = store.open("s")
         handle.append([sample(2)])
-        assert (list(read(handle)), list(handle.problems)) == ([sample(1), sample(2)], [])
+        assert (list(read_records(handle)), list(handle.problems)) == ([sample(1), sample(2)], [])
         handle.close()
 
 
@@ -169,7 +169,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
             for line in writer.stdout:
                 acknowledged = int(line)
         handle = store.open("s")
-        found = list(read(handle))
+        found = list(read_records(handle))
         handle.close()
         assert len(found) in (acknowledged, acknowledged + 3)
         assert found == [sample(seq, text="word " * (200 * ((seq - 1) % 3 + 1))) for seq in range(1, len(found) + 1)]
@@ -183,7 +183,7 @@ def test_a_session_can_be_opened_to_be_read_while_another_process_writes(tmp_pat
         _line(writer)
         for _ in range(60):
             reader = store.open("s", write=False)
-            assert [record.seq for record in read(reader)][:3] == [1, 2, 3]
+            assert [record.seq for record in read_records(reader)][:3] == [1, 2, 3]
             assert list(reader.problems) == []
             assert store.list()[0].records > 0
             reader.close()
@@ -199,7 +199,7 @@ def test_eight_processes_write_to_one_file(tmp_path: Path) -> None:
     assert {summary.id: summary.records for summary in store.list()} == {f"session-{n}": 200 for n in range(8)}
     for number in range(8):
         handle = store.open(f"session-{number}", write=False)
-        assert list(read(handle)) == [sample(seq, by=str(number)) for seq in range(1, 201)]
+        assert list(read_records(handle)) == [sample(seq, by=str(number)) for seq in range(1, 201)]
         assert list(handle.problems) == []
         handle.close()
 
@@ -233,7 +233,7 @@ def test_eight_processes_take_turns_with_one_session(tmp_path: Path) -> None:
         writer.communicate(timeout=60)
         assert writer.returncode == 0
     handle = store.open("shared")
-    found = list(read(handle))
+    found = list(read_records(handle))
     handle.close()
     assert [record.seq for record in found] == list(range(1, 8 * 40 + 1))
     assert Counter(record.payload["by"] for record in found) == {str(number): 40 for number in range(8)}
@@ -278,7 +278,7 @@ def test_making_a_session_leaves_the_locks_of_others_alone(tmp_path: Path) -> No
     handle.append([sample(1)])
     handle.close()
     handle = store.open("s")
-    assert list(read(handle)) == [sample(1)]
+    assert list(read_records(handle)) == [sample(1)]
     handle.close()
 
 
@@ -314,7 +314,7 @@ def test_a_file_that_was_taken_away_is_not_written_to(tmp_path: Path) -> None:
     handle.append([sample(2)])
     handle.close()
     handle = store.open("s")
-    assert list(read(handle)) == [sample(1), sample(2)]
+    assert list(read_records(handle)) == [sample(1), sample(2)]
     handle.close()
 
 

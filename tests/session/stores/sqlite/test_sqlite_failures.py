@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.store import SessionError, StoreFailed, read
+from steersman.session.stores.store import SessionError, StoreFailed, read_records
 from steersman.testing.stores import sample
 
 PRELUDE = """
@@ -237,11 +237,11 @@ def test_a_commit_that_was_kept_though_it_failed_is_not_written_twice(tmp_path: 
             assert store.list()[0].title == "still at work"
         else:
             handle.append(group)
-            assert list(read(handle)) == [sample(1), *group]
+            assert list(read_records(handle)) == [sample(1), *group]
             handle.append([sample(5)])
         handle.close()
     handle = SqliteStore(tmp_path / "same.db").open("s")
-    assert ([record.seq for record in read(handle)], list(handle.problems)) == ([1, 2, 3, 4, 5], [])
+    assert ([record.seq for record in read_records(handle)], list(handle.problems)) == ([1, 2, 3, 4, 5], [])
     handle.close()
 
 

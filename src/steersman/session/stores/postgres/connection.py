@@ -20,7 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
-from steersman.session.stores.postgres.tables import PATIENCE, SETTLE, TABLES
+from steersman.session.stores.postgres.tables import CONFIGURE, LOCK_TIMEOUT, TABLES
 from steersman.session.stores.store import StoreFailed
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 
-class Slow(psycopg.OperationalError):
+class ServerTimeout(psycopg.OperationalError):
     """The server gave no answer in time."""
 
 
-class Unreadable(StoreFailed):
+class DataCorrupted(StoreFailed):
     """The server says that what it has there is damaged."""
 
 
@@ -54,7 +54,7 @@ class Connection(psycopg.Connection[Row]):
     tables: int | None = None
     """What the server calls the table of the records; `None` where it has none yet."""
 
-    def settle(self, timeout: float) -> None:
+    def configure(self, timeout: float) -> None:
         """Make it one on which a commit is safe, and which no setting of the server ends while it is idle."""
         self.timeout = timeout + 1  # the server may give up first, and say why
         if self.info.server_version < _OLDEST:
@@ -63,19 +63,19 @@ class Connection(psycopg.Connection[Row]):
             )
         self.token = f" {secrets.token_hex(8)}"
         settings = {"token": self.token, "timeout": str(max(1, round(timeout * 1000)))}
-        (self.tables, *_) = self.execute(SETTLE, settings).fetchone() or (None,)
+        (self.tables, *_) = self.execute(CONFIGURE, settings).fetchone() or (None,)
 
     def make_tables(self) -> None:
         """Make what is not there; of several who begin at once, one does."""
         with self.transaction():
-            self.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("steersman tables"),))
+            self.execute("SELECT pg_advisory_xact_lock(%s)", (hash_to_int64("steersman tables"),))
             for table in TABLES:
                 self.execute(table)
             (self.tables,) = self.execute("SELECT to_regclass('steersman_records')::oid::bigint").fetchone() or (None,)
 
-    def take(self, number: int, former: str | None = None) -> bool:
+    def lock_session(self, number: int, former: str | None = None) -> bool:
         """Have the lock of a session, unless somebody else has it; the connection this one replaces is nobody else."""
-        if self._try(number) or self._wait_for(number):
+        if self._try_lock(number) or self._wait_for_lock(number):
             return True
         if former is not None:
             # A server can take long to see that a client is gone.
@@ -83,63 +83,63 @@ class Connection(psycopg.Connection[Row]):
                 "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE right(application_name, %s) = %s",
                 (len(former), former),
             )
-            return self._wait_for(number)
+            return self._wait_for_lock(number)
         return False
 
-    def leave(self, number: int) -> None:
+    def unlock_session(self, number: int) -> None:
         """Let others have the lock."""
-        self.execute("SELECT pg_advisory_unlock(%s)", (self._key(number),))
+        self.execute("SELECT pg_advisory_unlock(%s)", (self._make_lock_key(number),))
 
-    def _try(self, number: int) -> bool:
-        (had,) = self.execute("SELECT pg_try_advisory_lock(%s)", (self._key(number),)).fetchone() or (False,)
+    def _try_lock(self, number: int) -> bool:
+        (had,) = self.execute("SELECT pg_try_advisory_lock(%s)", (self._make_lock_key(number),)).fetchone() or (False,)
         return had
 
-    def _wait_for(self, number: int) -> bool:
+    def _wait_for_lock(self, number: int) -> bool:
         """Give the server a moment to see that whoever had the lock is dead."""
         try:
             with self.transaction():
-                self.execute(PATIENCE, (_PATIENCE,))
-                self.execute("SELECT pg_advisory_lock(%s)", (self._key(number),))
+                self.execute(LOCK_TIMEOUT, (_PATIENCE,))
+                self.execute("SELECT pg_advisory_lock(%s)", (self._make_lock_key(number),))
         except LockNotAvailable:
             return False
         return True
 
-    def _key(self, number: int) -> int:
-        return number_of(f"steersman {self.tables} {number}")
+    def _make_lock_key(self, number: int) -> int:
+        return hash_to_int64(f"steersman {self.tables} {number}")
 
     if not TYPE_CHECKING:  # between its versions the driver adds parameters
 
         def wait(self, gen, *args, **named):
             try:
-                return super().wait(_until(gen, time.monotonic() + self.timeout), *args, **named)
-            except Slow:
+                return super().wait(_limit_time(gen, time.monotonic() + self.timeout), *args, **named)
+            except ServerTimeout:
                 self.close()
                 raise
 
 
-def number_of(text: str) -> int:
+def hash_to_int64(text: str) -> int:
     """64 bits for a text, as PostgreSQL has them."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 
-def _until(work: PQGen[_T], deadline: float) -> PQGen[_T]:
+def _limit_time(work: PQGen[_T], deadline: float) -> PQGen[_T]:
     """The same work, which is given up after this time; the driver asks again and again while it waits."""
     try:
         state = next(work)
         while True:
             ready = yield state
             if not ready and time.monotonic() > deadline:
-                raise Slow("the server gave no answer in time")
+                raise ServerTimeout("the server gave no answer in time")
             state = work.send(ready)
     except StopIteration as done:
         return done.value
 
 
-class Address:
+class ServerAddress:
     """Where a server is, from a connection string that libpq takes."""
 
     def __init__(self, dsn: str, timeout: float) -> None:
-        given = _parts(dsn)
+        given = _parse_dsn(dsn)
         if given is None:
             # The driver's own words would quote what it stumbled over, which may be the password.
             raise ValueError(
@@ -151,7 +151,7 @@ class Address:
         self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
         host = f"{given.get('host') or given.get('hostaddr') or ''}"
         port = f":{given['port']}" if given.get("port") else ""
-        self.name = self._hidden(f"{host}{port}/{given.get('dbname') or ''}")
+        self.name = self._redact(f"{host}{port}/{given.get('dbname') or ''}")
 
     def connect(self, *, write: bool) -> Connection:
         """A new connection; for a writer to a server that takes writes."""
@@ -165,25 +165,25 @@ class Address:
         parameters = {**defaults, **self._given, "client_encoding": "utf8"}
         connection = Connection.connect(make_conninfo(**parameters), autocommit=True)
         try:
-            connection.settle(self.timeout)
+            connection.configure(self.timeout)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def failure(self, what: str, error: psycopg.Error) -> StoreFailed:
+    def make_error(self, what: str, error: psycopg.Error) -> StoreFailed:
         """An error of the driver as one of a store, on one line and without secrets."""
         text = " ".join((error.diag.message_primary or str(error)).split()).rstrip(".") or type(error).__name__
-        kind = Unreadable if error.sqlstate in _DAMAGED else StoreFailed
-        return kind(f"{what}: {self._hidden(text)}{'' if text.endswith('?') else '.'}")
+        kind = DataCorrupted if error.sqlstate in _DAMAGED else StoreFailed
+        return kind(f"{what}: {self._redact(text)}{'' if text.endswith('?') else '.'}")
 
-    def _hidden(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
 
 
-def _parts(dsn: str) -> dict[str, Any] | None:
+def _parse_dsn(dsn: str) -> dict[str, Any] | None:
     """What a connection string says; `None` where it is none, or where a password spills into other parts of it."""
     try:
         given = dict(conninfo_to_dict(dsn))
@@ -198,10 +198,10 @@ def _parts(dsn: str) -> dict[str, Any] | None:
     return given
 
 
-class Link:
+class Reconnecting:
     """A connection that comes back. It may be used by several threads, one at a time."""
 
-    def __init__(self, address: Address, *, write: bool) -> None:
+    def __init__(self, address: ServerAddress, *, write: bool) -> None:
         self.address = address
         self.write = write
         self.closed = False
@@ -210,7 +210,7 @@ class Link:
         self._connection: Connection | None = None
         _alive.add(self)
 
-    def do(self, what: str, work: Callable[[Connection], _T]) -> _T:
+    def run(self, what: str, work: Callable[[Connection], _T]) -> _T:
         """Do it; on a connection that broke since it was used, once more on a new one.
 
         What stops it is `StoreFailed` that begins with `what`. So the work must be such that it can be done twice.
@@ -219,13 +219,13 @@ class Link:
             tried = self._connection
             try:
                 try:
-                    return self._once(work)
+                    return self._run_once(work)
                 except psycopg.Error as error:
-                    if tried is None or self._connection is not None or isinstance(error, Slow):
+                    if tried is None or self._connection is not None or isinstance(error, ServerTimeout):
                         raise
-                    return self._once(work)
+                    return self._run_once(work)
             except psycopg.Error as error:
-                failure = self.address.failure(what, error)
+                failure = self.address.make_error(what, error)
         # Not inside: whoever prints what led to it would print the driver's words, with all there is in them.
         raise failure
 
@@ -255,7 +255,7 @@ class Link:
             os.close(nothing)
             connection.close()
 
-    def _once(self, work: Callable[[Connection], _T]) -> _T:
+    def _run_once(self, work: Callable[[Connection], _T]) -> _T:
         connection = self._connection
         if connection is None:
             connection = self._connection = self.address.connect(write=self.write)
@@ -268,12 +268,12 @@ class Link:
             raise
 
 
-_alive: WeakSet[Link] = WeakSet()
+_alive: WeakSet[Reconnecting] = WeakSet()
 
 
-def _leave() -> None:
+def _disown_all() -> None:
     for link in list(_alive):
         link.disown()
 
 
-os.register_at_fork(after_in_child=_leave)
+os.register_at_fork(after_in_child=_disown_all)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from steersman.session.records import Record, encode, title_in
+from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.postgres.tables import (
     APPEND,
     COUNT,
@@ -25,8 +25,8 @@ from steersman.session.stores.postgres.tables import (
     PAGE,
     WRITTEN,
     Line,
-    checksum_of,
-    groups_of,
+    compute_checksum,
+    split_groups,
 )
 from steersman.session.stores.store import (
     Problem,
@@ -35,13 +35,13 @@ from steersman.session.stores.store import (
     SessionExists,
     SessionNotFound,
     Summary,
-    checked_id,
+    check_session_id,
 )
 from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from steersman.session.stores.postgres.connection import Address, Connection, Link
+    from steersman.session.stores.postgres.connection import Connection, Reconnecting, ServerAddress
 
 _T = TypeVar("_T")
 
@@ -64,12 +64,12 @@ class PostgresStore:
             raise MissingExtra("PostgresStore needs psycopg 3: pip install 'steersman[postgres]'.") from error
         if not timeout > 0:
             raise ValueError(f"timeout is a number of seconds above 0, got {timeout!r}.")
-        self._link = link.Link
-        self._address: Address = link.Address(dsn, timeout)
+        self._link = link.Reconnecting
+        self._address: ServerAddress = link.ServerAddress(dsn, timeout)
 
     def create(self, session_id: str, /) -> PostgresHandle:
         """A new, empty session to write to."""
-        checked_id(session_id)
+        check_session_id(session_id)
         link = self._link(self._address, write=True)
 
         def work(connection: Connection) -> PostgresHandle:
@@ -83,29 +83,31 @@ class PostgresStore:
                         f"There is a session {session_id!r} in {self._address.name!r} already; open it."
                     )
                 handle = PostgresHandle(link, session_id, found[0])
-                handle.hold(connection)
+                handle.lock(connection)
             return handle
 
-        return self._opened(link, f"The session {session_id!r} could not be made in {self._address.name!r}", work)
+        return self._open_handle(link, f"The session {session_id!r} could not be made in {self._address.name!r}", work)
 
     def open(self, session_id: str, /, *, write: bool = True) -> PostgresHandle:
         """A session that is there."""
-        checked_id(session_id)
+        check_session_id(session_id)
         link = self._link(self._address, write=write)
 
         def work(connection: Connection) -> PostgresHandle:
             number, last = self._find(connection, session_id)
             handle = PostgresHandle(link, session_id, number)
             if write:
-                handle.hold(connection)
+                handle.lock(connection)
                 # Its last words may have been written between the look and the lock, or it was removed.
                 again, last = self._find(connection, session_id)
                 if again != number:
                     raise SessionBusy(f"The session {session_id!r} was just removed and made anew by somebody else.")
-            handle.begin(last)
+            handle.set_last_seq(last)
             return handle
 
-        return self._opened(link, f"The session {session_id!r} could not be opened in {self._address.name!r}", work)
+        return self._open_handle(
+            link, f"The session {session_id!r} could not be opened in {self._address.name!r}", work
+        )
 
     def list(self) -> Sequence[Summary]:
         """The sessions, the last used first."""
@@ -116,7 +118,7 @@ class PostgresStore:
 
         link = self._link(self._address, write=False)
         try:
-            return link.do(f"The sessions in {self._address.name!r} could not be listed", work)
+            return link.run(f"The sessions in {self._address.name!r} could not be listed", work)
         finally:
             link.close()
 
@@ -134,10 +136,12 @@ class PostgresStore:
             raise SessionNotFound(f"No session {session_id!r} in {self._address.name!r}.")
         return found[0], found[1]
 
-    def _opened(self, link: Link, what: str, work: Callable[[Connection], PostgresHandle]) -> PostgresHandle:
+    def _open_handle(
+        self, link: Reconnecting, what: str, work: Callable[[Connection], PostgresHandle]
+    ) -> PostgresHandle:
         try:
-            handle = link.do(what, work)
-            handle.judge()
+            handle = link.run(what, work)
+            handle.find_gaps()
             return handle
         except BaseException:
             link.close()
@@ -150,7 +154,7 @@ class PostgresStore:
 class PostgresHandle:
     """One open session of a database."""
 
-    def __init__(self, link: Link, session_id: str, number: int) -> None:
+    def __init__(self, link: Reconnecting, session_id: str, number: int) -> None:
         self.session_id = session_id
         self.problems: list[Problem] = []
         self._link = link
@@ -169,26 +173,26 @@ class PostgresHandle:
         """The number of the last record; whoever only reads sees it grow."""
         if self.writable:
             return self._last
-        return self._do("read", self._end)
+        return self._run("read", self._read_last_seq)
 
-    def hold(self, connection: Connection) -> None:
+    def lock(self, connection: Connection) -> None:
         """Have the lock of the session on this connection."""
         if self._token == connection.token:
             return
-        if not connection.take(self._number, self._token):
+        if not connection.lock_session(self._number, self._token):
             raise SessionBusy(
                 f"The session {self.session_id!r} is being written to by somebody else. Wait until they are done, or "
                 "open it with write=False."
             )
         self._token = connection.token
 
-    def begin(self, last: int) -> None:
+    def set_last_seq(self, last: int) -> None:
         """Where the records end."""
         self._last = last
 
-    def judge(self) -> None:
+    def find_gaps(self) -> None:
         """Find out which records are missing; where even that is damaged, it is told as they are read."""
-        from steersman.session.stores.postgres.connection import Unreadable
+        from steersman.session.stores.postgres.connection import DataCorrupted
 
         wanted = {"number": self._number, "last": self._last}
 
@@ -198,15 +202,15 @@ class PostgresHandle:
             return [(first, last) for first, last in connection.execute(GAPS, wanted)]
 
         try:
-            found = self._do("read", work)
-        except Unreadable:
+            found = self._run("read", work)
+        except DataCorrupted:
             return
         for first, last in found:
-            self._lose(first, last)
+            self._report_lost(first, last)
 
     def append(self, records: Sequence[Record], /) -> None:
         """Keep these, which go on from `last_seq`."""
-        lines = self._lines_of(records)
+        lines = self._encode_lines(records)
         if lines:
             self._write(lambda connection: self._append(connection, lines, records))
             self._last = lines[-1].seq
@@ -215,24 +219,26 @@ class PostgresHandle:
         """The encoded records after a number, in order, a page at a time; damage is told in `problems`."""
         expected = after + 1
         while True:
-            last, page = self._page(expected)
+            last, page = self._read_page(expected)
             for line in page:
                 if line.seq > expected:
-                    self._lose(expected, line.seq - 1)
+                    self._report_lost(expected, line.seq - 1)
                 expected = line.seq + 1
-                if line.checksum == checksum_of(self._number, line.seq, line.data):
+                if line.checksum == compute_checksum(self._number, line.seq, line.data):
                     yield line.seq, line.data
                 else:
-                    self._lose(line.seq, line.seq)
+                    self._report_lost(line.seq, line.seq)
             if not page and expected <= last:
-                self._lose(expected, last)
+                self._report_lost(expected, last)
             if not page or expected > last:
                 return
 
     def entitle(self, title: str, /) -> None:
         """What the session is called in a list."""
         words = replace_lone_surrogates(title).encode()
-        self._write(lambda connection: connection.execute(ENTITLE, (words, self._number)).rowcount or self._gone())
+        self._write(
+            lambda connection: connection.execute(ENTITLE, (words, self._number)).rowcount or self._raise_not_found()
+        )
 
     def erase(self) -> None:
         """Remove the session and its records."""
@@ -241,32 +247,32 @@ class PostgresHandle:
     def close(self) -> None:
         """Let go of the session, so that it is free at once."""
         held = self._token is not None
-        self._link.close((lambda connection: connection.leave(self._number)) if held else None)
+        self._link.close((lambda connection: connection.unlock_session(self._number)) if held else None)
 
-    def _lines_of(self, records: Sequence[Record]) -> list[Line]:
+    def _encode_lines(self, records: Sequence[Record]) -> list[Line]:
         lines: list[Line] = []
         for expected, record in enumerate(records, self._last + 1):
             if record.seq != expected:
                 raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
             data = encode(record)
-            lines.append(Line(record.seq, checksum_of(self._number, record.seq, data), data))
+            lines.append(Line(record.seq, compute_checksum(self._number, record.seq, data), data))
         return lines
 
     def _append(self, connection: Connection, lines: Sequence[Line], records: Sequence[Record]) -> None:
         """Add these in one transaction, without those that are there: a commit may be kept, and nobody hear of it."""
         values = {
             "number": self._number,
-            "title": title_in(records).encode(),
+            "title": make_title(records).encode(),
             "updated": max(record.time for record in records),
         }
         try:
             self._add(connection, self._last, lines, values)
-        except _Elsewhere:
-            known = self._known(connection, lines)
+        except _UnexpectedLastSeq:
+            known = self._count_written_lines(connection, lines)
             self._add(connection, self._last + known, lines[known:], values)
 
     def _add(self, connection: Connection, after: int, lines: Sequence[Line], values: Mapping[str, object]) -> None:
-        groups = list(groups_of(lines))
+        groups = list(split_groups(lines))
         with connection.transaction() if len(groups) > 1 else nullcontext():
             for group in groups:
                 seqs, checksums, data = zip(*group, strict=True)
@@ -282,12 +288,12 @@ class PostgresHandle:
                     },
                 ).rowcount
                 if added != len(group):
-                    raise _Elsewhere
+                    raise _UnexpectedLastSeq
                 after = seqs[-1]
 
-    def _known(self, connection: Connection, lines: Sequence[Line]) -> int:
+    def _count_written_lines(self, connection: Connection, lines: Sequence[Line]) -> int:
         """How many of these are there already; `SessionBusy` where there is something else."""
-        self._end(connection)
+        self._read_last_seq(connection)
         there = connection.execute(WRITTEN, (self._number, self._last)).fetchall()
         if not there or there != [(line.seq, line.checksum) for line in lines[: len(there)]]:
             raise SessionBusy(
@@ -296,50 +302,50 @@ class PostgresHandle:
             )
         return len(there)
 
-    def _page(self, first: int) -> tuple[int, list[Line]]:
+    def _read_page(self, first: int) -> tuple[int, list[Line]]:
         """The records from a number on, as many as one look gives, and the number of the last there is."""
-        from steersman.session.stores.postgres.connection import Unreadable
+        from steersman.session.stores.postgres.connection import DataCorrupted
 
         try:
-            return self._do("read", lambda connection: self._look(connection, first, _PAGE_ROWS))
-        except Unreadable:
+            return self._run("read", lambda connection: self._select_page(connection, first, _PAGE_ROWS))
+        except DataCorrupted:
             pass  # one of them is damaged: they come one by one
         try:
-            return self._do("read", lambda connection: self._look(connection, first, 1))
-        except Unreadable:
-            return self._do("read", self._end), [Line(first, 0, b"")]
+            return self._run("read", lambda connection: self._select_page(connection, first, 1))
+        except DataCorrupted:
+            return self._run("read", self._read_last_seq), [Line(first, 0, b"")]
 
-    def _look(self, connection: Connection, first: int, rows: int) -> tuple[int, list[Line]]:
+    def _select_page(self, connection: Connection, first: int, rows: int) -> tuple[int, list[Line]]:
         wanted = {"number": self._number, "after": first - 1, "rows": rows, "bytes": _PAGE_BYTES}
-        found = connection.execute(PAGE, wanted, binary=True).fetchall() or self._gone()
+        found = connection.execute(PAGE, wanted, binary=True).fetchall() or self._raise_not_found()
         return found[0][0], [Line(*row[1:]) for row in found if row[1] is not None]
 
-    def _end(self, connection: Connection) -> int:
-        (last,) = connection.execute(LAST, (self._number,)).fetchone() or self._gone()
+    def _read_last_seq(self, connection: Connection) -> int:
+        (last,) = connection.execute(LAST, (self._number,)).fetchone() or self._raise_not_found()
         return last
 
     def _write(self, work: Callable[[Connection], object]) -> None:
         """Do it with the lock, which is had again where the connection was lost."""
 
         def locked(connection: Connection) -> None:
-            self.hold(connection)
+            self.lock(connection)
             work(connection)
 
         if not self.writable:
             raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
         if self._link.forked:
             raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
-        self._do("written", locked)
+        self._run("written", locked)
 
-    def _do(self, done: str, work: Callable[[Connection], _T]) -> _T:
+    def _run(self, done: str, work: Callable[[Connection], _T]) -> _T:
         if self._link.closed:
             raise SessionError(f"The session {self.session_id!r} is closed.")
-        return self._link.do(f"The session {self.session_id!r} could not be {done}", work)
+        return self._link.run(f"The session {self.session_id!r} could not be {done}", work)
 
-    def _gone(self) -> NoReturn:
+    def _raise_not_found(self) -> NoReturn:
         raise SessionNotFound(f"The session {self.session_id!r} was removed.")
 
-    def _lose(self, first: int, last: int) -> None:
+    def _report_lost(self, first: int, last: int) -> None:
         if any(start <= first and last <= end for start, end in self._lost):
             return
         self._lost.append((first, last))
@@ -347,5 +353,5 @@ class PostgresHandle:
         self.problems.append(Problem(where, "Damaged, and left out."))
 
 
-class _Elsewhere(Exception):
+class _UnexpectedLastSeq(Exception):
     """The session does not stand where it was left."""

@@ -12,7 +12,7 @@ from typing import Final, LiteralString, NamedTuple
 
 _STATEMENT_BYTES = 16_000_000
 
-SETTLE: Final[LiteralString] = """
+CONFIGURE: Final[LiteralString] = """
     SELECT to_regclass('steersman_records')::oid::bigint,
            set_config('application_name', left(current_setting('application_name'), 40) || %(token)s, false),
            set_config('synchronous_commit', CASE current_setting('synchronous_commit')
@@ -23,7 +23,7 @@ SETTLE: Final[LiteralString] = """
            set_config('tcp_keepalives_interval', '10', false),
            set_config('tcp_keepalives_count', '3', false)
 """
-PATIENCE: Final[LiteralString] = (
+LOCK_TIMEOUT: Final[LiteralString] = (
     "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true)"
 )
 TABLES: Final[tuple[LiteralString, ...]] = (
@@ -103,12 +103,12 @@ class Line(NamedTuple):
     data: bytes
 
 
-def checksum_of(number: int, seq: int, data: bytes) -> int:
+def compute_checksum(number: int, seq: int, data: bytes) -> int:
     """What the row of a record has to say of it."""
     return int.from_bytes(blake2b(data, digest_size=8, key=struct.pack(">qq", number, seq)).digest(), signed=True)
 
 
-def groups_of(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
+def split_groups(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
     """As many at a time as fit into one statement."""
     start = size = 0
     for index, line in enumerate(lines):

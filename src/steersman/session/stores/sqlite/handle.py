@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
-from steersman.session.records import Record, encode, title_in
+from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.sqlite.access import Access, place_of
 from steersman.session.stores.sqlite.neighbours import LEAST, REACH, undisturbed
 from steersman.session.stores.sqlite.salvage import salvage
@@ -77,7 +77,7 @@ class SqliteHandle:
             self._row,
             last=records[-1].seq,
             updated=max(self._row.updated, *(record.time for record in records)),
-            title=self._row.title or title_in(records),
+            title=self._row.title or make_title(records),
         )
 
         def work(connection: sqlite3.Connection) -> None:

@@ -34,7 +34,7 @@ from steersman.session.stores.sqlite.tables import (
     record_of,
     transaction,
 )
-from steersman.session.stores.store import Problem, StoreFailed, is_id
+from steersman.session.stores.store import Problem, StoreFailed, is_session_id
 
 _HEAD = b"SQLite format 3\0" + PAGE.to_bytes(2, "big")
 _FRACTIONS = bytes((0, 64, 32, 32))
@@ -240,7 +240,7 @@ def _made_up(connection: Connection, number: int, key: int, taken: set[str]) -> 
     (data,) = connection.execute("SELECT data FROM records WHERE key = ?", (key,)).fetchone()
     first = decode(data)
     id = first.payload.get("session_id")
-    if first.type != "session" or not is_id(id) or id in taken:
+    if first.type != "session" or not is_session_id(id) or id in taken:
         id = f"recovered-{number}"
     return SessionRow(number, str(id), first.time, first.time, "", 0)
 

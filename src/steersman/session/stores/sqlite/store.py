@@ -50,7 +50,7 @@ from steersman.session.stores.store import (
     SessionNotFound,
     StoreFailed,
     Summary,
-    checked_id,
+    check_session_id,
 )
 
 _T = TypeVar("_T")
@@ -64,7 +64,7 @@ class SqliteStore:
 
     def create(self, session_id: str, /) -> SqliteHandle:
         """A new, empty session to write to."""
-        checked_id(session_id)
+        check_session_id(session_id)
         prepare(self.path)
 
         def work(access: Access) -> SqliteHandle:
@@ -84,7 +84,7 @@ class SqliteStore:
 
     def open(self, session_id: str, /, *, write: bool = True) -> SqliteHandle:
         """A session that is there."""
-        checked_id(session_id)
+        check_session_id(session_id)
         if not self._there():
             raise SessionNotFound(f"No session {session_id!r}: there is no file {str(self.path)!r}.")
 
