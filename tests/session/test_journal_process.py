@@ -34,7 +34,7 @@ ENDINGS = {
     "with an exception": "raise ValueError",
     "from a thread": "threading.Thread(target=lambda: journal.add('label', {'number': 5})).start()",
     "after the last thread": "atexit.register(lambda: journal.add('label', {'number': 5}))",
-    "waiting as it ends": "atexit.register(lambda: asyncio.run(journal.synced()) or os._exit(9))",
+    "waiting as it ends": "atexit.register(lambda: asyncio.run(journal.wait_until_saved()) or os._exit(9))",
 }
 
 

@@ -28,10 +28,10 @@ hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), hard))
 print(attempt(handle, last + 1))
 print(attempt(handle, last + 1))
-print(sorted(other.name for other in path.parent.iterdir()), len(list(read(handle))) == last)
+print(sorted(other.name for other in path.parent.iterdir()), len(list(read_records(handle))) == last)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 print(attempt(handle, last + 1, last + 2))
-print(len(list(read(handle))) == last + 2, handle.problems[0].where)
+print(len(list(read_records(handle))) == last + 2, handle.problems[0].where)
 handle.close()
 """
 

@@ -15,7 +15,7 @@ from steersman.session.stores.sqlite.locks import LockFile, WholeFileLocks
 HOLDER = """
 import sys
 from pathlib import Path
-from steersman.session import locks
+from steersman.session.stores.sqlite import locks
 kind = getattr(locks, sys.argv[1])(Path(sys.argv[2]))
 print(kind.take(7), flush=True)
 sys.stdin.read()
@@ -23,7 +23,7 @@ sys.stdin.read()
 PARENT = """
 import os, sys
 from pathlib import Path
-from steersman.session import locks
+from steersman.session.stores.sqlite import locks
 kind = getattr(locks, sys.argv[1])
 mine = kind(Path(sys.argv[2]))
 mine.take(7)

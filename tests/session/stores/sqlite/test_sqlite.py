@@ -21,7 +21,7 @@ from steersman.testing.stores import sample
 PRELUDE = """
 import os, signal, sys, threading
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.store import SessionBusy, SessionError, StoreFailed, read
+from steersman.session.stores.store import SessionBusy, SessionError, StoreFailed, read_records
 from steersman.testing.stores import sample
 store = SqliteStore(sys.argv[1])
 """
@@ -99,7 +99,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 handle.append([sample(2)])
-print([record.seq for record in read(handle)], handle.writable)
+print([record.seq for record in read_records(handle)], handle.writable)
 handle.close()
 """
 OPEN_TO_ALL = """

@@ -21,7 +21,7 @@ PRELUDE = """
 import os, resource, sys
 from pathlib import Path
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.store import SessionError, StoreFailed, read
+from steersman.session.stores.store import SessionError, StoreFailed, read_records
 from steersman.testing.stores import sample
 
 path = Path(sys.argv[1])
@@ -36,7 +36,7 @@ def attempt(handle, *seqs):
 
 def kept(id="s"):
     handle = store.open(id, write=False)
-    found = list(read(handle))
+    found = list(read_records(handle))
     assert found == [sample(seq, text="word " * 400) for seq in range(1, len(found) + 1)]
     assert not handle.problems
     handle.close()
