@@ -147,9 +147,9 @@ class Recorder:
         """Have a record written under the entry where the session stands."""
         if self.journal is None:
             return None
-        return self.journal.add(type, self.redact(payload), id=id, parent=self.index.tree.tip)
+        return self.journal.add(type, self.redact_value(payload), id=id, parent=self.index.tree.tip)
 
-    def redact(self, value: Any) -> Any:
+    def redact_value(self, value: Any) -> Any:
         """The same without the keys that are left out of what is written."""
         secrets = (*tuple(self._keys), *tuple(self._run_keys))
         return redact_values(value, secrets) if secrets else value

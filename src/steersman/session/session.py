@@ -227,7 +227,7 @@ class Session:
         if text is not None and not is_instance(text, str):
             raise TypeError(f"A label is a string, or None to take it away, got {text!r}.")
         tree = self._index.tree
-        node, text = tree.find_node(tree.resolve(target)), self.recorder.redact(text)
+        node, text = tree.find_node(tree.resolve(target)), self.recorder.redact_value(text)
         self._index.set_label(node.id, text)
         self.recorder.add("label", {"target": node.id, "text": text})
 
@@ -237,7 +237,7 @@ class Session:
         if not is_instance(title, str):
             raise TypeError(f"A title is a string, got {title!r}.")
         self.flush()
-        self._handle.entitle(self.recorder.redact(title))
+        self._handle.entitle(self.recorder.redact_value(title))
 
     def branch(self, at: str | int) -> Log:
         """Stand at an entry of any branch, given by id, label or message index: what comes next is another branch."""
