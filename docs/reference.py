@@ -35,6 +35,9 @@ ROOMS = {
 }
 """The rooms that have public names in `steersman`, in the order in which they are met."""
 
+_PRIVATE = ("agent", "loop", "session")
+"""Rooms whose page has only what is in `steersman`; the page of stores has all of `steersman.session`."""
+_OWN_PAGES = ("steersman.types.events", "steersman.types.stream", "steersman.tools.mcp", "steersman.tools.builtin")
 _HEAD = "<!-- Written by `make reference` from the code. -->\n"
 _WIDE = 118
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign | ast.AnnAssign
@@ -231,10 +234,25 @@ def _section(name: str, code: str, words: str, module: str) -> str:
 
 
 def _room(room: str, title: str) -> str:
-    named = {name: find("steersman", name) for name in _public("steersman")}
-    inside = {name: found for name, found in named.items() if found is not None and found.module.split(".")[1] == room}
-    about = (ast.get_docstring(tree_of(f"steersman.{room}")) or "").split("\n\n")[0]
-    return _page(title, f"{about}\n\nAll of these are in `steersman`.", inside)
+    """The public names of a room: those in `steersman`, and those that its own package offers besides."""
+    package = f"steersman.{room}"
+    short = {name: found for name, found in _find_all("steersman").items() if found.module.split(".")[1] == room}
+    about = (ast.get_docstring(tree_of(package)) or "").split("\n\n")[0]
+    listed = {name: found for name, found in _find_all(package).items() if not _has_own_page(found)}
+    if room in _PRIVATE:
+        return _page(title, f"{about}\n\nAll of these are in `steersman`.", short)
+    also = f" These are in `steersman` too: {', '.join(f'`{name}`' for name in short)}." if short else ""
+    return _page(title, f"{about}\n\nAll of these are in `{package}`.{also}", dict(sorted({**short, **listed}.items())))
+
+
+def _find_all(module: str) -> dict[str, Found]:
+    found = {name: find(module, name) for name in _public(module)}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _has_own_page(found: Found) -> bool:
+    """Whether another page of the reference describes a name: events, MCP servers, built-in tools."""
+    return found.module.startswith(_OWN_PAGES) and not isinstance(found.node, ast.Assign | ast.AnnAssign)
 
 
 def _names(title: str, module: str) -> str:

@@ -8,9 +8,17 @@ import pytest
 from docs.reference import PAGES, SOURCE, pages
 
 import steersman
+import steersman.context
+import steersman.events
+import steersman.policy
+import steersman.provider
 import steersman.session
+import steersman.team
 import steersman.testing
+import steersman.testing.servers
+import steersman.tools
 import steersman.tools.mcp
+import steersman.types
 
 
 def test_the_pages_are_those_that_the_code_gives() -> None:
@@ -21,7 +29,23 @@ def test_the_pages_are_those_that_the_code_gives() -> None:
     assert stale == [], "run `make reference`"
 
 
-@pytest.mark.parametrize("module", [steersman, steersman.testing, steersman.session, steersman.tools.mcp])
+@pytest.mark.parametrize(
+    "module",
+    [
+        steersman,
+        steersman.context,
+        steersman.events,
+        steersman.policy,
+        steersman.provider,
+        steersman.session,
+        steersman.team,
+        steersman.testing,
+        steersman.testing.servers,
+        steersman.tools,
+        steersman.tools.mcp,
+        steersman.types,
+    ],
+)
 def test_every_public_name_has_its_entry(module: object) -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.md"))
     described = set(re.findall(r"^### `(\w+)`$", text, re.MULTILINE))

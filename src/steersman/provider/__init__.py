@@ -8,12 +8,14 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.provider.http.client import http_stream
+    from steersman.provider.local.stream import prepare
     from steersman.provider.local.weights.find import WeightsError, weights
     from steersman.provider.local.weights.shelf import DEFAULT, MODELS
     from steersman.provider.models.catalogue import describe
     from steersman.provider.models.presets import Preset, add_preset
     from steersman.provider.models.registry import get_model, provider_names, register_provider, stream_simple
     from steersman.provider.scripted.model import ScriptedModel
+    from steersman.provider.streaming.output_tool import with_output_tool
     from steersman.provider.streaming.retry import Retry, RetryStrategy
     from steersman.provider.wires.openai_chat.wire import OpenAIChat
     from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire
@@ -22,12 +24,14 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "http.client": "http_stream",
+        "local.stream": "prepare",
         "local.weights.find": "WeightsError weights",
         "local.weights.shelf": "DEFAULT MODELS",
         "models.catalogue": "describe",
         "models.presets": "Preset add_preset",
         "models.registry": "get_model provider_names register_provider stream_simple",
         "scripted.model": "ScriptedModel",
+        "streaming.output_tool": "with_output_tool",
         "streaming.retry": "Retry RetryStrategy",
         "wires.openai_chat.wire": "OpenAIChat",
         "wires.protocol": "Decoder HttpRequest Wire",
@@ -50,8 +54,10 @@ __all__ = [
     "describe",
     "get_model",
     "http_stream",
+    "prepare",
     "provider_names",
     "register_provider",
     "stream_simple",
     "weights",
+    "with_output_tool",
 ]
