@@ -12,7 +12,7 @@ from tests.loop.toolbox import Workshop, agent_of, customs, echo, texts, told
 
 from steersman import Agent, AgentContext, AgentLoopConfig, CancelToken, ContextConfig, ToolContext, agent_loop, tool
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_transcript, run_virtual, stall
-from steersman.tools.threads import abandoned_threads
+from steersman.tools.threads import count_abandoned_threads
 from steersman.types.events import AgentEnd, MessageEnd
 
 ABORTED = "tool call cancelled: operation aborted"
@@ -145,7 +145,7 @@ async def test_f4_a_cancelled_run_tells_everything_it_put_in_the_log() -> None:
 async def test_f5_a_thread_that_cannot_be_cancelled_does_not_hold_up_the_run() -> None:
     """failures.md F5, loop.md D5"""
     release = threading.Event()
-    before = abandoned_threads()
+    before = count_abandoned_threads()
 
     @tool
     def block() -> str:
@@ -155,7 +155,7 @@ async def test_f5_a_thread_that_cannot_be_cancelled_does_not_hold_up_the_run() -
 
     agent, heard = agent_of(ScriptedModel(answer(call("block")), "never said"), [block])
     result = await aborted_after(agent, 5)
-    assert (result.end_reason, now(), abandoned_threads() - before) == ("aborted", 5.0, 1)
+    assert (result.end_reason, now(), count_abandoned_threads() - before) == ("aborted", 5.0, 1)
     assert customs(heard, "tool_abandoned") == [{"tool_call_id": "call_1", "tool_name": "block"}]
     release.set()
 

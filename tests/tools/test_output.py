@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.output import cap, normalise
+from steersman.tools.output import normalize_output, truncate_output
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.tools import Prun, ToolOutput
 
@@ -79,17 +79,17 @@ IMAGE = ImageContent("aGk=")
     ],
 )
 def test_what_a_tool_returns_becomes_one_form(value: Any, expected: Any) -> None:
-    assert normalise(value) == ToolOutput(expected)
+    assert normalize_output(value) == ToolOutput(expected)
 
 
 def test_a_whole_output_passes_as_it_is() -> None:
     output = ToolOutput("a", {"x": 1}, is_error=True, terminate=True, effects=[Prun(1)])
-    assert normalise(output) is output
+    assert normalize_output(output) is output
 
 
 def test_data_inside_an_output_is_brought_to_form_and_the_rest_is_kept() -> None:
     output = ToolOutput({"a": 1}, {"x": 1}, is_error=True)  # pyright: ignore[reportArgumentType]  # as users write it
-    assert normalise(output) == ToolOutput('{"a":1}', {"x": 1}, is_error=True)
+    assert normalize_output(output) == ToolOutput('{"a":1}', {"x": 1}, is_error=True)
 
 
 CIRCULAR: list[Any] = []
@@ -99,16 +99,18 @@ CIRCULAR.append(CIRCULAR)
 @pytest.mark.parametrize("value", [object(), lambda: None, CIRCULAR, {"a": object()}, [object], 3j])
 def test_what_has_no_json_form_is_a_type_error_that_shows_it(value: Any) -> None:
     with pytest.raises(TypeError, match="A tool returns text, JSON-able data, content blocks or a ToolOutput, but"):
-        normalise(value)
+        normalize_output(value)
 
 
 @pytest.mark.parametrize("value", [ThinkingContent("x"), ToolCall("1", "t")])
 def test_only_text_and_images_are_content_of_a_tool(value: Any) -> None:
-    assert isinstance(normalise([value]).content, str)
+    assert isinstance(normalize_output([value]).content, str)
 
 
 def capped(text: str, tmp_path: Path, max_bytes: int = 1_000, max_lines: int = 20) -> str:
-    content = cap(ToolOutput(text), max_bytes=max_bytes, max_lines=max_lines, directory=str(tmp_path)).content
+    content = truncate_output(
+        ToolOutput(text), max_bytes=max_bytes, max_lines=max_lines, directory=str(tmp_path)
+    ).content
     assert isinstance(content, str)
     return content
 
@@ -116,15 +118,15 @@ def capped(text: str, tmp_path: Path, max_bytes: int = 1_000, max_lines: int = 2
 def test_a_short_output_is_the_same_object(tmp_path: Path) -> None:
     """loop.md C6"""
     output = ToolOutput("a\n" * 20)
-    assert cap(output, max_bytes=40, max_lines=20, directory=str(tmp_path)) is output
-    assert cap(output, max_bytes=40, max_lines=20) is output
+    assert truncate_output(output, max_bytes=40, max_lines=20, directory=str(tmp_path)) is output
+    assert truncate_output(output, max_bytes=40, max_lines=20) is output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_too_many_lines_keep_head_and_tail_and_name_the_file_with_all(tmp_path: Path) -> None:
     """failures.md K1; loop.md C6"""
     text = "".join(f"line {number}\n" for number in range(100))
-    output = cap(ToolOutput(text, {"x": 1}), max_bytes=10_000, max_lines=5, directory=str(tmp_path / "new"))
+    output = truncate_output(ToolOutput(text, {"x": 1}), max_bytes=10_000, max_lines=5, directory=str(tmp_path / "new"))
     path = Path(output.details["full_output"])
     assert output == ToolOutput(
         f"line 0\nline 1\n[... 760 bytes in 96 lines left out; full output: {path} ...]\nline 98\nline 99\n",
@@ -159,14 +161,14 @@ def test_characters_are_never_torn(tmp_path: Path) -> None:
 
 def test_binary_output_is_text_by_then_and_capped(tmp_path: Path) -> None:
     """failures.md K2"""
-    output = normalise(bytes(range(256)) * 1_000)
-    short = cap(output, max_bytes=1_000, max_lines=20, directory=str(tmp_path)).content
+    output = normalize_output(bytes(range(256)) * 1_000)
+    short = truncate_output(output, max_bytes=1_000, max_lines=20, directory=str(tmp_path)).content
     assert isinstance(short, str)
     assert (len(short.encode()) <= 1_000, "\x00" in short) == (True, False)
 
 
 def test_images_stay_and_texts_are_capped_together(tmp_path: Path) -> None:
-    output = cap(
+    output = truncate_output(
         ToolOutput([TextContent("a" * 600), IMAGE, TextContent("b" * 600)], is_error=True),
         max_bytes=1_000,
         max_lines=20,
@@ -182,14 +184,14 @@ def test_images_stay_and_texts_are_capped_together(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_said_and_the_output_still_capped(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    output = cap(ToolOutput("a" * 5_000), max_bytes=1_000, max_lines=20, directory=str(blocked))
+    output = truncate_output(ToolOutput("a" * 5_000), max_bytes=1_000, max_lines=20, directory=str(blocked))
     assert isinstance(output.content, str)
     assert "the full output could not be saved: " in output.content
     assert (output.details, len(output.content) <= 1_000) == ({}, True)
 
 
 def test_without_a_directory_the_file_is_a_temporary_one() -> None:
-    output = cap(ToolOutput("a" * 5_000), max_bytes=1_000, max_lines=20)
+    output = truncate_output(ToolOutput("a" * 5_000), max_bytes=1_000, max_lines=20)
     path = Path(output.details["full_output"])
     assert path.read_text() == "a" * 5_000
     path.unlink()
@@ -210,8 +212,8 @@ def test_a_capped_output_is_within_its_limits_and_is_not_capped_again(
 ) -> None:
     """loop.md C6"""
     directory = str(tmp_path_factory.getbasetemp())
-    output = cap(ToolOutput(text), max_bytes=max_bytes, max_lines=max_lines, directory=directory)
-    assert cap(output, max_bytes=max_bytes, max_lines=max_lines) is output
-    assert cap(output, max_bytes=max_bytes, max_lines=max_lines, directory=directory) is output
+    output = truncate_output(ToolOutput(text), max_bytes=max_bytes, max_lines=max_lines, directory=directory)
+    assert truncate_output(output, max_bytes=max_bytes, max_lines=max_lines) is output
+    assert truncate_output(output, max_bytes=max_bytes, max_lines=max_lines, directory=directory) is output
     if "full_output" in output.details:
         assert Path(output.details["full_output"]).read_bytes() == text.encode()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steersman import Agent
 from steersman.testing import ScriptedModel, call
 from steersman.tools.context import ToolContext
-from steersman.tools.skills import MAX_LISTED, MAX_SKILLS, BadFrontMatter, Skills, find_skills, front_matter
+from steersman.tools.skills import MAX_LISTED, MAX_SKILLS, BadFrontMatter, Skills, find_skills, parse_front_matter
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError
 
@@ -270,19 +270,19 @@ async def test_an_agent_is_given_the_list_and_reads_on_demand(tmp_path: Path) ->
 def test_a_head_is_read_as_yaml_would(head: str, expected: dict[str, str]) -> None:
     for line_end in ("\n", "\r\n"):
         text = f"\ufeff---\n{head}\n---\n\nbody\n".replace("\n", line_end)
-        assert front_matter(text) == (expected, "body")
+        assert parse_front_matter(text) == (expected, "body")
 
 
 @pytest.mark.parametrize("head", ["name", "name:x", "- a", " name: x", '"name": x', 'n: "a', "n: 'a\n  b'", 'n: "\\q"'])
 def test_a_head_that_is_none_says_why(head: str) -> None:
     with pytest.raises(BadFrontMatter):
-        front_matter(f"---\n{head}\n---\n")
+        parse_front_matter(f"---\n{head}\n---\n")
 
 
 @given(st.text(st.sampled_from("-a:\n |>'\"\\#[]{}&*!\t\r"), max_size=60))
 def test_whatever_a_head_is_it_gives_texts_or_says_why(head: str) -> None:
     try:
-        found, _ = front_matter(f"---\n{head}\n---\n")
+        found, _ = parse_front_matter(f"---\n{head}\n---\n")
     except BadFrontMatter:
         return
     assert all(isinstance(value, str) for value in found.values())

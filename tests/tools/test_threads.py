@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.threads import Threads, abandoned_threads, in_thread, run_in_thread, running_threads
+from steersman.tools.threads import Threads, count_abandoned_threads, count_running_threads, in_thread, run_in_thread
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 
@@ -35,7 +35,7 @@ async def abandon(task: asyncio.Task[Any]) -> None:
 
 async def until_calm(base: int) -> None:
     """Wait for threads that were released to be done: each further call gives them time."""
-    while running_threads() > base:
+    while count_running_threads() > base:
         await in_thread(int)
 
 
@@ -89,21 +89,21 @@ async def test_whatever_a_call_raises_reaches_the_one_who_waits(error: BaseExcep
 
 async def test_a_cancelled_wait_leaves_the_thread_behind_and_counts_it() -> None:
     """loop.md D5: abandoned, counted and reported."""
-    before, running = abandoned_threads(), running_threads()
+    before, running = count_abandoned_threads(), count_running_threads()
     blocker = Blocker()
     task = asyncio.create_task(in_thread(blocker))
     await asyncio.to_thread(blocker.begun.wait)
-    assert (abandoned_threads(), running_threads()) == (before, running + 1)
+    assert (count_abandoned_threads(), count_running_threads()) == (before, running + 1)
     await abandon(task)
-    assert (abandoned_threads(), running_threads()) == (before + 1, running + 1)
+    assert (count_abandoned_threads(), count_running_threads()) == (before + 1, running + 1)
     blocker.release.set()
     await until_calm(running)
-    assert abandoned_threads() == before
+    assert count_abandoned_threads() == before
 
 
 async def test_a_late_outcome_is_told_once_in_the_event_loop() -> None:
     """loop.md D5: its late result is an event, not a second message."""
-    running = running_threads()
+    running = count_running_threads()
     told: list[tuple[Any, BaseException | None, int]] = []
     blocker = Blocker()
     task = asyncio.create_task(
@@ -127,7 +127,7 @@ async def test_an_outcome_in_time_is_not_told_as_late() -> None:
 
 async def test_a_thousand_threads_that_will_not_stop_leave_room_for_others() -> None:
     """failures.md F5"""
-    before, running = abandoned_threads(), running_threads()
+    before, running = count_abandoned_threads(), count_running_threads()
     release, begun = threading.Event(), threading.Semaphore(0)
 
     def hang() -> None:
@@ -142,12 +142,12 @@ async def test_a_thousand_threads_that_will_not_stop_leave_room_for_others() -> 
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        assert abandoned_threads() == before + 1000
+        assert count_abandoned_threads() == before + 1000
         assert await in_thread(lambda: "served") == "served"
     finally:
         release.set()
     await until_calm(running)
-    assert abandoned_threads() == before
+    assert count_abandoned_threads() == before
 
 
 async def test_the_hard_limit_says_what_to_do() -> None:
@@ -188,7 +188,7 @@ def test_an_event_loop_closed_meanwhile_is_no_harm() -> None:
         await asyncio.to_thread(blocker.begun.wait)
         await abandon(task)
 
-    before = running_threads()
+    before = count_running_threads()
     asyncio.run(leave())
     blocker.release.set()
     assert ended.wait(10)

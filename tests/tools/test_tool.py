@@ -16,7 +16,7 @@ import pytest
 
 from steersman.tools.context import ToolContext
 from steersman.tools.schema.validation import InvalidArguments
-from steersman.tools.tool import Tool, tool, tool_table, unknown_tool
+from steersman.tools.tool import Tool, build_tool_table, describe_unknown_tool, tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import parse_tool_call
 from steersman.types.errors import ToolError
@@ -192,7 +192,7 @@ NO_TOOLS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize(("function", "expected"), NO_TOOLS)
 def test_what_cannot_be_a_tool_is_refused_where_it_is_made(function: Any, expected: str) -> None:
     with pytest.raises((TypeError, ValueError), match=expected):
-        tool_table([function])
+        build_tool_table([function])
 
 
 def test_a_tool_is_decorated_once() -> None:
@@ -264,7 +264,7 @@ async def test_methods_partials_and_callable_objects_become_tools() -> None:
 
     counter = Counter(5)
     square = tool(name="square")(functools.partial(power, exponent=2))
-    table = tool_table([counter.count, counter.plain, counter])
+    table = build_tool_table([counter.count, counter.plain, counter])
     assert list(table) == ["count", "plain", "Counter"]
     assert [await outcome(made, {"by": 2}) for made in table.values()] == ["7", "7", "3"]
     assert list(table["count"].parameters["properties"]) == ["by"]
@@ -557,20 +557,20 @@ async def test_the_late_outcome_of_an_abandoned_tool_is_told(fails: bool) -> Non
 
 def test_a_table_holds_tools_by_name_and_makes_them_of_functions() -> None:
     """failures.md C13"""
-    table = tool_table([weather, by_name])
+    table = build_tool_table([weather, by_name])
     assert (list(table), table["weather"] is weather) == (["weather", "by_name"], True)
-    assert tool_table(iter([by_name]))["by_name"].parameters["required"] == ["a"]
+    assert build_tool_table(iter([by_name]))["by_name"].parameters["required"] == ["a"]
 
 
 def test_two_tools_of_one_name_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="Two tools are named 'by_name'"):
-        tool_table([by_name, by_name])
+        build_tool_table([by_name, by_name])
 
 
 @pytest.mark.parametrize("tools", [weather, "read", 3, {"read": by_name}, None])
 def test_tools_come_as_a_list(tools: Any) -> None:
     with pytest.raises(TypeError, match="Tools come as a list"):
-        tool_table(tools)
+        build_tool_table(tools)
 
 
 @pytest.mark.parametrize(
@@ -583,7 +583,7 @@ def test_tools_come_as_a_list(tools: Any) -> None:
 )
 def test_an_unknown_name_is_answered_with_the_known_ones(name: str, names: list[str], expected: str) -> None:
     """failures.md C13; loop.md D3"""
-    assert unknown_tool(name, names) == expected
+    assert describe_unknown_tool(name, names) == expected
 
 
 def test_bounds_from_annotations_are_checked() -> None:

@@ -32,7 +32,7 @@ from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.retry import RetryStrategy
 from steersman.tools.context import ToolContext
-from steersman.tools.tool import Tool, Toolset, has_toolsets, tool_table
+from steersman.tools.tool import Tool, Toolset, build_tool_table, has_toolsets
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
@@ -88,7 +88,7 @@ class Agent:
         check_options(options)
         if not is_instance(system_prompt, str):
             raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
-        table = tool_table(tools)
+        table = build_tool_table(tools)
         output = None if output_type is None else OutputPolicy(OutputForm(output_type))
         config = AgentLoopConfig(
             model=get_model(model, base_url=base_url, api_key=api_key),
@@ -129,7 +129,12 @@ class Agent:
         context = AgentContext(system_prompt, messages)
         output = output_of(config)
         agent._assemble(
-            config if output is None else without_output(config), tool_table(tools), sources, output, context, Inbox()
+            config if output is None else without_output(config),
+            build_tool_table(tools),
+            sources,
+            output,
+            context,
+            Inbox(),
         )
         return agent
 
@@ -145,7 +150,7 @@ class Agent:
         agent = object.__new__(type(self))
         table, sources = self.tools, self._sources
         if tools is not None:
-            table, sources = tool_table(tools), tuple(tools) if has_toolsets(tools) else None
+            table, sources = build_tool_table(tools), tuple(tools) if has_toolsets(tools) else None
         fresh = None if output is None else output.fresh()
         agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self._inbox.empty())
         return agent
@@ -401,7 +406,7 @@ class Agent:
 
         def begin(token: CancelToken, channel: Channel) -> Shell:
             if self._sources is not None:
-                self.tools = tool_table(self._sources)
+                self.tools = build_tool_table(self._sources)
                 context.tools = tuple(self.tools.values())
             context.continuation_kind = kind
             context.parent_loop_id = context.last_loop_id if place.parent is None else place.parent.loop_id

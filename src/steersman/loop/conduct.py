@@ -15,7 +15,7 @@ from steersman.loop.run_loop import run_loop
 from steersman.loop.turn import close, fail, trigger
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import PROCEED, HookError, decide, observe
-from steersman.tools.threads import tell
+from steersman.tools.threads import call_soon_in
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
@@ -254,7 +254,7 @@ class Reach:
         if loop.is_closed() or run.task is None or run.interrupted or run.task.done():
             return
         if threading.get_ident() != self._home:
-            tell(loop, self._deliver)
+            call_soon_in(loop, self._deliver)
         elif asyncio.current_task(loop) is run.task:
             loop.call_soon(self._deliver)
         elif attempt > _ATTEMPTS and self._give_up:

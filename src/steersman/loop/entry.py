@@ -19,7 +19,7 @@ from steersman.loop.pending import answered
 from steersman.loop.request import layered
 from steersman.loop.run import Run, Turn
 from steersman.policy.limits import ExecutionTracker
-from steersman.tools.tool import Tool, tool_table
+from steersman.tools.tool import Tool, build_tool_table
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
@@ -224,7 +224,7 @@ def _run_of(
 
 def _bare(context: AgentContext, kind: ContinuationKind | None = None) -> Callable[[CancelToken, Channel], Shell]:
     """The shell of a bare context: what one run leaves unheard, the context keeps for the next."""
-    tools = tool_table(context.tools)
+    tools = build_tool_table(context.tools)
 
     def begin(_: CancelToken, __: Channel) -> Shell:
         context.continuation_kind = kind or context.continuation_kind

@@ -9,7 +9,7 @@ import msgspec
 
 from steersman.policy.hooks import HookError, PolicyView
 from steersman.policy.verdicts import Inject
-from steersman.tools.schema.from_types import output_codec
+from steersman.tools.schema.from_types import build_output_codec
 from steersman.types.content import TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, user_message
 
@@ -25,7 +25,7 @@ class OutputForm:
     __slots__ = ("_convert", "_wrapped", "schema")
 
     def __init__(self, output_type: Any) -> None:
-        schema, self._convert = output_codec(output_type)
+        schema, self._convert = build_output_codec(output_type)
         self._wrapped = schema.get("type") != "object" or any(word in schema for word in _COMBINED)
         self.schema = _inside(schema) if self._wrapped else schema
 

@@ -11,7 +11,7 @@ import msgspec
 from steersman.loop.entry import Place
 from steersman.loop.run import Run
 from steersman.tools.context import ToolContext
-from steersman.tools.output import normalise
+from steersman.tools.output import normalize_output
 from steersman.types.errors import ToolError
 from steersman.types.events import AgentEvent
 from steersman.types.result import RunResult
@@ -50,5 +50,5 @@ def reported(name: str, result: RunResult) -> ToolOutput:
         text = f"Sub-agent {name!r} ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
         return ToolOutput(f"{text}\n{result.text}".strip(), details, is_error=True)
     if result.output is not None:
-        return ToolOutput(normalise(result.output).content, details)
+        return ToolOutput(normalize_output(result.output).content, details)
     return ToolOutput(result.text or "(the sub-agent gave no text)", details)

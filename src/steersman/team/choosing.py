@@ -12,7 +12,7 @@ import msgspec
 from steersman.agent.agent import Agent
 from steersman.context.log import Log
 from steersman.loop.entry import Place
-from steersman.tools.output import normalise
+from steersman.tools.output import normalize_output
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
 from steersman.types.errors import describe_exception
@@ -198,7 +198,7 @@ def _get_request(branch: BranchOutcome) -> str:
 def _get_answer(branch: BranchOutcome) -> str:
     if branch.output is None:
         return branch.text
-    content = normalise(branch.output).content
+    content = normalize_output(branch.output).content
     return content if isinstance(content, str) else branch.text
 
 

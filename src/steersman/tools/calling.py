@@ -10,7 +10,7 @@ import msgspec
 
 from steersman.tools.context import ToolContext
 from steersman.tools.schema.forms import Convert
-from steersman.tools.schema.from_types import Parameters, function_hints, is_context
+from steersman.tools.schema.from_types import Parameters, is_context_parameter, resolve_hints
 
 
 class Calling(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Calling(msgspec.Struct, frozen=True):
         return [named.pop(name) for name in self.positional[:first]], named
 
 
-def by_signature(function: Callable[..., Any], parameters: Parameters) -> Calling:
+def calling_from_signature(function: Callable[..., Any], parameters: Parameters) -> Calling:
     """How to call a function whose schema came from its own signature."""
     return Calling(
         function,
@@ -61,7 +61,7 @@ def by_signature(function: Callable[..., Any], parameters: Parameters) -> Callin
     )
 
 
-def by_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str) -> Calling:
+def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str) -> Calling:
     """How to call a function that came with a schema: by the names of its parameters, seen once."""
     threaded = not is_async(function)
     try:
@@ -69,15 +69,15 @@ def by_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str
     except (TypeError, ValueError):
         # Some builtins do not say what they take; a dict is what a hand-made tool most often gets.
         return Calling(function, schema, threaded, bundled=True)
-    hints = function_hints(function, tool)
+    hints = resolve_hints(function, tool)
     named = [p for p in listed if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD]
     rest = any(p.kind is p.VAR_KEYWORD for p in listed)
-    context = next((p.name for p in named if is_context(p.name, hints)), None)
+    context = next((p.name for p in named if is_context_parameter(p.name, hints)), None)
     properties = cast(Mapping[str, Any], schema.get("properties", {}))
     others = [p for p in named if p.name != context]
     strangers = [p for p in others if p.name not in properties and p.default is p.empty]
     if len(strangers) == len(others) == 1:
-        return _bundled(function, schema, threaded, context, named)
+        return _bundle_arguments(function, schema, threaded, context, named)
     if len(strangers) == len(others) == 2 and context is None:
         return Calling(function, schema, threaded, bundled=True, context="")
     if strangers:
@@ -88,7 +88,7 @@ def by_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str
         )
     positional = [p.name for p in others if p.kind is p.POSITIONAL_ONLY]
     needed = [p.name for p in others if p.default is p.empty]
-    closed = _closed(schema, [p.name for p in others], needed, tool, rest=rest)
+    closed = _close_schema(schema, [p.name for p in others], needed, tool, rest=rest)
     return Calling(function, closed, threaded, context=context, positional=positional)
 
 
@@ -99,7 +99,7 @@ def is_async(function: Callable[..., Any]) -> bool:
     )
 
 
-def _bundled(
+def _bundle_arguments(
     function: Callable[..., Any], schema: Mapping[str, Any], threaded: bool, context: str | None, named: Sequence[Any]
 ) -> Calling:
     """One dict, and the context by name; one that stands first or has no name goes by position instead."""
@@ -111,14 +111,14 @@ def _bundled(
     elif place == 0 and named[0].kind is not named[0].KEYWORD_ONLY:
         inner = function
 
-        def swapped(arguments: dict[str, Any], ctx: ToolContext) -> Any:
+        def call_with_context_first(arguments: dict[str, Any], ctx: ToolContext) -> Any:
             return inner(ctx, arguments)
 
-        function, context = swapped, ""
+        function, context = call_with_context_first, ""
     return Calling(function, schema, threaded, bundled=True, context=context)
 
 
-def _closed(
+def _close_schema(
     schema: Mapping[str, Any], names: Sequence[str], needed: Sequence[str], tool: str, *, rest: bool
 ) -> Mapping[str, Any]:
     """The schema with what the function itself demands: what it needs is required, what it cannot take is refused."""

@@ -15,30 +15,30 @@ from steersman.types.tools import ToolOutput
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
 
 
-def normalise(value: Any) -> ToolOutput:
+def normalize_output(value: Any) -> ToolOutput:
     """A tool's return value as a `ToolOutput`; `TypeError` for what is neither text, blocks nor JSON-able."""
     if type(value) is str:
-        return ToolOutput(_tidy(value))
+        return ToolOutput(_clean_text(value))
     if value is None:
         return ToolOutput()
     if isinstance(value, ToolOutput):
-        content = _content(value.content)
+        content = _to_content(value.content)
         return value if content is value.content else msgspec.structs.replace(value, content=content)
-    return ToolOutput(_content(value))
+    return ToolOutput(_to_content(value))
 
 
-def _content(value: Any) -> str | Sequence[Content]:
+def _to_content(value: Any) -> str | Sequence[Content]:
     if isinstance(value, str):
-        return _tidy(value)
+        return _clean_text(value)
     if value is None:
         return ""
     if isinstance(value, bytes | bytearray | memoryview):
-        return _tidy(bytes(cast(bytes, value)).decode("utf-8", "replace"))
+        return _clean_text(bytes(cast(bytes, value)).decode("utf-8", "replace"))
     if isinstance(value, TextContent | ImageContent):
-        return [_block(value)]
+        return [_to_block(value)]
     if isinstance(value, list | tuple) and value and _are_blocks(cast(Sequence[Any], value)):
-        return [_block(item) for item in cast(Sequence[Any], value)]
-    return _tidy(_json(value))
+        return [_to_block(item) for item in cast(Sequence[Any], value)]
+    return _clean_text(_to_json(value))
 
 
 def _are_blocks(items: Sequence[Any]) -> bool:
@@ -60,21 +60,21 @@ def _is_plain_block(item: Any) -> bool:
     return isinstance(fields.get("text" if kind == "text" else "data"), str)
 
 
-def _block(item: Any) -> Content:
+def _to_block(item: Any) -> Content:
     if isinstance(item, str):
-        return TextContent(_tidy(item))
+        return TextContent(_clean_text(item))
     if isinstance(item, Mapping):
-        return _block(msgspec.convert(dict(cast(Mapping[str, Any], item)), TextContent | ImageContent))
-    if isinstance(item, TextContent) and (text := _tidy(item.text)) is not item.text:
+        return _to_block(msgspec.convert(dict(cast(Mapping[str, Any], item)), TextContent | ImageContent))
+    if isinstance(item, TextContent) and (text := _clean_text(item.text)) is not item.text:
         return TextContent(text)
     return item
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_cleaned(msgspec.to_builtins(value, enc_hook=_plain)))
+        return _encode(_clean_nested(msgspec.to_builtins(value, enc_hook=_to_plain)))
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise TypeError(
             "A tool returns text, JSON-able data, content blocks or a ToolOutput, "
@@ -83,10 +83,10 @@ def _json(value: Any) -> str:
 
 
 def _encode(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=_plain).decode()
+    return msgspec.json.encode(value, enc_hook=_to_plain).decode()
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """For what msgspec does not know."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
@@ -99,28 +99,28 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__!r} objects have no JSON form")
 
 
-def _cleaned(value: Any) -> Any:
+def _clean_nested(value: Any) -> Any:
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(item) for key, item in cast(dict[Any, Any], value).items()}
+        return {_clean_nested(key): _clean_nested(item) for key, item in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in cast(Sequence[Any], value)]
+        return [_clean_nested(item) for item in cast(Sequence[Any], value)]
     return value
 
 
-def _tidy(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Text that can be sent, stored and shown: no lone surrogates, and no NUL, which ends text in many places."""
     return replace_lone_surrogates(text).replace("\x00", "") if "\x00" in text else replace_lone_surrogates(text)
 
 
-def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:
+def truncate_output(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:
     """The same output, or its beginning and end with a note of what is left out and where all of it is.
 
     Only text counts; images stay. Writes a file, so long outputs belong in a thread.
     """
-    text = _text(output)
-    if not _too_long(text, max_bytes, max_lines):
+    text = _join_texts(output)
+    if not _is_too_long(text, max_bytes, max_lines):
         return output
     path, failure = _save(text, directory)
     where = f"full output: {path}" if path else f"the full output could not be saved: {failure}"
@@ -132,42 +132,42 @@ def cap(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | 
     return msgspec.structs.replace(output, content=[TextContent(short), *images], details=details)
 
 
-def _text(output: ToolOutput) -> str:
+def _join_texts(output: ToolOutput) -> str:
     if isinstance(output.content, str):
         return output.content
     texts = [block.text for block in output.content if isinstance(block, TextContent)]
     return texts[0] if len(texts) == 1 else "\n".join(texts)
 
 
-def _too_long(text: str, max_bytes: int, max_lines: int) -> bool:
+def _is_too_long(text: str, max_bytes: int, max_lines: int) -> bool:
     # No character takes more than four bytes: most texts need no encoding to be found short.
     if len(text) * 4 > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes:
         return True
-    return _lines(text) > max_lines
+    return _count_lines(text) > max_lines
 
 
-def _lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n")) if text else 0
 
 
 def _shorten(text: str, max_bytes: int, max_lines: int, where: str) -> str:
     """Head and tail, within both limits, the note between them counted in."""
-    room = max(0, max_bytes - len(_note(len(text) * 4, len(text), where).encode("utf-8", "replace")))
+    room = max(0, max_bytes - len(_describe_omission(len(text) * 4, len(text), where).encode("utf-8", "replace")))
     lines = max(0, max_lines - 1)
     data = text.encode("utf-8", "replace")
-    head = _head(data, room - room // 2, lines - lines // 2)
-    tail = _tail(data[len(head) :], room // 2, lines // 2)
+    head = _take_head(data, room - room // 2, lines - lines // 2)
+    tail = _take_tail(data[len(head) :], room // 2, lines // 2)
     left_out = data[len(head) : len(data) - len(tail)]
-    note = _note(len(left_out), left_out.count(b"\n") + (not left_out.endswith(b"\n")), where)
+    note = _describe_omission(len(left_out), left_out.count(b"\n") + (not left_out.endswith(b"\n")), where)
     start, end = head.decode().rstrip("\n"), tail.decode()
     return f"{start}\n{note}\n{end}" if start else f"{note}\n{end}"
 
 
-def _note(size: int, lines: int, where: str) -> str:
+def _describe_omission(size: int, lines: int, where: str) -> str:
     return f"[... {size:,} bytes in {lines:,} {'line' if lines == 1 else 'lines'} left out; {where} ...]"
 
 
-def _head(data: bytes, room: int, lines: int) -> bytes:
+def _take_head(data: bytes, room: int, lines: int) -> bytes:
     """The first lines that fit; part of a line only where not even half of the room would be used."""
     end = 0
     for _ in range(lines):
@@ -182,7 +182,7 @@ def _head(data: bytes, room: int, lines: int) -> bytes:
     return cut[:line_end] if line_end > room // 2 else cut.decode("utf-8", "ignore").encode()
 
 
-def _tail(data: bytes, room: int, lines: int) -> bytes:
+def _take_tail(data: bytes, room: int, lines: int) -> bytes:
     """The last lines that fit, likewise."""
     if lines == 0 or room == 0:
         return b""

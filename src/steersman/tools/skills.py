@@ -30,7 +30,7 @@ class BadFrontMatter(ValueError):
     """A head that is not one; its text says what is wrong."""
 
 
-def front_matter(text: str) -> tuple[dict[str, str], str]:
+def parse_front_matter(text: str) -> tuple[dict[str, str], str]:
     """The keys with their texts, and the body behind the head."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if not lines or lines[0].rstrip() != "---":
@@ -39,14 +39,14 @@ def front_matter(text: str) -> tuple[dict[str, str], str]:
     if end is None:
         raise BadFrontMatter("its head has no end, a second line '---'")
     found: dict[str, str] = {}
-    for key, value, more in _entries(lines[1:end]):
-        read = _text(key, value, more)
+    for key, value, more in _split_entries(lines[1:end]):
+        read = _parse_value(key, value, more)
         if read is not None:
             found[key] = read
     return found, "\n".join(lines[end + 1 :]).strip("\n")
 
 
-def _entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+def _split_entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
     """Each key, what stands beside it, and the indented lines and list items below it."""
     place = 0
     while place < len(lines):
@@ -63,25 +63,25 @@ def _entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
         yield match[1], (match[2] or "").strip(), list(lines[start:place])
 
 
-def _text(key: str, value: str, more: list[str]) -> str | None:
+def _parse_value(key: str, value: str, more: list[str]) -> str | None:
     """A value as text; `None` for a list, a table or whatever else it may be."""
     if block := _BLOCK.fullmatch(value):
-        return _block(more, folded=block[1] == ">")
+        return _parse_block(more, folded=block[1] == ">")
     if value[:1] in ('"', "'"):
-        return _quoted(key, value)
+        return _parse_quoted(key, value)
     if (value and value[0] in _NO_TEXT) or (not value and more):
         return None
     plain = [re.split(r"[ \t]#", value)[0], *more]
     return " ".join(" ".join(plain).split())
 
 
-def _block(lines: list[str], *, folded: bool) -> str:
+def _parse_block(lines: list[str], *, folded: bool) -> str:
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     text = "\n".join(line[indent:].rstrip() for line in lines).strip("\n")
     return re.sub(r"\n+", lambda breaks: breaks[0][1:] or " ", text) if folded else text
 
 
-def _quoted(key: str, value: str) -> str:
+def _parse_quoted(key: str, value: str) -> str:
     match = _QUOTED.fullmatch(value)
     if match is None:
         raise BadFrontMatter(f"the quoted text of {key!r} does not end on its line")
@@ -93,10 +93,10 @@ def _quoted(key: str, value: str) -> str:
         raise BadFrontMatter(f"the quoted text of {key!r} has an escape that is not known here") from error
 
 
-PLACES = (".steersman/skills", ".agents/skills", ".claude/skills")
+SKILL_FOLDERS = (".steersman/skills", ".agents/skills", ".claude/skills")
 """Where skills are looked for, in the workspace, above it up to its repository, and in the user's home."""
 
-FILE = "SKILL.md"
+SKILL_FILE = "SKILL.md"
 MAX_BYTES = 100_000
 MAX_SKILLS = 200
 MAX_NAME = 64
@@ -121,7 +121,7 @@ class Skill:
     path: str
     home: Workspace = field(repr=False)
 
-    def read(self, file: str = FILE) -> str:
+    def read(self, file: str = SKILL_FILE) -> str:
         """A text file of the skill's folder."""
         data = self.home.read_bytes(file, limit=MAX_BYTES)
         if b"\0" in data:
@@ -135,9 +135,9 @@ class Skills:
     def __init__(self, skills: Iterable[Skill], problems: Iterable[str] = ()) -> None:
         self.skills = tuple(skills)
         self.problems = tuple(problems)
-        self.text = _listed(self.skills)
+        self.text = _describe_skills(self.skills)
         """For the system prompt: the names and descriptions; empty when there is no skill."""
-        self.tools: list[Tool] = [_skill_tool({skill.name: skill for skill in self.skills})] if self.skills else []
+        self.tools: list[Tool] = [_make_skill_tool({skill.name: skill for skill in self.skills})] if self.skills else []
 
     def __repr__(self) -> str:
         return f"Skills({[skill.name for skill in self.skills]!r}, problems={len(self.problems)})"
@@ -151,15 +151,15 @@ def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Wh
     finder = _Finder()
     for root in roots:
         finder.look_in_own(Path(os.path.expanduser(root)), must_exist=True)
-    for folder in folders_above(Path(workspace)):
+    for folder in find_project_folders(Path(workspace)):
         finder.look_in_project(folder)
     if home is not None and os.path.isabs(own := os.path.expanduser(home)):
-        for place in PLACES:
+        for place in SKILL_FOLDERS:
             finder.look_in_own(Path(own, place), must_exist=False)
     return Skills(finder.found.values(), finder.problems)
 
 
-def folders_above(workspace: Path) -> list[Path]:
+def find_project_folders(workspace: Path) -> list[Path]:
     """The workspace and the folders above it up to its repository, as far as they have the same owner."""
     start = Path(os.path.realpath(workspace, strict=True))
     owner = start.stat().st_uid
@@ -185,9 +185,9 @@ class _Finder:
     def look_in_project(self, folder: Path) -> None:
         """A project's skills stay inside the project: a link that leads out of it is not followed."""
         project = Workspace(folder)
-        for place in PLACES:
-            for name in self._names(project, place, str(folder / place)):
-                self._take(folder / place / name, project, f"{place}/{name}")
+        for place in SKILL_FOLDERS:
+            for name in self._list_names(project, place, str(folder / place)):
+                self._add_skill(folder / place / name, project, f"{place}/{name}")
 
     def look_in_own(self, root: Path, *, must_exist: bool) -> None:
         """The user's own skills may be anywhere: the user has put the link there."""
@@ -197,10 +197,10 @@ class _Finder:
             if must_exist:
                 self.problems.append(f"No skills in {format_path(str(root))}: {error.strerror}.")
             return
-        for name in self._names(own, ".", str(root)):
-            self._take(root / name)
+        for name in self._list_names(own, ".", str(root)):
+            self._add_skill(root / name)
 
-    def _names(self, home: Workspace, place: str, where: str) -> Iterator[str]:
+    def _list_names(self, home: Workspace, place: str, where: str) -> Iterator[str]:
         try:
             entries = home.scan(place)
         except MissingPath:
@@ -215,7 +215,7 @@ class _Finder:
             )
         yield from names[:MAX_SKILLS]
 
-    def _take(self, path: Path, project: Workspace | None = None, within: str = "") -> None:
+    def _add_skill(self, path: Path, project: Workspace | None = None, within: str = "") -> None:
         where = format_path(str(path))
         try:
             folder = path if project is None else project.root / project.relative(within)
@@ -223,9 +223,9 @@ class _Finder:
             if not stat.S_ISDIR(found.st_mode) or (found.st_dev, found.st_ino) in self.known:
                 return
             self.known.add((found.st_dev, found.st_ino))
-            skill = _read(Workspace(folder), path)
+            skill = _read_skill(Workspace(folder), path)
         except MissingPath:
-            self.problems.append(f"{where} is no skill: it has no {FILE}.")
+            self.problems.append(f"{where} is no skill: it has no {SKILL_FILE}.")
         except (OSError, BadFrontMatter, ToolError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error).removesuffix(".")
             self.problems.append(f"{where} is no skill: {reason}.")
@@ -237,22 +237,22 @@ class _Finder:
                 self.found[skill.name] = skill
 
 
-def _read(home: Workspace, path: Path) -> Skill:
-    head, _ = front_matter(Skill(path.name, "", str(path), home).read())
-    name = one_line(head.get("name", ""), MAX_NAME) or one_line(path.name, MAX_NAME)
-    description = one_line(head.get("description", ""), MAX_DESCRIPTION)
+def _read_skill(home: Workspace, path: Path) -> Skill:
+    head, _ = parse_front_matter(Skill(path.name, "", str(path), home).read())
+    name = to_one_line(head.get("name", ""), MAX_NAME) or to_one_line(path.name, MAX_NAME)
+    description = to_one_line(head.get("description", ""), MAX_DESCRIPTION)
     if not description:
         raise BadFrontMatter("it has no description, so nobody would know when to use it")
     return Skill(name, description, str(path), home)
 
 
-def one_line(text: str, limit: int) -> str:
+def to_one_line(text: str, limit: int) -> str:
     """A text on one line without characters nobody sees, cut where it is too long."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text[: limit * 4]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _listed(skills: tuple[Skill, ...]) -> str:
+def _describe_skills(skills: tuple[Skill, ...]) -> str:
     if not skills:
         return ""
     lines, size = [_INTRODUCTION], 0
@@ -261,13 +261,13 @@ def _listed(skills: tuple[Skill, ...]) -> str:
         size += len(line) + 1
         if size > MAX_LISTED:
             rest = ", ".join(skill.name for skill in skills[place:])
-            lines.append(f"- and {len(skills) - place} more: {one_line(rest, MAX_DESCRIPTION)}")
+            lines.append(f"- and {len(skills) - place} more: {to_one_line(rest, MAX_DESCRIPTION)}")
             break
         lines.append(line)
     return "\n".join(lines)
 
 
-def _skill_tool(skills: dict[str, Skill]) -> Tool:
+def _make_skill_tool(skills: dict[str, Skill]) -> Tool:
     @tool(name="skill", access="read", idempotent=True)
     def skill(
         ctx: ToolContext,
@@ -277,30 +277,31 @@ def _skill_tool(skills: dict[str, Skill]) -> Tool:
         """Read the instructions of a skill, and see which other files it has. With 'file', read one of these."""
         found = skills.get(name)
         if found is None:
-            raise ToolError(_unknown(name, list(skills)))
+            raise ToolError(_describe_unknown(name, list(skills)))
         if file is not None:
             return found.read(file)
-        _, body = front_matter(found.read())
-        return "\n".join([f"Skill {found.name!r}, from {format_path(found.path)}:", "", body, "", *_files(found, ctx)])
+        _, body = parse_front_matter(found.read())
+        head = f"Skill {found.name!r}, from {format_path(found.path)}:"
+        return "\n".join([head, "", body, "", *_list_files(found, ctx)])
 
     return skill
 
 
-def _unknown(name: str, names: list[str]) -> str:
+def _describe_unknown(name: str, names: list[str]) -> str:
     # Only a mistake pays for this import.
     from difflib import get_close_matches
 
     near = get_close_matches(name, names, 1)
-    text = f"No skill named {name!r:.100}. Skills: {one_line(', '.join(names), 2_000)}."
+    text = f"No skill named {name!r:.100}. Skills: {to_one_line(', '.join(names), 2_000)}."
     return f"{text} Did you mean {near[0]!r}?" if near else text
 
 
-def _files(skill: Skill, ctx: ToolContext) -> list[str]:
+def _list_files(skill: Skill, ctx: ToolContext) -> list[str]:
     walk = Walk(skill.home, "", Deadline(ctx), ignored=True)
     others: list[str] = []
     try:
         for folder in walk:
-            others += [format_path(folder.join(name)) for name in folder.files if folder.path or name != FILE]
+            others += [format_path(folder.join(name)) for name in folder.files if folder.path or name != SKILL_FILE]
     except DeadlinePassed:
         others.append("[and others: there are too many to look at]")
     if not others:

@@ -25,7 +25,7 @@ _BUSY = "steersman-tool"
 _IDLE = "steersman-tool idle"
 
 
-def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
+def call_soon_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
     """Call back on an event loop, from any thread; one that is closed has nobody left to tell."""
     try:
         loop.call_soon_threadsafe(callback, *args)
@@ -52,14 +52,14 @@ class _Job:
             return self.context.run(self.call), None
         except StopIteration as error:
             # A future cannot carry it: whoever awaits would take it for an end of iteration.
-            return None, _told("StopIteration", error)
+            return None, _wrap_error("StopIteration", error)
         except Exception as error:  # noqa: BLE001  # it goes to whoever awaits the call
             return None, error
         except BaseException as error:  # noqa: BLE001  # exit requests and the like concern this thread, not the program
-            return None, _told(repr(error), error)
+            return None, _wrap_error(repr(error), error)
 
     def deliver(self, value: Any, error: BaseException | None) -> None:
-        tell(self.loop, self.settle, value, error)
+        call_soon_in(self.loop, self.settle, value, error)
 
     def settle(self, value: Any, error: BaseException | None) -> None:
         if not self.future.done():
@@ -110,19 +110,19 @@ class Threads:
     def submit(self, job: _Job) -> None:
         """Give a call to an idle thread, or to a new one."""
         with self.lock:
-            worker = self.idle.pop() if self.idle else self.hire()
+            worker = self.idle.pop() if self.idle else self.start_worker()
             worker.thread.name = _BUSY
             self.running += 1
         worker.inbox.put(job)
 
-    def hire(self) -> _Worker:
+    def start_worker(self) -> _Worker:
         """Start a thread, if there is room for one."""
         if self.threads >= self.max_threads:
             raise RuntimeError(
                 f"{self.threads} tool threads are running, {self.abandoned} of them abandoned. "
                 "Give long 'def' tools a way to stop (look at ctx.cancelled), or make them 'async def'."
             )
-        worker = _Worker(self.work)
+        worker = _Worker(self.run_worker)
         try:
             worker.thread.start()
         except RuntimeError as error:
@@ -133,7 +133,7 @@ class Threads:
         self.threads += 1
         return worker
 
-    def work(self, worker: _Worker) -> None:
+    def run_worker(self, worker: _Worker) -> None:
         """What a thread does until it has been idle for long."""
         while (job := self.next_job(worker)) is not None:
             begun = not job.abandoned
@@ -174,13 +174,13 @@ class Threads:
 _pool = Threads()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """A forked child has none of its parent's threads, and its locks may be held by one of them."""
     global _pool
     _pool = Threads()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 async def run_in_thread(call: Callable[[], T], *, on_late: OnLate | None = None) -> T:
@@ -193,17 +193,17 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     return await run_in_thread(lambda: function(*args, **kwargs))
 
 
-def abandoned_threads() -> int:
+def count_abandoned_threads() -> int:
     """How many threads run on although nobody waits for them any more."""
     return _pool.abandoned
 
 
-def running_threads() -> int:
+def count_running_threads() -> int:
     """How many calls are in threads now, the abandoned ones included."""
     return _pool.running
 
 
-def _told(what: str, error: BaseException) -> RuntimeError:
+def _wrap_error(what: str, error: BaseException) -> RuntimeError:
     told = RuntimeError(f"The call raised {what}.")
     told.__cause__ = error
     return told

@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 import msgspec
 
-from steersman.tools.calling import Calling, by_schema, by_signature
+from steersman.tools.calling import Calling, calling_from_schema, calling_from_signature
 from steersman.tools.context import ToolContext
-from steersman.tools.output import normalise
-from steersman.tools.schema.from_types import Parameters, converted, parameters_of
+from steersman.tools.output import normalize_output
+from steersman.tools.schema.from_types import Parameters, convert_checked, read_parameters
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.tools.threads import run_in_thread
 from steersman.types.errors import ToolError
@@ -75,19 +75,19 @@ class Tool:
             raise TypeError(f"'keys' of tool {name!r} is a function of the arguments, got {keys!r}.")
         self.name = self.__name__ = name
         self.description = description
-        self.parameters: Mapping[str, Any] = _object_schema(name, parameters)
+        self.parameters: Mapping[str, Any] = _check_object_schema(name, parameters)
         self.execute = self.__wrapped__ = execute
-        self.timeout = _seconds(name, timeout)
+        self.timeout = _check_timeout(name, timeout)
         self.sequential = sequential
         self.keys = keys
         self.uninterruptible = uninterruptible
         self.idempotent = idempotent
         self.needs_approval = needs_approval
-        self.access: Access = _checked_access(name, access)
+        self.access: Access = _check_access(name, access)
         self._parameters: Parameters | None = None
-        self._settle(by_schema(execute, self.parameters, name))
+        self._set_calling(calling_from_schema(execute, self.parameters, name))
 
-    def _settle(self, calling: Calling) -> None:
+    def _set_calling(self, calling: Calling) -> None:
         self._calling = calling
         try:
             self._check = compile_schema(calling.schema)
@@ -110,12 +110,12 @@ class Tool:
         Raises `InvalidArguments`, whose text the model can act on.
         """
         if not isinstance(arguments, dict):
-            arguments = _as_dict(self.name, arguments)
+            arguments = _to_dict(self.name, arguments)
         try:
             checked: dict[str, Any] = self._check(arguments)
             for name, convert in self._calling.converts:
                 if name in checked:
-                    converted(convert, checked[name], f"arguments.{name}")
+                    convert_checked(convert, checked[name], f"arguments.{name}")
         except InvalidArguments as error:
             raise InvalidArguments(f"Invalid arguments for tool {self.name!r}:\n{error}") from error.__cause__
         return checked
@@ -134,21 +134,21 @@ class Tool:
                 value = await value
         except SystemExit as error:
             raise ToolError(f"The tool tried to exit the program ({error!r}).") from error
-        return normalise(value)
+        return normalize_output(value)
 
     async def _call_in_thread(self, positional: Sequence[Any], named: dict[str, Any], ctx: ToolContext) -> Any:
         function, on_late = self._calling.function, ctx.on_late
         if on_late is None:
             return await run_in_thread(lambda: function(*positional, **named))
 
-        def settle_late(value: Any, error: BaseException | None) -> None:
+        def report_late(value: Any, error: BaseException | None) -> None:
             try:
-                outcome = normalise(value) if error is None else error
+                outcome = normalize_output(value) if error is None else error
             except TypeError as wrong:
                 outcome = wrong
             on_late(outcome)
 
-        return await run_in_thread(lambda: function(*positional, **named), on_late=settle_late)
+        return await run_in_thread(lambda: function(*positional, **named), on_late=report_late)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, as if it were no tool."""
@@ -159,7 +159,7 @@ class Tool:
         if instance is None or self._parameters is None or not self._parameters.method:
             return self
         bound = self._copy(self.execute.__get__(instance, owner))
-        bound._settle(by_signature(bound.execute, self._parameters))
+        bound._set_calling(calling_from_signature(bound.execute, self._parameters))
         return bound
 
     def _copy(self, execute: Callable[..., Any]) -> Tool:
@@ -203,10 +203,10 @@ def tool(
     if function is None:
 
         def decorate(function: Callable[..., Any]) -> Tool:
-            return _from_function(function, name, description, settings)
+            return _make_tool(function, name, description, settings)
 
         return decorate
-    return _from_function(function, name, description, settings)
+    return _make_tool(function, name, description, settings)
 
 
 class Toolset(Protocol):
@@ -218,29 +218,29 @@ class Toolset(Protocol):
 
 def has_toolsets(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> bool:
     """Whether the same list may give other tools at the next run."""
-    return any(_members(item) is not None for item in tools)
+    return any(_find_members(item) is not None for item in tools)
 
 
-def tool_table(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> dict[str, Tool]:
+def build_tool_table(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> dict[str, Tool]:
     """The tools by name; plain functions become tools, and a toolset stands for those it has now."""
     table: dict[str, Tool] = {}
     if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
         raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
-    for item in _expanded(tools):
-        found = item if isinstance(item, Tool) else _from_function(item, None, None, {})
+    for item in _expand_toolsets(tools):
+        found = item if isinstance(item, Tool) else _make_tool(item, None, None, {})
         if found.name in table:
             raise ValueError(f"Two tools are named {found.name!r}; give one another name with @tool(name=...).")
         table[found.name] = found
     return table
 
 
-def _expanded(tools: Iterable[Any]) -> Iterator[Any]:
+def _expand_toolsets(tools: Iterable[Any]) -> Iterator[Any]:
     for item in tools:
-        members = _members(item)
+        members = _find_members(item)
         yield from (item,) if members is None else members
 
 
-def _members(item: Any) -> Sequence[Tool] | None:
+def _find_members(item: Any) -> Sequence[Tool] | None:
     """The tools of a toolset; `None` for anything else."""
     if isinstance(item, Tool):
         return None
@@ -248,7 +248,7 @@ def _members(item: Any) -> Sequence[Tool] | None:
     return cast(Sequence[Tool], found) if isinstance(found, list | tuple) else None
 
 
-def unknown_tool(name: str, names: Iterable[str]) -> str:
+def describe_unknown_tool(name: str, names: Iterable[str]) -> str:
     """What a model is told that asked for a tool there is not."""
     known = list(names)
     text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
@@ -259,7 +259,7 @@ def unknown_tool(name: str, names: Iterable[str]) -> str:
     return f"{text} Did you mean {near[0]!r}?" if near else text
 
 
-def _from_function(function: Any, name: str | None, description: str | None, settings: dict[str, Any]) -> Tool:
+def _make_tool(function: Any, name: str | None, description: str | None, settings: dict[str, Any]) -> Tool:
     if isinstance(function, Tool):
         raise TypeError(f"{function!r} is a tool already; use @tool once.")
     if not callable(function) or isinstance(function, type):
@@ -268,16 +268,16 @@ def _from_function(function: Any, name: str | None, description: str | None, set
         name = cast(str, getattr(function, "__name__", None) or type(function).__name__)
         if name == "<lambda>":
             raise ValueError("A lambda has no name for the model to call; write a def, or use tool(name=...).")
-    parameters = parameters_of(function, name)
+    parameters = read_parameters(function, name)
     words = parameters.description if description is None else description
-    made = Tool(name, words, parameters.schema, _takes_dict, **settings)
+    made = Tool(name, words, parameters.schema, _take_dict, **settings)
     made.execute = made.__wrapped__ = function
     made._parameters = parameters  # pyright: ignore[reportPrivateUsage]  # the second half of making one
-    made._settle(by_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above
+    made._set_calling(calling_from_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above
     return made
 
 
-def _takes_dict(_arguments_in_one_dict: dict[str, Any]) -> dict[str, Any]:
+def _take_dict(_arguments_in_one_dict: dict[str, Any]) -> dict[str, Any]:
     """Stands in until the real function is set, so that the signature is read once and not twice.
 
     Its parameter is one that no tool has: a tool's own `arguments` would be taken for it.
@@ -292,7 +292,7 @@ def _check_name(name: Any) -> None:
         raise ValueError(f"A tool needs a name, got {name!r}.")
 
 
-def _object_schema(name: str, parameters: Any) -> Mapping[str, Any]:
+def _check_object_schema(name: str, parameters: Any) -> Mapping[str, Any]:
     example = '{"type": "object", "properties": {...}}'
     if not isinstance(parameters, Mapping):
         raise TypeError(f"The parameters of tool {name!r} are a JSON Schema such as {example}, got {parameters!r}.")
@@ -308,7 +308,7 @@ def _object_schema(name: str, parameters: Any) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], freeze(schema))
 
 
-def _seconds(name: str, timeout: Any) -> float | None:
+def _check_timeout(name: str, timeout: Any) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
@@ -318,13 +318,13 @@ def _seconds(name: str, timeout: Any) -> float | None:
     return timeout
 
 
-def _checked_access(name: str, access: Any) -> Access:
+def _check_access(name: str, access: Any) -> Access:
     if access not in get_args(Access):
         raise ValueError(f"The access of tool {name!r} is 'read', 'edit' or 'full', got {access!r}.")
     return access
 
 
-def _as_dict(name: str, arguments: Any) -> dict[str, Any]:
+def _to_dict(name: str, arguments: Any) -> dict[str, Any]:
     if arguments is None:
         return {}
     if isinstance(arguments, Mapping):

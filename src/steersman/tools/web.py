@@ -63,8 +63,8 @@ class Body:
     @property
     def kind(self) -> Kind:
         """What can be made of it, by what it is said to be and, where that says nothing, by what it is."""
-        said = kind_of(self.media_type) if self.media_type else self._looks()
-        return "other" if said in ("html", "text") and self._binary() else said
+        said = classify_media_type(self.media_type) if self.media_type else self._guess_kind()
+        return "other" if said in ("html", "text") and self._is_binary() else said
 
     @property
     def text(self) -> str:
@@ -72,38 +72,38 @@ class Body:
         for mark, codec in _BOMS:
             if self.data.startswith(mark):
                 return self.data[len(mark) :].decode(codec, "replace")
-        if (codec := _codec(self.charset) or self._declared()) is not None:
+        if (codec := _find_codec(self.charset) or self._find_declared_codec()) is not None:
             return self.data.decode(codec, "replace")
         try:
             return codecs.getincrementaldecoder("utf-8")().decode(self.data, final=self.whole)
         except UnicodeDecodeError:
             return self.data.decode("cp1252", "replace")
 
-    def _looks(self) -> Kind:
+    def _guess_kind(self) -> Kind:
         start = self.data[:_META_WITHIN].lstrip().lower()
         return "html" if start.startswith((b"<!doctype html", b"<html")) else "text"
 
-    def _binary(self) -> bool:
-        wide = (_codec(self.charset) or "").startswith("utf-16") or self.data.startswith(_WIDE_BOMS)
+    def _is_binary(self) -> bool:
+        wide = (_find_codec(self.charset) or "").startswith("utf-16") or self.data.startswith(_WIDE_BOMS)
         return b"\x00" in self.data[:_META_WITHIN] and not wide
 
-    def _declared(self) -> str | None:
+    def _find_declared_codec(self) -> str | None:
         if "html" not in self.media_type and "xml" not in self.media_type and self.media_type:
             return None
         found = _META.search(self.data[:_META_WITHIN])
-        codec = _codec(found[1].decode("ascii", "replace")) if found else None
+        codec = _find_codec(found[1].decode("ascii", "replace")) if found else None
         # It was read as ASCII just now, so it cannot be true.
         return "utf-8" if codec is not None and codec.startswith("utf-16") else codec
 
 
-def content_type(header: str) -> tuple[str, str | None]:
+def parse_content_type(header: str) -> tuple[str, str | None]:
     """The media type and the charset of a `Content-Type`."""
     media_type, _, rest = header.partition(";")
     found = _CHARSET.search(rest)
     return media_type.strip().lower(), found[1] if found else None
 
 
-def kind_of(media_type: str) -> Kind:
+def classify_media_type(media_type: str) -> Kind:
     """What can be made of a media type."""
     if media_type in ("text/html", "application/xhtml+xml"):
         return "html"
@@ -112,7 +112,7 @@ def kind_of(media_type: str) -> Kind:
     return "image" if media_type.startswith("image/") else "other"
 
 
-class Unpacker:
+class ContentDecoder:
     """Undoes a `Content-Encoding` piece by piece and never makes more than it is asked for."""
 
     __slots__ = ("_coding", "_stream")
@@ -129,7 +129,7 @@ class Unpacker:
         """Whether the packed data came to its end."""
         return self._stream is None or self._stream.eof
 
-    def unpack(self, data: bytes, room: int) -> bytes:
+    def decode(self, data: bytes, room: int) -> bytes:
         """What a piece holds, at most `room` bytes of it; once there is no room the rest is lost."""
         if self._coding in ("", "identity"):
             return data[:room]
@@ -154,7 +154,7 @@ class Unpacker:
         return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
 
 
-def _codec(charset: str | None) -> str | None:
+def _find_codec(charset: str | None) -> str | None:
     if charset is None:
         return None
     try:
@@ -173,7 +173,7 @@ def open_session(
     """A session for one request; with `addresses` its connection goes to one of them, whatever the host is."""
     import aiohttp
 
-    resolver = None if addresses is None else _pinned(addresses)
+    resolver = None if addresses is None else _make_pinned_resolver(addresses)
     connector = aiohttp.TCPConnector(
         resolver=resolver, use_dns_cache=False, force_close=True, ssl=True if ssl_context is None else ssl_context
     )
@@ -192,18 +192,18 @@ def open_session(
 
 async def read_body(response: ClientResponse, limit: int) -> Body:
     """The body, or as much of it as the limit takes; what is left is not read."""
-    media_type, charset = content_type(response.headers.get("Content-Type", ""))
-    unpacker = Unpacker(response.headers.get("Content-Encoding", ""))
+    media_type, charset = parse_content_type(response.headers.get("Content-Type", ""))
+    unpacker = ContentDecoder(response.headers.get("Content-Encoding", ""))
     data, received = bytearray(), 0
     async for piece in response.content.iter_any():
         received += len(piece)
-        data += unpacker.unpack(piece, limit + 1 - len(data))
+        data += unpacker.decode(piece, limit + 1 - len(data))
         if len(data) > limit or received > limit:
             return Body(bytes(data[:limit]), media_type, charset, whole=False)
     return Body(bytes(data), media_type, charset, whole=unpacker.whole)
 
 
-def trouble(url: str, error: Exception) -> ToolError:
+def to_tool_error(url: str, error: Exception) -> ToolError:
     """What a tool says when a request came to nothing."""
     import aiohttp
 
@@ -214,7 +214,7 @@ def trouble(url: str, error: Exception) -> ToolError:
     return ToolError(f"The answer of {url!r} could not be read ({describe_exception(error)}).")
 
 
-def _pinned(addresses: Sequence[str]) -> AbstractResolver:
+def _make_pinned_resolver(addresses: Sequence[str]) -> AbstractResolver:
     import socket
 
     from aiohttp.abc import AbstractResolver, ResolveResult

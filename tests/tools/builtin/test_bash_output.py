@@ -17,7 +17,7 @@ from tests.tools.builtin.shells import run, text
 from steersman import Tool
 from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.builtin.command import OutputCapture
-from steersman.tools.output import cap
+from steersman.tools.output import truncate_output
 from steersman.types.tools import ToolOutput
 
 real_time = pytest.mark.real_time
@@ -225,5 +225,5 @@ async def test_the_file_can_go_to_a_folder_of_ones_own(tmp_path: Path) -> None:
 @real_time
 async def test_a_run_does_not_shorten_it_a_second_time(bash: Tool) -> None:
     output = await run(bash, "seq 1 1000000")
-    assert cap(output, max_bytes=50_000, max_lines=2_000) is output
+    assert truncate_output(output, max_bytes=50_000, max_lines=2_000) is output
     assert isinstance(output, ToolOutput)

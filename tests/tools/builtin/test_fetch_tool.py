@@ -24,7 +24,7 @@ from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin.fetch_tool import fetch_tool
 from steersman.tools.context import ToolContext
-from steersman.tools.threads import running_threads
+from steersman.tools.threads import count_running_threads
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ImageContent, TextContent
@@ -298,11 +298,11 @@ async def test_packed_nothing_for_ever_is_left_at_the_limit_too() -> None:
 
 async def test_a_page_that_takes_too_long_to_read_keeps_no_thread_busy() -> None:
     """failures.md F16: what was read for nobody would go on for seconds."""
-    before = running_threads()
+    before = count_running_threads()
     async with Site({"/": page("<a href=x>" * 500_000, "text/html")}) as site:
         with pytest.raises(ToolError, match=r"did not answer in full within 1s\.$"):
             await fetched(fetch_tool(allow=[site.opening], timeout=1), f"{site.url}/")
-    await until(lambda: running_threads() <= before, 1.0)
+    await until(lambda: count_running_threads() <= before, 1.0)
 
 
 async def test_a_cancelled_fetch_closes_its_connection() -> None:

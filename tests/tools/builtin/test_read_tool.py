@@ -16,7 +16,7 @@ from steersman.tools.builtin.images import MAX_IMAGE_BYTES
 from steersman.tools.builtin.read_tool import MAX_BYTES, MAX_LINES, Window, read_tool
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.context import ToolContext
-from steersman.tools.output import cap
+from steersman.tools.output import truncate_output
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
@@ -71,7 +71,7 @@ def test_a_long_file_comes_in_windows_that_the_loop_does_not_cut(read: Tool, tmp
     offset = 1
     while offset <= len(lines):
         output = read("a.txt", offset=offset, limit=100_000)
-        assert cap(output, max_bytes=50_000, max_lines=2_000) is output
+        assert truncate_output(output, max_bytes=50_000, max_lines=2_000) is output
         text = output.content.split("\n\n[")[0]
         shown += text.split("\n")
         offset = output.details["last_line"] + 1
@@ -85,7 +85,7 @@ def test_long_lines_come_in_windows_by_bytes(read: Tool, tmp_path: Path) -> None
     output = read("a.txt")
     assert output.details == {"first_line": 1, "last_line": 2, "total_lines": 5}
     assert output.content.endswith("[Lines 1 to 2 of 5. Read on with offset=3.]")
-    assert cap(output, max_bytes=50_000, max_lines=2_000) is output
+    assert truncate_output(output, max_bytes=50_000, max_lines=2_000) is output
 
 
 def test_one_endless_line_is_shown_in_part(read: Tool, tmp_path: Path) -> None:

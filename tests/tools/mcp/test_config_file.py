@@ -11,7 +11,7 @@ import pytest
 from tests.tools.mcp.kit import call, marked, names, new_mark, small, text
 
 from steersman.tools.mcp import HttpServer, McpError, McpServers, StdioServer, Trust, UntrustedFile
-from steersman.tools.mcp.config_file import read_file
+from steersman.tools.mcp.config_file import read_config_file
 
 
 def write(folder: Path, content: Any) -> Path:
@@ -21,7 +21,7 @@ def write(folder: Path, content: Any) -> Path:
 
 
 def read(path: Path, *expand: str, **source: str) -> dict[str, Any]:
-    return {**read_file(path, trust=None, expand=expand, source=source)}
+    return {**read_config_file(path, trust=None, expand=expand, source=source)}
 
 
 def entry(**fields: Any) -> dict[str, Any]:

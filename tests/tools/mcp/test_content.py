@@ -11,12 +11,12 @@ from tests.tools.mcp.kit import call, entered, small, text
 from tests.tools.mcp.small_server import PIXEL
 
 from steersman import ImageContent, TextContent
-from steersman.tools.mcp.content import output_of
+from steersman.tools.mcp.content import to_output
 from steersman.types.tools import ToolOutput
 
 
 def given(*blocks: dict[str, Any], **rest: Any) -> ToolOutput:
-    return output_of("s", mcp_types.CallToolResult.model_validate({"content": blocks, **rest}))
+    return to_output("s", mcp_types.CallToolResult.model_validate({"content": blocks, **rest}))
 
 
 def test_texts_stand_together_and_pictures_between_them() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from steersman import ToolContext, ToolOutput
 from steersman.tools.mcp import McpError
 from steersman.tools.mcp.definitions import define, make_tool
-from steersman.tools.mcp.errors import plain
-from steersman.tools.mcp.process import Lines, LineTooLong
+from steersman.tools.mcp.errors import strip_invisible
+from steersman.tools.mcp.process import LineBuffer, LineTooLong
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
 
@@ -160,7 +160,7 @@ def test_names_that_could_be_taken_for_something_else_are_refused(name: str) -> 
 def test_lines_do_not_depend_on_how_the_bytes_were_cut(data: bytes, cuts: list[int]) -> None:
     """failures.md I15."""
     whole = data.split(b"\n")
-    splitter = Lines(1_000)
+    splitter = LineBuffer(1_000)
     found: list[bytes] = []
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for start, end in pairwise(edges):
@@ -170,9 +170,9 @@ def test_lines_do_not_depend_on_how_the_bytes_were_cut(data: bytes, cuts: list[i
 
 
 def test_a_line_may_have_its_limit_and_no_more() -> None:
-    assert Lines(4).feed(b"1234\n56\n") == [b"1234", b"56"]
+    assert LineBuffer(4).feed(b"1234\n56\n") == [b"1234", b"56"]
     for *before, last in ([b"12345"], [b"123", b"45"], [b"12345\n"], [b"1\n", b"1234", b"5\n"]):
-        splitter = Lines(4)
+        splitter = LineBuffer(4)
         for piece in before:
             splitter.feed(piece)
         with pytest.raises(LineTooLong):
@@ -181,6 +181,6 @@ def test_a_line_may_have_its_limit_and_no_more() -> None:
 
 @given(st.text())
 def test_plain_text_shows_nothing_unseen(text: str) -> None:
-    shown = plain(text, 20, lines=False)
+    shown = strip_invisible(text, 20, lines=False)
     assert len(shown) <= 20
     assert {category(letter) for letter in shown}.isdisjoint({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from steersman.tools.schema.records import Documentation, read_docstring
+from steersman.tools.schema.records import Documentation, parse_docstring
 
 GOOGLE = """Search the files.
 
@@ -57,7 +57,7 @@ Looks at text only.
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
 def test_three_styles_say_the_same(text: str) -> None:
-    assert read_docstring(text) == Documentation(
+    assert parse_docstring(text) == Documentation(
         "Search the files.\n\nLooks at text only.",
         {
             "pattern": "What to look for, as a regular expression.",
@@ -69,18 +69,18 @@ def test_three_styles_say_the_same(text: str) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "   \n  "])
 def test_no_docstring_says_nothing(text: str | None) -> None:
-    assert read_docstring(text) == Documentation("", {})
+    assert parse_docstring(text) == Documentation("", {})
 
 
 def test_words_that_only_look_like_a_section_stay_in_the_description() -> None:
     text = "Note that args matter: see below.\n\nArgs: are only words here.\n\nNotes on returns"
-    assert read_docstring(text) == Documentation(text, {})
+    assert parse_docstring(text) == Documentation(text, {})
 
 
 def test_two_names_may_share_one_numpy_description() -> None:
     text = "Add.\n\nParameters\n----------\na, b : int\n    A summand.\n"
-    assert read_docstring(text).parameters == {"a": "A summand.", "b": "A summand."}
+    assert parse_docstring(text).parameters == {"a": "A summand.", "b": "A summand."}
 
 
 def test_an_empty_section_is_no_harm() -> None:
-    assert read_docstring("Do it.\n\nArgs:\n\nReturns:\n    x") == Documentation("Do it.", {})
+    assert parse_docstring("Do it.\n\nArgs:\n\nReturns:\n    x") == Documentation("Do it.", {})

@@ -13,7 +13,7 @@ import msgspec
 import pydantic
 import pytest
 
-from steersman.tools.schema.from_types import converter_of, output_codec, schema_of
+from steersman.tools.schema.from_types import build_converter, build_output_codec, build_schema
 
 UserId = NewType("UserId", int)
 
@@ -238,13 +238,13 @@ POINT: dict[str, Any] = {
     ],
 )
 def test_a_type_has_a_schema_and_a_way_back(kind: Any, schema: Any, plain: Any, expected: Any) -> None:
-    result = converter_of(kind)(plain)
-    assert (schema_of(kind), result, type(result)) == (schema, expected, type(expected))
-    assert output_codec(kind)[1](plain) == expected
+    result = build_converter(kind)(plain)
+    assert (build_schema(kind), result, type(result)) == (schema, expected, type(expected))
+    assert build_output_codec(kind)[1](plain) == expected
 
 
 def test_unions_of_classes_are_told_apart_by_their_shape() -> None:
-    _, convert = output_codec(list[Cat | Dog | Point])
+    _, convert = build_output_codec(list[Cat | Dog | Point])
     assert convert([{"kind": "dog"}, {"x": 1}, {"kind": "cat", "lives": 3}]) == [Dog(), Point(1), Cat(3)]
 
 
@@ -258,10 +258,10 @@ def test_a_class_that_contains_itself_is_defined_apart() -> None:
         "required": ["value"],
         "additionalProperties": False,
     }
-    schema, convert = output_codec(Tree)
+    schema, convert = build_output_codec(Tree)
     assert schema == {**node, "$defs": {"Tree": node}}
     assert convert({"value": "1", "children": [{"value": 2}]}) == Tree(1, [Tree(2)])
-    assert schema_of(list[Tree]) == {
+    assert build_schema(list[Tree]) == {
         "type": "array",
         "items": {"$ref": "#/$defs/Tree"},
         "$defs": {"Tree": node},
@@ -269,7 +269,7 @@ def test_a_class_that_contains_itself_is_defined_apart() -> None:
 
 
 def test_a_pydantic_model_keeps_its_schema_and_its_validators() -> None:
-    schema, convert = output_codec(Person)
+    schema, convert = build_output_codec(Person)
     person = convert({"fullName": "Ada", "home": {"street": "Elm", "number": "3"}, "friends": []})
     assert person == Person(fullName="Ada", home=Address(street="Elm", number=3))
     assert (schema["type"], sorted(schema["$defs"])) == ("object", ["Address", "Person"])
@@ -282,7 +282,7 @@ def test_a_pydantic_model_keeps_its_schema_and_its_validators() -> None:
 def test_definitions_of_one_name_do_not_overwrite_each_other() -> None:
     address = pydantic.create_model("Address", zip=int)
     company = pydantic.create_model("Company", seat=address)
-    schema, convert = output_codec(tuple[Person, company])
+    schema, convert = build_output_codec(tuple[Person, company])
     person = {"fullName": "Ada", "home": {"street": "Elm", "number": 3}}
     first, second = convert([person, {"seat": {"zip": "123"}}])
     assert sorted(schema["$defs"]) == ["Address", "Address_2", "Person"]
@@ -302,7 +302,7 @@ def test_definitions_of_one_name_do_not_overwrite_each_other() -> None:
     ],
 )
 def test_what_msgspec_knows_works_too(kind: Any, plain: Any, expected: Any) -> None:
-    assert output_codec(kind)[1](plain) == expected
+    assert build_output_codec(kind)[1](plain) == expected
 
 
 @pytest.mark.parametrize(
@@ -316,11 +316,11 @@ def test_what_msgspec_knows_works_too(kind: Any, plain: Any, expected: Any) -> N
 )
 def test_what_does_not_fit_is_said_in_words(kind: Any, plain: Any, expected: str) -> None:
     with pytest.raises(ValueError, match="output") as caught:
-        output_codec(kind)[1](plain)
+        build_output_codec(kind)[1](plain)
     assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize("kind", [complex, type, object(), Literal[b"x"], "unquoted"])
 def test_a_type_without_a_json_form_is_a_mistake_that_says_what_to_use(kind: Any) -> None:
     with pytest.raises(TypeError, match="JSON"):
-        schema_of(kind)
+        build_schema(kind)

@@ -209,14 +209,14 @@ async def _planned(
 
 
 def _schema(path: Path) -> dict[str, Any]:
-    from steersman.tools.schema.from_types import output_codec
+    from steersman.tools.schema.from_types import build_output_codec
 
     try:
         found: Any = json.loads(bytes_of(path, most=LARGEST_SCHEMA))
         if not isinstance(found, dict):
             raise ValueError("a JSON Schema is an object")
         schema = {name: value for name, value in cast(dict[str, Any], found).items() if name not in ("$schema", "$id")}
-        output_codec(schema)
+        build_output_codec(schema)
         return schema
     except OSError as error:
         raise UserError(f"The schema {str(path)!r} cannot be read: {error.strerror}.", code=2) from error

@@ -14,8 +14,8 @@ from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import PROJECT_FILE, Settings, content_of, parse_settings
 from steersman.cli.terminal.sanitize import exact, one_line
 from steersman.tools.mcp.errors import McpError, UntrustedFile
-from steersman.tools.mcp.trust import Trust, digest
-from steersman.tools.skills import folders_above
+from steersman.tools.mcp.trust import Trust, hash_content
+from steersman.tools.skills import find_project_folders
 
 if TYPE_CHECKING:
     from steersman.tools.mcp.servers import McpServers
@@ -44,7 +44,7 @@ async def project_settings(workspace: Path, *, ask: AskTrust | None, tell: Tell)
     settings = parse_settings(content, path, project=True)
     if not trusted:
         try:
-            Trust().add(path, digest(content))
+            Trust().add(path, hash_content(content))
         except McpError as error:
             tell(f"{_shown(path)} counts this time only: {one_line(str(error))}")
     return settings
@@ -85,7 +85,7 @@ def named_servers(path: Path, *, variables: tuple[str, ...], pins: Path, tell: T
 
 def nearest(workspace: Path, name: str) -> Path | None:
     """A file in a folder, or above it up to its repository."""
-    found = (folder / name for folder in folders_above(workspace))
+    found = (folder / name for folder in find_project_folders(workspace))
     return next((path for path in found if os.path.lexists(path)), None)
 
 

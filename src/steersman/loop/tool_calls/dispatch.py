@@ -18,7 +18,7 @@ from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.execution import abandon, start
 from steersman.loop.tool_calls.gates import admit_slot, examine
 from steersman.loop.tool_calls.slot import ABORTED, Slot, settle
-from steersman.tools.threads import tell
+from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
 from steersman.types.messages import ToolResultMessage
@@ -152,7 +152,7 @@ class _Batch:
         """Steering may come from any thread."""
 
         def ring() -> None:
-            tell(loop, self._ring)
+            call_soon_in(loop, self._ring)
 
         return ring
 

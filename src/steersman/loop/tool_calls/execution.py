@@ -14,8 +14,8 @@ from steersman.loop.run import Run
 from steersman.loop.tool_calls.slot import ABORTED, Slot, announce, late, settle, settle_output
 from steersman.policy.hooks import HookError, revise
 from steersman.tools.context import ToolContext
-from steersman.tools.output import cap
-from steersman.tools.threads import in_thread, tell
+from steersman.tools.output import truncate_output
+from steersman.tools.threads import call_soon_in, in_thread
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError, describe_exception
@@ -143,7 +143,7 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
         if threading.get_ident() == home:
             show(value)
         else:
-            tell(loop, show, value)
+            call_soon_in(loop, show, value)
 
     slot.token = CancelToken()
     return ToolContext(
@@ -179,7 +179,7 @@ async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
     """The output within its limits, so that no tool can flood the context."""
     config = run.config.context_config or _LIMITS
     work = partial(
-        cap,
+        truncate_output,
         output,
         max_bytes=config.max_tool_output_bytes,
         max_lines=config.max_tool_output_lines,

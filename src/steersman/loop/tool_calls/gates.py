@@ -10,7 +10,7 @@ from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.slot import Slot, settle
 from steersman.policy.hooks import admit
 from steersman.tools.schema.validation import InvalidArguments
-from steersman.tools.tool import Tool, unknown_tool
+from steersman.tools.tool import Tool, describe_unknown_tool
 
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
@@ -25,7 +25,7 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
     elif cut and run.config.length_policy == "fail_all":
         problem = INCOMPLETE
     elif (tool := run.tools.get(asked.name)) is None:
-        problem = unknown_tool(asked.name, run.tools)
+        problem = describe_unknown_tool(asked.name, run.tools)
     else:
         slot.tool = tool
         problem = _checked(slot, tool, asked.arguments)

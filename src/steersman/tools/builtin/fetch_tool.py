@@ -17,7 +17,15 @@ from steersman.tools.confine.urls import ParsedUrl, parse_url
 from steersman.tools.text import show
 from steersman.tools.threads import in_thread
 from steersman.tools.tool import Tool
-from steersman.tools.web import REDIRECTS, Body, content_type, kind_of, open_session, read_body, trouble
+from steersman.tools.web import (
+    REDIRECTS,
+    Body,
+    classify_media_type,
+    open_session,
+    parse_content_type,
+    read_body,
+    to_tool_error,
+)
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
@@ -139,7 +147,7 @@ class _Fetcher:
         except aiohttp.ConnectionTimeoutError:
             raise ToolError(f"No connection to {place.url!r} within {self.connect_timeout:g}s.") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise trouble(place.url, error) from error
+            raise to_tool_error(place.url, error) from error
 
     async def _find_addresses(self, place: ParsedUrl) -> tuple[str, ...]:
         try:
@@ -159,7 +167,7 @@ class _Fetcher:
     async def _read_response(self, response: ClientResponse, place: ParsedUrl, first: ParsedUrl) -> ToolOutput:
         head = place.url if place.url == first.url else f"{place.url} (redirected from {first.url})"
         details = _build_details(response, place)
-        if kind_of(details["media_type"] or "text/plain") == "other":
+        if classify_media_type(details["media_type"] or "text/plain") == "other":
             # Nobody will see it, so it is not read.
             return ToolOutput(f"{head}\n{_describe_unshown(details['media_type'], response.content_length)}", details)
         body = await read_body(response, self.max_bytes)
@@ -174,7 +182,7 @@ class _Fetcher:
 
 
 def _build_details(response: ClientResponse, place: ParsedUrl) -> dict[str, Any]:
-    media_type, _ = content_type(response.headers.get("Content-Type", ""))
+    media_type, _ = parse_content_type(response.headers.get("Content-Type", ""))
     return {"url": place.url, "http_status": response.status, "media_type": media_type}
 
 

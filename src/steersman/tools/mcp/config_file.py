@@ -13,13 +13,13 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.mcp.errors import McpError, UntrustedFile
-from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name, shown_address
-from steersman.tools.mcp.trust import Trust, digest
+from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name, redact_url
+from steersman.tools.mcp.trust import Trust, hash_content
 
-_LONGEST = 300
-_MOST = 50
+_MAX_TEXT_LENGTH = 300
+_MAX_ITEMS = 50
 # What decides which programs run, or what they load; it is shown as it stands, because a person has to judge it.
-_TELLING = re.compile(
+_SHOWN_VARIABLE = re.compile(
     r"PATH|ENV|HOME|SHELL|IFS|EDITOR|VISUAL|PAGER|BROWSER|"
     r"(LD|DYLD|BASH|PYTHON|NODE|NPM|DENO|BUN|PERL|PERL5|RUBY|GEM|BUNDLE|JAVA|_JAVA|JDK|GIT|PIP|UV|GO|CARGO|RUST|XDG|DOCKER)"
     r"(_?[A-Z0-9_]+)?|"
@@ -30,57 +30,63 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/?#@]*(?=@)")
 
 
-def summary(name: str, entry: dict[str, Any]) -> str:
+def summarize_entry(name: str, entry: dict[str, Any]) -> str:
     """What an entry would start, as written: nothing is expanded for a file that nobody trusts."""
-    told = _program(entry) if "command" in entry else _address(entry)
+    told = _describe_program(entry) if "command" in entry else _describe_url(entry)
     said, *beside = filter(None, told)
     return f"{name}: {said} ({'; '.join(beside)})" if beside else f"{name}: {said}"
 
 
-def _program(entry: dict[str, Any]) -> tuple[str, ...]:
+def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
     args: Any = entry.get("args", [])
     given = cast(list[Any], args) if isinstance(args, list) else [args]
-    cwd, env = entry.get("cwd"), _mapping(entry.get("env"))
+    cwd, env = entry.get("cwd"), _as_mapping(entry.get("env"))
     variables = [
-        f"{variable}={_quoted(value)}"
-        if _TELLING.fullmatch(variable) and not _SECRET.search(variable)
-        else _shown(variable)
+        f"{variable}={_quote(value)}"
+        if _SHOWN_VARIABLE.fullmatch(variable) and not _SECRET.search(variable)
+        else _sanitize(variable)
         for variable, value in env.items()
     ]
     return (
-        _listed([_quoted(item) for item in (entry["command"], *given)], " "),
-        "" if cwd is None else f"in the folder {_quoted(cwd)}",
-        f"env: {_listed(variables, ', ')}" if variables else "",
+        _join_limited([_quote(item) for item in (entry["command"], *given)], " "),
+        "" if cwd is None else f"in the folder {_quote(cwd)}",
+        f"env: {_join_limited(variables, ', ')}" if variables else "",
     )
 
 
-def _address(entry: dict[str, Any]) -> tuple[str, ...]:
-    headers = [_shown(header) for header in _mapping(entry.get("headers"))]
-    return _shown(shown_address(str(entry.get("url")))), f"headers: {_listed(headers, ', ')}" if headers else ""
+def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
+    headers = [_sanitize(header) for header in _as_mapping(entry.get("headers"))]
+    return _sanitize(redact_url(str(entry.get("url")))), f"headers: {_join_limited(headers, ', ')}" if headers else ""
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _as_mapping(value: Any) -> dict[str, Any]:
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
-def _quoted(value: Any) -> str:
-    return _shown(_USER.sub("...", shlex.quote(str(value))))
+def _quote(value: Any) -> str:
+    return _sanitize(_USER.sub("...", shlex.quote(str(value))))
 
 
-def _listed(items: list[str], between: str) -> str:
-    left_out = len(items) - _MOST
-    return between.join(items[:_MOST]) + (f" [AND {left_out:,} MORE, not shown]" if left_out > 0 else "")
+def _join_limited(items: list[str], between: str) -> str:
+    left_out = len(items) - _MAX_ITEMS
+    return between.join(items[:_MAX_ITEMS]) + (f" [AND {left_out:,} MORE, not shown]" if left_out > 0 else "")
 
 
-def _shown(text: str) -> str:
+def _sanitize(text: str) -> str:
     """The text without what a terminal would obey; where it is cut, that is said."""
-    plain = "".join([letter if letter.isprintable() else "?" for letter in text[:_LONGEST]])
-    return plain if len(text) <= _LONGEST else f"{plain} [AND {len(text) - _LONGEST:,} MORE CHARACTERS, not shown]"
+    plain = "".join([letter if letter.isprintable() else "?" for letter in text[:_MAX_TEXT_LENGTH]])
+    return (
+        plain
+        if len(text) <= _MAX_TEXT_LENGTH
+        else f"{plain} [AND {len(text) - _MAX_TEXT_LENGTH:,} MORE CHARACTERS, not shown]"
+    )
 
 
-_LARGEST = 1024 * 1024
-_MOST_SERVERS = 100
-_LOADER = re.compile(r"PATH|(LD|DYLD)_.*|GCONV_PATH|BASH_ENV|BASH_FUNC_.*|ENV|SHELLOPTS|BASHOPTS|IFS", re.IGNORECASE)
+_MAX_FILE_BYTES = 1024 * 1024
+_MAX_SERVERS = 100
+_LOADER_VARIABLE = re.compile(
+    r"PATH|(LD|DYLD)_.*|GCONV_PATH|BASH_ENV|BASH_FUNC_.*|ENV|SHELLOPTS|BASHOPTS|IFS", re.IGNORECASE
+)
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _REFERRED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _STDIO_KEYS = ("command", "args", "env", "cwd")
@@ -88,35 +94,37 @@ _HTTP_KEYS = ("url", "headers")
 _HTTP_TYPES = ("http", "streamable-http", "streamableHttp")
 
 
-def read_file(
+def read_config_file(
     path: str | Path, *, trust: Trust | None, expand: Collection[str], source: Mapping[str, str]
 ) -> dict[str, ServerSpec]:
     """The servers of a file. With `trust=None` the caller has chosen the file; else its content must be trusted."""
     path = Path(os.path.abspath(Path(path).expanduser()))
-    content = _content(path)
-    entries = _entries(path, content)
+    content = _read_content(path)
+    entries = _parse_entries(path, content)
     if trust is not None:
         for name, entry in entries.items():
             _refuse_loaders(path, name, entry)
         if not trust.allows(path, content):
-            raise UntrustedFile(path, digest(content), tuple(summary(name, entry) for name, entry in entries.items()))
-    return {name: _Entry(path, name, entry, expand, source).spec() for name, entry in entries.items()}
+            raise UntrustedFile(
+                path, hash_content(content), tuple(summarize_entry(name, entry) for name, entry in entries.items())
+            )
+    return {name: _Entry(path, name, entry, expand, source).build_spec() for name, entry in entries.items()}
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         # Not blocking: a FIFO in its place must not hold us up.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
-            content = file.read(_LARGEST + 1) or b""
+            content = file.read(_MAX_FILE_BYTES + 1) or b""
     except OSError as error:
         raise McpError(f"The MCP settings {str(path)!r} cannot be read: {error.strerror}.") from error
-    if len(content) > _LARGEST:
-        raise McpError(f"The MCP settings {str(path)!r} are larger than {_LARGEST:,} bytes.")
+    if len(content) > _MAX_FILE_BYTES:
+        raise McpError(f"The MCP settings {str(path)!r} are larger than {_MAX_FILE_BYTES:,} bytes.")
     return content
 
 
-def _entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
+def _parse_entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
     example = '{"mcpServers": {"time": {"command": "mcp-server-time"}}}'
     try:
         found: Any = msgspec.json.decode(content)
@@ -126,8 +134,8 @@ def _entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
     if not isinstance(servers, dict):
         raise McpError(f"The MCP settings {str(path)!r} have no 'mcpServers' object, as in {example}.")
     listed = cast(dict[str, Any], servers)
-    if len(listed) > _MOST_SERVERS:
-        raise McpError(f"The MCP settings {str(path)!r} name {len(listed)} servers; at most {_MOST_SERVERS} can be.")
+    if len(listed) > _MAX_SERVERS:
+        raise McpError(f"The MCP settings {str(path)!r} name {len(listed)} servers; at most {_MAX_SERVERS} can be.")
     for name, entry in listed.items():
         check_name(name)
         if not isinstance(entry, dict):
@@ -139,7 +147,7 @@ def _refuse_loaders(path: Path, name: str, entry: dict[str, Any]) -> None:
     """A project does not say where its user's programs are found, or what is loaded into them."""
     env: Any = entry.get("env")
     for variable in cast(dict[str, Any], env) if isinstance(env, dict) else ():
-        if _LOADER.fullmatch(variable):
+        if _LOADER_VARIABLE.fullmatch(variable):
             raise McpError(
                 f"The server {name!r} in {str(path)!r} sets {variable!r:.100}, which decides what programs run or "
                 "load; a file that was found may not. If you want it, name the file yourself: trusted=True."
@@ -160,15 +168,15 @@ class _Entry:
         self._source = source
         self._where = f"The server {name!r} in {str(path)!r}"
 
-    def spec(self) -> ServerSpec:
-        kind = self._kind()
+    def build_spec(self) -> ServerSpec:
+        kind = self._find_kind()
         self._check_keys(_STDIO_KEYS if kind == "stdio" else _HTTP_KEYS)
         try:
-            return self._stdio() if kind == "stdio" else self._http()
+            return self._build_stdio() if kind == "stdio" else self._build_http()
         except McpError as error:
             raise McpError(f"{self._where} is wrong: {error}") from error
 
-    def _kind(self) -> str:
+    def _find_kind(self) -> str:
         named: Any = self._entry.get("type")
         if "command" in self._entry and "url" in self._entry:
             raise McpError(f"{self._where} has a 'command' and a 'url'; it is either a program or an address.")
@@ -190,7 +198,7 @@ class _Entry:
             if key not in known and (near := get_close_matches(key, known, 1, 0.75)):
                 raise McpError(f"{self._where} has {key!r:.50}. Did you mean {near[0]!r}?")
 
-    def _stdio(self) -> StdioServer:
+    def _build_stdio(self) -> StdioServer:
         entry = self._entry
         for key in ("command", "args", "cwd"):
             self._refuse_references(key, entry.get(key))
@@ -200,30 +208,30 @@ class _Entry:
         return StdioServer(
             command=entry["command"],
             args=entry.get("args", ()),
-            env=self._expanded("env"),
+            env=self._expand_values("env"),
             cwd=self._path.parent / Path(cwd).expanduser(),
         )
 
-    def _http(self) -> HttpServer:
+    def _build_http(self) -> HttpServer:
         url = self._entry["url"]
         return HttpServer(
-            url=self._text("url", url) if isinstance(url, str) else url, headers=self._expanded("headers")
+            url=self._expand_text("url", url) if isinstance(url, str) else url, headers=self._expand_values("headers")
         )
 
-    def _expanded(self, key: str) -> Any:
+    def _expand_values(self, key: str) -> Any:
         values: Any = self._entry.get(key, {})
         if not isinstance(values, dict):
             return values
         return {
-            name: self._text(f"{key}.{name}", value) if isinstance(value, str) else value
+            name: self._expand_text(f"{key}.{name}", value) if isinstance(value, str) else value
             for name, value in cast(dict[str, Any], values).items()
         }
 
-    def _text(self, where: str, text: str) -> str:
+    def _expand_text(self, where: str, text: str) -> str:
         """The text with `${NAME}` and `${NAME:-default}` replaced, for the names that the user allowed alone."""
-        return _REFERENCE.sub(lambda match: self._value(where, match[1]), text)
+        return _REFERENCE.sub(lambda match: self._look_up(where, match[1]), text)
 
-    def _value(self, where: str, reference: str) -> str:
+    def _look_up(self, where: str, reference: str) -> str:
         match = _REFERRED.fullmatch(reference)
         if match is None:
             raise McpError(f"{where!r} refers to '${{{reference:.50}}}', which names no variable.")

@@ -22,11 +22,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from steersman.tools.mcp.errors import McpError, ServerLost, plain
+from steersman.tools.mcp.errors import McpError, ServerLost, strip_invisible
 from steersman.tools.mcp.process import ServerProcess
-from steersman.tools.mcp.screen import Refused, screened
+from steersman.tools.mcp.screen import OnRefused, screen_transport
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
-from steersman.tools.mcp.stdio import UNREADABLE, http_client, stdio_transport
+from steersman.tools.mcp.stdio import UNREADABLE, make_http_client, stdio_transport
 from steersman.tools.threads import in_thread
 from steersman.types.errors import describe_exception
 from steersman.types.secrets import redact
@@ -41,9 +41,9 @@ _CLOSE_SECONDS = 6.0
 _LEAVE_SECONDS = 1.0
 _REFRESH_PAUSE = 0.2
 _LISTEN_PAUSE = 1.0
-_LONGEST_LISTEN_PAUSE = 60.0
-_MOST_PAGES = 100
-_LONGEST_REASON = 600
+_MAX_LISTEN_PAUSE = 60.0
+_MAX_PAGES = 100
+_MAX_REASON_LENGTH = 600
 # What the SDK says where an answer over HTTP broke off.
 _BROKEN = ("Connection closed", "SSE stream")
 _RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
@@ -53,7 +53,7 @@ _RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] =
 for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
-_US = mcp_types.Implementation(name="steersman", version="0.1.0")
+_CLIENT_INFO = mcp_types.Implementation(name="steersman", version="0.1.0")
 
 
 class Connection:
@@ -65,7 +65,7 @@ class Connection:
         *,
         max_bytes: int,
         max_tools: int,
-        refused: Refused,
+        refused: OnRefused,
         on_change: Callable[[Connection], Awaitable[None]],
         on_end: Callable[[Connection], None],
     ) -> None:
@@ -99,7 +99,7 @@ class Connection:
 
     async def open(self) -> None:
         """Start the server's session; `McpError` says why there is none."""
-        self._task = asyncio.get_running_loop().create_task(self._live())
+        self._task = asyncio.get_running_loop().create_task(self._run())
         await asyncio.wait([self._task, self._opened], return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
             raise McpError(self.reason)
@@ -130,12 +130,12 @@ class Connection:
         if self._process is not None:
             self._process.fail("it was stopped")
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             self._scope.deadline = anyio.current_time() + self._spec.start_timeout
             with self._scope:
                 async with AsyncExitStack() as stack:
-                    client = await stack.enter_async_context(self._new_client(await self._transport(stack)))
+                    client = await stack.enter_async_context(self._make_client(await self._open_transport(stack)))
                     self._scope.deadline = math.inf
                     await self._serve(client)
             if self._scope.cancelled_caught:
@@ -144,7 +144,7 @@ class Connection:
             self.reason = "it was stopped"
             raise
         except Exception as error:  # noqa: BLE001  # whatever ends a session is told to those who wait for it
-            self.reason = _words_of(error)
+            self.reason = _describe_failure(error)
         finally:
             self._conclude()
 
@@ -162,31 +162,31 @@ class Connection:
         self.over = True
         reason = self.reason
         if self._process is not None:
-            said = plain(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
-            reason = self._process.why or reason
+            said = strip_invisible(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
+            reason = self._process.failure or reason
             reason = f"{reason}; its last words: {said}" if said and reason else reason
         elif reason and self._status is not None:
             reason = f"{reason} (HTTP status {self._status})"
-        self.reason = self._hidden(reason or "it was closed")
+        self.reason = self._redact(reason or "it was closed")
         self._on_end(self)
 
-    async def _transport(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[TransportStreams]:
+    async def _open_transport(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[TransportStreams]:
         if isinstance(self._spec, StdioServer):
-            return stdio_transport(partial(self._start, self._spec))
+            return stdio_transport(partial(self._start_process, self._spec))
         # In a thread: the certificates of this machine are read for it.
-        client = await in_thread(http_client, self._spec, self._max_bytes, self._note_refusal)
+        client = await in_thread(make_http_client, self._spec, self._max_bytes, self._note_refusal)
         await stack.enter_async_context(client)
         return streamable_http_client(self._spec.url, http_client=client, max_sse_event_size=self._max_bytes)
 
-    async def _start(self, spec: StdioServer) -> ServerProcess:
+    async def _start_process(self, spec: StdioServer) -> ServerProcess:
         self._process = await ServerProcess.start(spec, self._max_bytes, self._closing.set)
         return self._process
 
-    def _new_client(self, transport: AbstractAsyncContextManager[TransportStreams]) -> Client:
+    def _make_client(self, transport: AbstractAsyncContextManager[TransportStreams]) -> Client:
         return Client(
-            screened(transport, self._max_tools, self._refused),
-            message_handler=self._hear,
-            client_info=_US,
+            screen_transport(transport, self._max_tools, self._refused),
+            message_handler=self._on_message,
+            client_info=_CLIENT_INFO,
             cache=None,
         )
 
@@ -197,7 +197,7 @@ class Connection:
 
     # Its tools
 
-    async def _hear(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             self._changed.set()
 
@@ -215,7 +215,7 @@ class Connection:
                 # It cannot be listened to: the list is as good as its last reading.
                 return
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_LISTEN_PAUSE)
+            pause = min(pause * 2, _MAX_LISTEN_PAUSE)
             self._changed.set()  # what happened meanwhile nobody will tell
 
     async def _refresh(self) -> None:
@@ -228,12 +228,12 @@ class Connection:
 
     async def list_tools(self) -> list[mcp_types.Tool]:
         """What the server offers, up to the most that are looked at."""
-        session = self._session().session
+        session = self._require_client().session
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             params = None if cursor is None else mcp_types.PaginatedRequestParams(cursor=cursor)
-            page = await self._asked(session.list_tools(params=params), self._spec.start_timeout)
+            page = await self._await_answer(session.list_tools(params=params), self._spec.start_timeout)
             tools += page.tools
             cursor = page.next_cursor
             if cursor is None:
@@ -246,14 +246,14 @@ class Connection:
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> mcp_types.CallToolResult:
         """Call a tool. A cancelled call is cancelled at the server too; `ServerLost` where no answer can come."""
         # Not `session.call_tool`: that one lets the server's own regular expressions loose on its own answers.
-        request = self._session().session.send_request(
+        request = self._require_client().session.send_request(
             mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments)),
             _RESULT,
             progress_callback=on_progress,
         )
         self._calls += 1
         try:
-            result = await self._asked(request, self._spec.timeout)
+            result = await self._await_answer(request, self._spec.timeout)
         finally:
             self._calls -= 1
             if self._retired and self._calls == 0:
@@ -262,12 +262,12 @@ class Connection:
             raise McpError("it asks for input in the midst of the call, which is not supported here")
         return result
 
-    def _session(self) -> Client:
+    def _require_client(self) -> Client:
         if self._client is None or self.over:
             raise McpError(self.reason)
         return self._client
 
-    async def _asked(self, request: Awaitable[T], seconds: float) -> T:
+    async def _await_answer(self, request: Awaitable[T], seconds: float) -> T:
         """What a request gives; what goes wrong with it in one form. One given up is cancelled at the server too."""
         try:
             async with asyncio.timeout(seconds):
@@ -275,15 +275,15 @@ class Connection:
         except TimeoutError:
             raise McpError(f"it did not answer within {seconds:g}s and was told to stop") from None
         except ValidationError as error:
-            raise McpError(f"its answer is not as MCP has it ({self._hidden(_words_of(error))})") from error
+            raise McpError(f"its answer is not as MCP has it ({self._redact(_describe_failure(error))})") from error
         except MCPError as error:
-            raise await self._told(error) from error
+            raise await self._to_error(error) from error
 
-    async def _told(self, error: MCPError) -> McpError:
-        words = self._hidden(plain(error.message, _LONGEST_REASON, lines=False))
+    async def _to_error(self, error: MCPError) -> McpError:
+        words = self._redact(strip_invisible(error.message, _MAX_REASON_LENGTH, lines=False))
         if error.message.startswith(UNREADABLE):
             return McpError(words)
-        if not self._ends(error):
+        if not self._is_connection_lost(error):
             status = f", HTTP status {self._status}" if self._doubtful else ""
             return McpError(f"it refused: {words} (code {error.code}{status})")
         self._doubtful = True
@@ -292,7 +292,7 @@ class Connection:
         await asyncio.wait([ending], timeout=0.1 if self._process is None else _LEAVE_SECONDS)
         return ServerLost(self.reason or words)
 
-    def _ends(self, error: MCPError) -> bool:
+    def _is_connection_lost(self, error: MCPError) -> bool:
         """Whether no answer can come any more. Servers use the same code for errors of their own, and live on."""
         if error.code != mcp_types.CONNECTION_CLOSED:
             return False
@@ -300,13 +300,13 @@ class Connection:
             return self._process.reason is not None
         return self.over or error.message.startswith(_BROKEN)
 
-    def _hidden(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         return redact(text, *self._spec.secrets)
 
 
-def _words_of(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     """The first thing that went wrong, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     text = str(error) if isinstance(error, McpError | MCPError) else describe_exception(error)
-    return plain(text, _LONGEST_REASON, lines=False)
+    return strip_invisible(text, _MAX_REASON_LENGTH, lines=False)

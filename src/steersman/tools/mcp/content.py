@@ -12,29 +12,29 @@ import mcp_types
 import msgspec
 
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
-from steersman.tools.mcp.errors import plain
+from steersman.tools.mcp.errors import strip_invisible
 from steersman.types.content import Content, ImageContent, TextContent
 from steersman.types.tools import ToolOutput
 
-_MOST_PICTURES = 20
-_LONGEST_WORDS = 500
-_LARGEST_DETAILS = 256 * 1024
+_MAX_PICTURES = 20
+_MAX_LABEL_LENGTH = 500
+_MAX_DETAILS_BYTES = 256 * 1024
 
 
-def output_of(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
+def to_output(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
     """The result of a call; what a model cannot be shown is described to it."""
-    content = _merged(_blocks(result))
+    content = _merge_texts(_convert_blocks(result))
     details: dict[str, Any] = {"mcp_server": server}
     if result.structured_content is not None:
         structured = msgspec.json.encode(result.structured_content)
         if not content:
             content = [TextContent(structured.decode())]
-        if len(structured) <= _LARGEST_DETAILS:
+        if len(structured) <= _MAX_DETAILS_BYTES:
             details["structured_content"] = result.structured_content
     return ToolOutput(content or "", details, is_error=result.is_error)
 
 
-def _blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageContent]:
+def _convert_blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageContent]:
     pictures = 0
     for block in result.content:
         match block:
@@ -43,21 +43,24 @@ def _blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageContent]:
             case mcp_types.ImageContent():
                 pictures += 1
                 yield (
-                    _picture(block) if pictures <= _MOST_PICTURES else _described("image", block.mime_type, block.data)
+                    _convert_picture(block)
+                    if pictures <= _MAX_PICTURES
+                    else _describe_binary("image", block.mime_type, block.data)
                 )
             case mcp_types.AudioContent():
-                yield _described("audio", block.mime_type, block.data)
+                yield _describe_binary("audio", block.mime_type, block.data)
             case mcp_types.ResourceLink():
-                yield f"[resource: {_words(block.name)} at {_words(block.uri)}{_beside(block.description)}]"
+                about = f", {_to_one_line(block.description)}" if block.description else ""
+                yield f"[resource: {_to_one_line(block.name)} at {_to_one_line(block.uri)}{about}]"
             case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents() as inner):
-                yield f"[resource: {_words(inner.uri)}]\n{inner.text}"
+                yield f"[resource: {_to_one_line(inner.uri)}]\n{inner.text}"
             case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as inner):
-                yield _described(f"resource {_words(inner.uri)}", inner.mime_type, inner.blob)
+                yield _describe_binary(f"resource {_to_one_line(inner.uri)}", inner.mime_type, inner.blob)
             case _:
                 yield "[something that cannot be shown]"
 
 
-def _merged(blocks: Iterator[str | ImageContent]) -> list[Content]:
+def _merge_texts(blocks: Iterator[str | ImageContent]) -> list[Content]:
     """Neighbouring texts as one block."""
     merged: list[Content] = []
     texts: list[str] = []
@@ -74,18 +77,18 @@ def _merged(blocks: Iterator[str | ImageContent]) -> list[Content]:
     return merged
 
 
-def _picture(block: mcp_types.ImageContent) -> str | ImageContent:
+def _convert_picture(block: mcp_types.ImageContent) -> str | ImageContent:
     """A picture that every provider takes; one that none would take spoils every request it stands in from then on."""
     try:
         data = binascii.a2b_base64(block.data, strict_mode=True)
     except (binascii.Error, ValueError):
         data = b""
     if not data:
-        return f"[image: {_words(block.mime_type)}, which could not be decoded]"
+        return f"[image: {_to_one_line(block.mime_type)}, which could not be decoded]"
     # What it is, its bytes say; what the server calls it does not matter.
     kind = detect_image_type(data)
     if kind is None or len(data) > MAX_IMAGE_BYTES:
-        return _described("image", block.mime_type, block.data)
+        return _describe_binary("image", block.mime_type, block.data)
     try:
         inspect_image(data, kind)
     except ValueError as error:
@@ -93,22 +96,18 @@ def _picture(block: mcp_types.ImageContent) -> str | ImageContent:
     return ImageContent(block.data, kind)
 
 
-def _described(what: str, kind: str | None, data: str) -> str:
-    return f"[{what}: {_words(kind or 'of unknown type')}, about {len(data) * 3 // 4:,} bytes, not shown]"
+def _describe_binary(what: str, kind: str | None, data: str) -> str:
+    return f"[{what}: {_to_one_line(kind or 'of unknown type')}, about {len(data) * 3 // 4:,} bytes, not shown]"
 
 
-def _beside(text: str | None) -> str:
-    return f", {_words(text)}" if text else ""
-
-
-def _words(text: str) -> str:
-    return plain(text, _LONGEST_WORDS, lines=False)
+def _to_one_line(text: str) -> str:
+    return strip_invisible(text, _MAX_LABEL_LENGTH, lines=False)
 
 
 _UPDATE_SECONDS = 0.1
-_LONGEST_WORDS_progress = 1_000
+_MAX_PROGRESS_LENGTH = 1_000
 
-Told = tuple[float, float | None, str | None]
+ProgressNote = tuple[float, float | None, str | None]
 
 
 class Progress:
@@ -120,7 +119,7 @@ class Progress:
         self._update = update
         self._loop = asyncio.get_running_loop()
         self._last = -math.inf
-        self._waiting: Told | None = None
+        self._waiting: ProgressNote | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def show(self, progress: float, total: float | None, message: str | None) -> None:
@@ -128,29 +127,29 @@ class Progress:
         self._waiting = (progress, total, message)
         pause = self._last + _UPDATE_SECONDS - self._loop.time()
         if pause <= 0:
-            self._pass_on()
+            self._flush()
         elif self._timer is None:
-            self._timer = self._loop.call_later(pause, self._pass_on)
+            self._timer = self._loop.call_later(pause, self._flush)
 
     def close(self) -> None:
         """The call is over: what was said last is passed on, and nothing after it."""
-        self._pass_on()
+        self._flush()
 
-    def _pass_on(self) -> None:
+    def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._waiting is not None:
             told, self._waiting = self._waiting, None
             self._last = self._loop.time()
-            self._update(_as_update(*told))
+            self._update(_make_update(*told))
 
 
-def _as_update(progress: float, total: float | None, message: str | None) -> dict[str, Any]:
+def _make_update(progress: float, total: float | None, message: str | None) -> dict[str, Any]:
     """A progress notification as an update of the call."""
     told: dict[str, Any] = {"type": "progress"}
     amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-    told["text"] = plain(message, _LONGEST_WORDS_progress, lines=False) if message else amount
+    told["text"] = strip_invisible(message, _MAX_PROGRESS_LENGTH, lines=False) if message else amount
     if math.isfinite(progress):
         told["progress"] = progress
     if total is not None and math.isfinite(total):

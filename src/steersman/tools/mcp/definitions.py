@@ -12,17 +12,17 @@ import msgspec
 
 from steersman.tools.calling import Calling
 from steersman.tools.context import ToolContext
-from steersman.tools.mcp.errors import McpError, plain
+from steersman.tools.mcp.errors import McpError, strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.tools import ToolOutput
 
-LARGEST = 64 * 1024
-DEEPEST = 48
-HEAVIEST = 10_000
+MAX_SCHEMA_BYTES = 64 * 1024
+MAX_SCHEMA_DEPTH = 48
+MAX_SCHEMA_WEIGHT = 10_000
 # Up to here a schema is checked on our side too. What is heavier or recursive is left to the server, which must anyway.
-_HEAVIEST_TO_CHECK = 1_000
-_LONGEST_NAME = 128
-_LONGEST_TEXT = 1_024
+_MAX_CHECKED_WEIGHT = 1_000
+_MAX_NAME_LENGTH = 128
+_MAX_TEXT_LENGTH = 1_024
 
 _MAPS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _VALUES = frozenset(("enum", "const", "default", "examples", "required"))
@@ -34,68 +34,71 @@ _OBJECT: Mapping[str, Any] = {"type": "object"}
 Schema = dict[str, Any]
 
 
-def shown(schema: Mapping[str, Any]) -> Schema:
+def clean_schema(schema: Mapping[str, Any]) -> Schema:
     """The schema as the model is told, its texts made plain; `McpError` for one that is too large or too deep."""
     try:
         size = len(msgspec.json.encode(schema))
     except (TypeError, ValueError, RecursionError) as error:
         raise McpError(f"its schema is not JSON ({error})") from error
-    if size > LARGEST:
-        raise McpError(f"its schema has {size:,} bytes, more than {LARGEST:,}")
-    return _rewritten(schema, _plain, 0)
+    if size > MAX_SCHEMA_BYTES:
+        raise McpError(f"its schema has {size:,} bytes, more than {MAX_SCHEMA_BYTES:,}")
+    return _rewrite(schema, _clean_texts, 0)
 
 
-def checked(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_validation_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part of a schema that arguments are held to here, before the server sees them.
 
     Without patterns: a stranger's regular expression can be made to run for ever.
     """
     weigher = _Weigher(schema)
-    weight = weigher.weight(schema, 0)
-    if weight > HEAVIEST:
-        raise McpError(f"its schema is too complicated ({weight:,.0f} parts, more than {HEAVIEST:,})")
-    if weigher.recursive or weight > _HEAVIEST_TO_CHECK:
+    weight = weigher.weigh(schema, 0)
+    if weight > MAX_SCHEMA_WEIGHT:
+        raise McpError(f"its schema is too complicated ({weight:,.0f} parts, more than {MAX_SCHEMA_WEIGHT:,})")
+    if weigher.recursive or weight > _MAX_CHECKED_WEIGHT:
         return _OBJECT
-    return _rewritten(schema, _without_patterns, 0)
+    return _rewrite(schema, _remove_patterns, 0)
 
 
-def _rewritten(schema: Mapping[str, Any], change: Callable[[Schema], Schema], depth: int) -> Schema:
+def _rewrite(schema: Mapping[str, Any], change: Callable[[Schema], Schema], depth: int) -> Schema:
     """Every schema inside a schema, changed; names of properties and plain values are not mistaken for schemas."""
-    if depth > DEEPEST:
-        raise McpError(f"its schema is nested more than {DEEPEST} deep")
-    return change({key: _part(key, value, change, depth + 1) for key, value in schema.items()})
+    if depth > MAX_SCHEMA_DEPTH:
+        raise McpError(f"its schema is nested more than {MAX_SCHEMA_DEPTH} deep")
+    return change({key: _rewrite_part(key, value, change, depth + 1) for key, value in schema.items()})
 
 
-def _part(key: str, value: Any, change: Callable[[Schema], Schema], depth: int) -> Any:
+def _rewrite_part(key: str, value: Any, change: Callable[[Schema], Schema], depth: int) -> Any:
     if key in _VALUES:
         return value
     if key in _MAPS and isinstance(value, dict):
-        return {_name(name): _inner(item, change, depth) for name, item in cast(dict[str, Any], value).items()}
+        return {
+            _check_property_name(name): _rewrite_inner(item, change, depth)
+            for name, item in cast(dict[str, Any], value).items()
+        }
     if isinstance(value, list):
-        return [_inner(item, change, depth) for item in cast(list[Any], value)]
-    return _inner(value, change, depth)
+        return [_rewrite_inner(item, change, depth) for item in cast(list[Any], value)]
+    return _rewrite_inner(value, change, depth)
 
 
-def _inner(value: Any, change: Callable[[Schema], Schema], depth: int) -> Any:
-    return _rewritten(cast(Schema, value), change, depth) if isinstance(value, dict) else value
+def _rewrite_inner(value: Any, change: Callable[[Schema], Schema], depth: int) -> Any:
+    return _rewrite(cast(Schema, value), change, depth) if isinstance(value, dict) else value
 
 
-def _name(name: str) -> str:
-    if not name.isprintable() or len(name) > _LONGEST_NAME:
+def _check_property_name(name: str) -> str:
+    if not name.isprintable() or len(name) > _MAX_NAME_LENGTH:
         raise McpError(f"its schema has a property with an unreadable name, {name[:50]!r}")
     return name
 
 
-def _plain(schema: Schema) -> Schema:
+def _clean_texts(schema: Schema) -> Schema:
     for key in _TEXTS:
         if key in schema:
             text = schema.pop(key)
             if isinstance(text, str):
-                schema[key] = plain(text, _LONGEST_TEXT)
+                schema[key] = strip_invisible(text, _MAX_TEXT_LENGTH)
     return schema
 
 
-def _without_patterns(schema: Schema) -> Schema:
+def _remove_patterns(schema: Schema) -> Schema:
     schema.pop("pattern", None)
     if schema.pop("patternProperties", None) is not None:
         schema.pop("additionalProperties", None)
@@ -113,25 +116,25 @@ class _Weigher:
         self._open: set[str] = set()
         self.recursive = False
 
-    def weight(self, schema: Any, depth: int) -> int:
-        if depth > DEEPEST:
-            raise McpError(f"its schema is nested more than {DEEPEST} deep, references followed")
+    def weigh(self, schema: Any, depth: int) -> int:
+        if depth > MAX_SCHEMA_DEPTH:
+            raise McpError(f"its schema is nested more than {MAX_SCHEMA_DEPTH} deep, references followed")
         if isinstance(schema, list):
-            return sum([self.weight(item, depth) for item in cast(list[Any], schema)])
+            return sum([self.weigh(item, depth) for item in cast(list[Any], schema)])
         if not isinstance(schema, dict):
             return 0
-        return 1 + sum([self._part(key, value, depth + 1) for key, value in cast(Schema, schema).items()])
+        return 1 + sum([self._weigh_part(key, value, depth + 1) for key, value in cast(Schema, schema).items()])
 
-    def _part(self, key: str, value: Any, depth: int) -> int:
+    def _weigh_part(self, key: str, value: Any, depth: int) -> int:
         if key == "$ref":
-            return self._referred(value, depth)
+            return self._weigh_reference(value, depth)
         if key in _VALUES or key in _DEFINITIONS:
             return 0
         if key in _MAPS and isinstance(value, dict):
-            return sum([self.weight(item, depth) for item in cast(Schema, value).values()])
-        return self.weight(value, depth) * (2 if key in _CHOICES else 1)
+            return sum([self.weigh(item, depth) for item in cast(Schema, value).values()])
+        return self.weigh(value, depth) * (2 if key in _CHOICES else 1)
 
-    def _referred(self, pointer: Any, depth: int) -> int:
+    def _weigh_reference(self, pointer: Any, depth: int) -> int:
         if not isinstance(pointer, str):
             return 0
         if pointer in self._open:
@@ -139,12 +142,12 @@ class _Weigher:
             return 1
         if pointer not in self._known:
             self._open.add(pointer)
-            self._known[pointer] = self.weight(_resolved(self._root, pointer), depth)
+            self._known[pointer] = self.weigh(_resolve_pointer(self._root, pointer), depth)
             self._open.discard(pointer)
         return self._known[pointer]
 
 
-def _resolved(root: Mapping[str, Any], pointer: str) -> Any:
+def _resolve_pointer(root: Mapping[str, Any], pointer: str) -> Any:
     found: Any = root
     for step in pointer.removeprefix("#").split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
@@ -152,7 +155,7 @@ def _resolved(root: Mapping[str, Any], pointer: str) -> Any:
     return found
 
 
-LONGEST_DESCRIPTION = 4_096
+MAX_DESCRIPTION_LENGTH = 4_096
 # No wildcard may stand in it: a rule made from a tool's name must not cover other tools.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
@@ -173,9 +176,9 @@ def define(name: str, description: str | None, schema: Mapping[str, Any]) -> Def
     """A definition from what a server said; `McpError` says why there can be none."""
     if _TOOL_NAME.fullmatch(name) is None:
         raise McpError("its name has other characters than letters, digits, '_', '-', '.' and '/', or more than 128")
-    parameters = shown(schema)
+    parameters = clean_schema(schema)
     digest = sha256(msgspec.json.encode([name, description, schema], order="deterministic")).hexdigest()
-    return Definition(name, plain(description or "", LONGEST_DESCRIPTION), parameters, digest)
+    return Definition(name, strip_invisible(description or "", MAX_DESCRIPTION_LENGTH), parameters, digest)
 
 
 def make_tool(name: str, definition: Definition, execute: Execute, access: Access) -> Tool:
@@ -184,16 +187,16 @@ def make_tool(name: str, definition: Definition, execute: Execute, access: Acces
     What the server hints about its own tools (`readOnlyHint` and the like) has no say here.
     """
     # First of all: what is too complicated to be looked through is refused before anybody tries.
-    schema = checked(definition.parameters)
+    schema = build_validation_schema(definition.parameters)
     try:
-        made = Tool(name, definition.description, definition.parameters, _takes_all, access=access)
+        made = Tool(name, definition.description, definition.parameters, _take_all, access=access)
         made.execute = made.__wrapped__ = execute
         # A stranger's schema may have a property of any name, so its arguments are never passed by name.
-        made._settle(Calling(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
+        made._set_calling(Calling(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise McpError(f"its schema is wrong ({plain(str(error), 300, lines=False)})") from error
+        raise McpError(f"its schema is wrong ({strip_invisible(str(error), 300, lines=False)})") from error
     return made
 
 
-def _takes_all(_arguments_of_a_remote_tool: dict[str, Any]) -> None:
+def _take_all(_arguments_of_a_remote_tool: dict[str, Any]) -> None:
     """Stands in until the real function is set."""

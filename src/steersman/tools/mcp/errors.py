@@ -40,14 +40,14 @@ class ServerLost(McpError):
 
 
 # Controls, what is invisible or reorders text, halves of characters, private use.
-_UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs"))
+_INVISIBLE = frozenset(("Cc", "Cf", "Co", "Cs"))
 
 
-def plain(text: str, limit: int, *, lines: bool = True) -> str:
+def strip_invisible(text: str, limit: int, *, lines: bool = True) -> str:
     """The text without what a reader would not see, at most `limit` characters of it; in one line where asked."""
     # Looked at only as far as it can matter: a text may have millions of characters.
     looked_at = text[: limit * 2]
     if not lines:
         looked_at = " ".join(looked_at.split())
-    shown = "".join([letter for letter in looked_at if letter in "\n\t" or category(letter) not in _UNSEEN])
+    shown = "".join([letter for letter in looked_at if letter in "\n\t" or category(letter) not in _INVISIBLE])
     return shown if len(shown) <= limit and len(text) <= limit * 2 else f"{shown[: limit - 1]}…"

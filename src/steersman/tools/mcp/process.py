@@ -21,7 +21,7 @@ class LineTooLong(Exception):
     """A line went on past what one may have."""
 
 
-class Lines:
+class LineBuffer:
     """Collects bytes into lines; a piece without an end is kept in parts, so that a long line costs its length once."""
 
     __slots__ = ("_held", "_limit", "_parts")
@@ -58,7 +58,7 @@ _CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
 _EXITED, _STOPPED = "it exited", "it was stopped"
 _STDERR_TAIL = 4_096
 # Lines that wait to be read; what it writes beyond them stays in the pipe. Each one costs more than its bytes.
-_MOST_WAITING = 1024 * 1024
+_MAX_WAITING_BYTES = 1024 * 1024
 _LINE_COST = 64
 # What it said last may still be in the pipe when it is already gone; a grandchild may hold the pipe open for ever.
 _LAST_WORDS_SECONDS = 0.2
@@ -74,7 +74,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         loop = asyncio.get_running_loop()
         self._max_bytes = max_bytes
         self._on_end = on_end
-        self._splitter = Lines(max_bytes)
+        self._splitter = LineBuffer(max_bytes)
         self._lines: deque[bytes] = deque()
         self._waiting = 0
         self._reader: asyncio.Future[None] | None = None
@@ -94,19 +94,21 @@ class ServerProcess(asyncio.SubprocessProtocol):
         try:
             transport, process = await loop.subprocess_exec(
                 lambda: cls(max_bytes, on_end),
-                await in_thread(_program, spec),
+                await in_thread(_find_program, spec),
                 *spec.args,
                 env=build_child_environment(spec.env),
                 cwd=spec.cwd,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            raise McpError(f"The program {spec.command!r} cannot be started{_why(spec, error)}") from error
+            raise McpError(
+                f"The program {spec.command!r} cannot be started{_describe_start_error(spec, error)}"
+            ) from error
         process._transport = transport
         return process
 
     @property
-    def why(self) -> str | None:
+    def failure(self) -> str | None:
         """Why it is over, if that was not our doing."""
         if self.status is not None and self.reason in (_EXITED, _CLOSED_OUTPUT, _CLOSED_INPUT):
             return f"it was ended by signal {-self.status}" if self.status < 0 else f"it exited with {self.status}"
@@ -129,7 +131,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if fd == _STDERR:
             self.stderr = (self.stderr + data)[-_STDERR_TAIL:]
         elif self.reason is None and not self._stopping:
-            self._take(data)
+            self._receive(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """One of the pipes is closed."""
@@ -151,7 +153,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if not self._gone.done():
             self._gone.set_result(None)
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         try:
             lines = self._splitter.feed(data)
         except LineTooLong:
@@ -160,8 +162,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         lines = [line for line in lines if line]
         self._lines.extend(lines)
         self._waiting += sum(map(len, lines)) + len(lines) * _LINE_COST
-        if self._waiting > _MOST_WAITING:
-            self._pipe(_STDOUT, "pause_reading")
+        if self._waiting > _MAX_WAITING_BYTES:
+            self._control_pipe(_STDOUT, "pause_reading")
         self._wake()
 
     def _end(self, reason: str) -> None:
@@ -176,7 +178,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     # What the session asks for
 
-    async def line(self) -> bytes | None:
+    async def read_line(self) -> bytes | None:
         """The next line, or `None` when there will be no more."""
         while not self._lines:
             if self.reason is not None:
@@ -185,8 +187,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
             await self._reader
         line = self._lines.popleft()
         self._waiting -= len(line) + _LINE_COST
-        if self._waiting <= _MOST_WAITING // 2:
-            self._pipe(_STDOUT, "resume_reading")
+        if self._waiting <= _MAX_WAITING_BYTES // 2:
+            self._control_pipe(_STDOUT, "resume_reading")
         return line
 
     def write(self, data: bytes) -> None:
@@ -205,26 +207,26 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._stopping = True
         self._end(_STOPPED)
         self._lines.clear()
-        self._pipe(_STDOUT, "resume_reading")  # it may be stuck in writing what nobody will read
-        self._pipe(_STDIN, "close")
+        self._control_pipe(_STDOUT, "resume_reading")  # it may be stuck in writing what nobody will read
+        self._control_pipe(_STDIN, "close")
         try:
             for number, seconds in _WAYS_TO_END:
                 if number is not None:
-                    self._signal(number)
-                if await _within(self._exited, seconds):
+                    self._send_signal(number)
+                if await _wait_for(self._exited, seconds):
                     break
         finally:
             # Whatever it started stays in its group, and goes with it.
-            self._signal(signal.SIGKILL)
+            self._send_signal(signal.SIGKILL)
             cast(asyncio.SubprocessTransport, self._transport).close()
-        await _within(self._gone, _CLOSE_SECONDS)
+        await _wait_for(self._gone, _CLOSE_SECONDS)
 
     def fail(self, reason: str) -> None:
         """Have no more to do with it."""
         self._end(reason)
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
 
-    def _signal(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         self._signalled = True
         try:
             os.killpg(self.pid, number)
@@ -232,13 +234,13 @@ class ServerProcess(asyncio.SubprocessProtocol):
             # Gone already, or no longer ours to end.
             return
 
-    def _pipe(self, fd: int, action: str) -> None:
+    def _control_pipe(self, fd: int, action: str) -> None:
         pipe = cast(asyncio.SubprocessTransport, self._transport).get_pipe_transport(fd)
         if pipe is not None and not pipe.is_closing():
             getattr(pipe, action)()
 
 
-def _program(spec: StdioServer) -> str:
+def _find_program(spec: StdioServer) -> str:
     """Where the program is: a bare name is looked for on our own PATH, whatever PATH the server gets."""
     if "/" in spec.command:
         return spec.command
@@ -248,7 +250,7 @@ def _program(spec: StdioServer) -> str:
     return found
 
 
-def _why(spec: StdioServer, error: OSError | ValueError) -> str:
+def _describe_start_error(spec: StdioServer, error: OSError | ValueError) -> str:
     if not isinstance(error, OSError):
         return f": {error}."
     if spec.cwd is not None and error.filename == str(spec.cwd):
@@ -256,6 +258,6 @@ def _why(spec: StdioServer, error: OSError | ValueError) -> str:
     return f": {error.strerror}."
 
 
-async def _within(future: asyncio.Future[None], seconds: float) -> bool:
+async def _wait_for(future: asyncio.Future[None], seconds: float) -> bool:
     await asyncio.wait([future], timeout=seconds)
     return future.done()

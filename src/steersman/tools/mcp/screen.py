@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 
-from steersman.tools.mcp.errors import plain
+from steersman.tools.mcp.errors import strip_invisible
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
 
-_MOST_BLOCKS = 1_000
+_MAX_BLOCKS = 1_000
 # Notes, icons and the like of a block have no say here, and there may be thousands of them.
 _BLOCK = ("type", "text", "data", "mimeType", "name", "uri", "description", "resource")
 
-Refused = Callable[[str | None, str], None]
+OnRefused = Callable[[str | None, str], None]
 
 
 @asynccontextmanager
-async def screened(
-    transport: AbstractAsyncContextManager[TransportStreams], most: int, refused: Refused
+async def screen_transport(
+    transport: AbstractAsyncContextManager[TransportStreams], most: int, refused: OnRefused
 ) -> AsyncGenerator[TransportStreams, None]:
     """The transport, its listings without what is no tool or beyond `most`; `refused(tool, why)` hears of those."""
     async with transport as (read, write):
-        yield _Screened(read, most, refused), write
+        yield _ScreenedStream(read, most, refused), write
 
 
-class _Screened:
+class _ScreenedStream:
     """A read stream that looks at each message on its way."""
 
     __slots__ = ("_most", "_read", "_refused")
 
-    def __init__(self, read: ReadStream[SessionMessage | Exception], most: int, refused: Refused) -> None:
+    def __init__(self, read: ReadStream[SessionMessage | Exception], most: int, refused: OnRefused) -> None:
         self._read = read
         self._most = most
         self._refused = refused
@@ -47,7 +47,7 @@ class _Screened:
         return getattr(self._read, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._looked_at(await self._read.receive())
+        return self._screen(await self._read.receive())
 
     async def aclose(self) -> None:
         await self._read.aclose()
@@ -56,7 +56,7 @@ class _Screened:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return self._looked_at(await self._read.__anext__())
+        return self._screen(await self._read.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._read.__aenter__()
@@ -67,49 +67,49 @@ class _Screened:
     ) -> bool | None:
         return await self._read.__aexit__(exc_type, exc_val, exc_tb)
 
-    def _looked_at(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    def _screen(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, JSONRPCResponse):
             result = message.result
             if isinstance(result.get("tools"), list):
-                result["tools"] = self._sound(cast(list[Any], result["tools"]))
+                result["tools"] = self._filter_tools(cast(list[Any], result["tools"]))
             if isinstance(result.get("content"), list):
-                result["content"] = _bounded(cast(list[Any], result["content"]))
+                result["content"] = _limit_blocks(cast(list[Any], result["content"]))
         return item
 
-    def _sound(self, tools: list[Any]) -> list[dict[str, Any]]:
+    def _filter_tools(self, tools: list[Any]) -> list[dict[str, Any]]:
         if len(tools) > self._most:
             self._refused(None, f"it lists {len(tools):,} tools; only the first {self._most:,} are looked at")
         kept: list[dict[str, Any]] = []
         for tool in tools[: self._most]:
-            problem = _problem(tool)
+            problem = _find_problem(tool)
             if problem is None:
                 # Titles, hints, icons and output schemas have no say here, so what is wrong with them does not matter.
                 kept.append({key: tool[key] for key in ("name", "description", "inputSchema") if key in tool})
             else:
-                self._refused(_name(tool), problem)
+                self._refused(_read_name(tool), problem)
         return kept
 
 
-def _bounded(blocks: list[Any]) -> list[Any]:
+def _limit_blocks(blocks: list[Any]) -> list[Any]:
     """The blocks of a result, as many as are looked at, with what matters of them."""
     kept: list[Any] = [
         {key: block[key] for key in _BLOCK if key in block} if isinstance(block, dict) else block
-        for block in blocks[:_MOST_BLOCKS]
+        for block in blocks[:_MAX_BLOCKS]
     ]
-    if len(blocks) > _MOST_BLOCKS:
+    if len(blocks) > _MAX_BLOCKS:
         kept.append(
-            {"type": "text", "text": f"[{len(blocks) - _MOST_BLOCKS:,} more blocks were sent; they are left out]"}
+            {"type": "text", "text": f"[{len(blocks) - _MAX_BLOCKS:,} more blocks were sent; they are left out]"}
         )
     return kept
 
 
-def _name(tool: Any) -> str | None:
+def _read_name(tool: Any) -> str | None:
     name: Any = cast(dict[str, Any], tool).get("name") if isinstance(tool, dict) else None
-    return plain(name, 128, lines=False) if isinstance(name, str) else None
+    return strip_invisible(name, 128, lines=False) if isinstance(name, str) else None
 
 
-def _problem(tool: Any) -> str | None:
+def _find_problem(tool: Any) -> str | None:
     """Why this cannot be a tool, as far as its shape goes."""
     if not isinstance(tool, dict):
         return "it is not an object"
@@ -118,10 +118,10 @@ def _problem(tool: Any) -> str | None:
         return "it has no name"
     if not isinstance(found.get("description") or "", str):
         return "its description is not a text"
-    return _schema_problem(found.get("inputSchema"))
+    return _find_schema_problem(found.get("inputSchema"))
 
 
-def _schema_problem(schema: Any) -> str | None:
+def _find_schema_problem(schema: Any) -> str | None:
     if not isinstance(schema, dict):
         return "it has no schema for its arguments"
     found = cast(dict[str, Any], schema)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from steersman.tools.context import ToolContext
 from steersman.tools.mcp.content import Progress
 from steersman.tools.mcp.definitions import Definition, define, make_tool
-from steersman.tools.mcp.errors import McpError, ServerLost, plain
+from steersman.tools.mcp.errors import McpError, ServerLost, strip_invisible
 from steersman.tools.mcp.spec import ServerSpec
 from steersman.tools.mcp.trust import ChangedTool, Pins
 from steersman.tools.tool import Access, Tool
@@ -21,28 +21,28 @@ from steersman.types.tools import ToolOutput
 if TYPE_CHECKING:
     from steersman.tools.mcp.connection import Connection
 
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
+_FIRST_BACKOFF = 0.5
+_MAX_BACKOFF = 60.0
 # A call waits this long for its server to be tried again; beyond it the model is told.
-_PATIENCE = 5.0
+_MAX_WAIT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ServerSettings:
     """What holds for all servers of a set."""
 
     max_bytes: int
     max_tools: int
     pins: Pins
     report: Callable[[str, str | None, str], None]
-    accepted: Callable[[Sequence[ChangedTool]], Awaitable[set[str]]]
-    access: Callable[[str], Access]
+    accept_changes: Callable[[Sequence[ChangedTool]], Awaitable[set[str]]]
+    find_access: Callable[[str], Access]
 
 
 class Server:
     """One server: its connection of the moment and the tools it offers."""
 
-    def __init__(self, name: str, spec: ServerSpec, terms: Terms) -> None:
+    def __init__(self, name: str, spec: ServerSpec, terms: ServerSettings) -> None:
         self.name = name
         self.spec = spec
         self._terms = terms
@@ -103,7 +103,7 @@ class Server:
     async def _open(self) -> Connection:
         from steersman.tools.mcp.connection import Connection
 
-        await self._rest()
+        await self._back_off()
         if self._current is not None:
             self._current.retire()
         connection = Connection(
@@ -126,9 +126,9 @@ class Server:
         self._current = connection
         return connection
 
-    async def _rest(self) -> None:
+    async def _back_off(self) -> None:
         pause = self._not_before - asyncio.get_running_loop().time()
-        if pause > _PATIENCE:
+        if pause > _MAX_WAIT:
             raise McpError(
                 f"it has failed {self._failures} times in a row, last because {self._last_reason}; "
                 f"it will be tried again in {pause:.0f}s"
@@ -147,10 +147,10 @@ class Server:
         self._failures += 1
         self._last_reason = reason
         # The first failure after something worked costs no time.
-        pause = 0.0 if self._failures == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 2, 30))
+        pause = 0.0 if self._failures == 1 else min(_MAX_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures - 2, 30))
         self._not_before = asyncio.get_running_loop().time() + pause
 
-    def forgive(self) -> None:
+    def reset_backoff(self) -> None:
         """Let it be tried again at once."""
         self._failures = 0
         self._not_before = -math.inf
@@ -161,7 +161,7 @@ class Server:
         closing = [asyncio.get_running_loop().create_task(connection.close()) for connection in self._connections]
         if self._opening is not None:
             self._opening.cancel()
-            closing.append(asyncio.ensure_future(_over(self._opening)))
+            closing.append(asyncio.ensure_future(_wait_until_done(self._opening)))
         if closing:
             await asyncio.wait(closing)
 
@@ -182,9 +182,11 @@ class Server:
     async def list_tools(self, connection: Connection) -> None:
         """Ask for its tools and offer those that are sound and as they were pinned."""
         async with self._listing:
-            found = self._defined(await connection.list_tools())
-            changes = {change.tool: change for definition in found if (change := self._change(definition)) is not None}
-            accepted = await self._terms.accepted([*changes.values()]) if changes else set[str]()
+            found = self._define_tools(await connection.list_tools())
+            changes = {
+                change.tool: change for definition in found if (change := self._find_change(definition)) is not None
+            }
+            accepted = await self._terms.accept_changes([*changes.values()]) if changes else set[str]()
             offered: dict[str, tuple[Definition, Tool]] = {}
             held: dict[str, tuple[Definition, ChangedTool]] = {}
             for definition in found:
@@ -192,13 +194,13 @@ class Server:
                 if name in changes and name not in accepted:
                     held[name] = (definition, changes[name])
                     self._report(name, f"its definition has changed (to {definition.digest[:12]}); it is not offered")
-                elif (tool := self._tool(definition)) is not None:
+                elif (tool := self._make_tool(definition)) is not None:
                     offered[name] = (definition, tool)
             fresh = {name: definition.digest for name, (definition, _) in offered.items()}
-            await self._terms.pins.keep(self._pins_key, fresh)
+            await self._terms.pins.save(self._pins_key, fresh)
             self._offered, self._held = offered, held
 
-    def _defined(self, tools: Iterable[Any]) -> list[Definition]:
+    def _define_tools(self, tools: Iterable[Any]) -> list[Definition]:
         found: dict[str, Definition] = {}
         twice: set[str] = set()
         for tool in tools:
@@ -214,15 +216,15 @@ class Server:
             self._report(name, "it is listed more than once, and which one is meant cannot be told")
         return [definition for name, definition in found.items() if name not in twice]
 
-    def _change(self, definition: Definition) -> ChangedTool | None:
-        pinned = self._terms.pins.pinned(self._pins_key, definition.tool)
+    def _find_change(self, definition: Definition) -> ChangedTool | None:
+        pinned = self._terms.pins.find_digest(self._pins_key, definition.tool)
         if pinned is None or pinned == definition.digest:
             return None
         return ChangedTool(
             self.name, definition.tool, pinned, definition.digest, definition.description, definition.parameters
         )
 
-    def _tool(self, definition: Definition) -> Tool | None:
+    def _make_tool(self, definition: Definition) -> Tool | None:
         known = self._offered.get(definition.tool)
         if known is not None and known[0].digest == definition.digest:
             return known[1]
@@ -232,7 +234,7 @@ class Server:
             return await self._call(definition, arguments, ctx)
 
         try:
-            return make_tool(name, definition, execute, self._terms.access(name))
+            return make_tool(name, definition, execute, self._terms.find_access(name))
         except McpError as error:
             self._report(definition.tool, str(error))
             return None
@@ -241,20 +243,20 @@ class Server:
         """Offer a changed tool from now on, if it still is what was accepted."""
         async with self._listing:
             definition, held = self._held.get(change.tool, (None, None))
-            if definition is None or held != change or (tool := self._tool(definition)) is None:
+            if definition is None or held != change or (tool := self._make_tool(definition)) is None:
                 return False
-            await self._terms.pins.keep(self._pins_key, {definition.tool: definition.digest})
+            await self._terms.pins.save(self._pins_key, {definition.tool: definition.digest})
             del self._held[definition.tool]
             self._offered = {**self._offered, definition.tool: (definition, tool)}
             return True
 
     def _report(self, tool: str | None, text: str) -> None:
-        self._terms.report(self.name, None if tool is None else plain(tool, 128, lines=False), text)
+        self._terms.report(self.name, None if tool is None else strip_invisible(tool, 128, lines=False), text)
 
     # Calling
 
     async def _call(self, definition: Definition, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        from steersman.tools.mcp.content import output_of
+        from steersman.tools.mcp.content import to_output
 
         progress = Progress(ctx.update)
         try:
@@ -270,8 +272,8 @@ class Server:
             raise ToolError(f"The MCP server {self.name!r} could not do it: {error}.") from error
         finally:
             progress.close()
-        self.forgive()
-        return output_of(self.name, result)
+        self.reset_backoff()
+        return to_output(self.name, result)
 
     def _check_offered(self, definition: Definition) -> None:
         """Refuse a call to a tool that is no longer what the model was told."""
@@ -286,5 +288,5 @@ class Server:
         raise McpError(f"it no longer has a tool {definition.tool!r}")
 
 
-async def _over(task: asyncio.Task[Any]) -> None:
+async def _wait_until_done(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast, get_args
 
-from steersman.tools.mcp.config_file import read_file
+from steersman.tools.mcp.config_file import read_config_file
 from steersman.tools.mcp.errors import McpError
-from steersman.tools.mcp.server import Server, Terms
+from steersman.tools.mcp.server import Server, ServerSettings
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name
 from steersman.tools.mcp.trust import ChangedTool, Pins, Trust
 from steersman.tools.threads import in_thread
@@ -29,9 +29,9 @@ MAX_BYTES = 8 * 1024 * 1024
 _CLOSE_SECONDS = 8.0
 _KILL_SECONDS = 2.0
 _ACCEPT_SECONDS = 60.0
-_MOST_PROBLEMS = 50
+_MAX_PROBLEMS = 50
 # What the extra brings; another module that is missing is another problem.
-_EXTRA = ("anyio", "httpx2", "mcp", "mcp_types", "pydantic")
+_SDK_MODULES = ("anyio", "httpx2", "mcp", "mcp_types", "pydantic")
 
 OnChange = Callable[[ChangedTool], bool | Awaitable[bool]]
 
@@ -70,25 +70,25 @@ class McpServers:
         max_tools: int = MAX_TOOLS,
         max_message_bytes: int = MAX_BYTES,
     ) -> None:
-        for name, spec in _checked(servers).items():
+        for name, spec in _check_servers(servers).items():
             check_name(name)
             if not isinstance(spec, StdioServer | HttpServer):
                 raise TypeError(f"The server {name!r} is a StdioServer(...) or an HttpServer(...), got {spec!r}.")
         self._pins = Pins(pins)
         self._on_change = on_change
         self._on_problem = on_problem
-        self._access = _rights(access or {})
+        self._access = _check_access(access or {})
         self._required = required
         self._problems: dict[str, list[Problem]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
-        terms = Terms(
-            _count("max_message_bytes", max_message_bytes),
-            _count("max_tools", max_tools),
+        terms = ServerSettings(
+            _check_count("max_message_bytes", max_message_bytes),
+            _check_count("max_tools", max_tools),
             self._pins,
             self._report,
-            self._accepted,
-            self._access_of,
+            self._accept_changes,
+            self._find_access,
         )
         self._servers = {name: Server(name, spec, terms) for name, spec in servers.items()}
 
@@ -110,7 +110,7 @@ class McpServers:
         if isinstance(expand, str):
             raise TypeError(f"'expand' is a list of names, such as expand=[{expand!r}], got {expand!r}.")
         judge = None if trusted else trust or Trust()
-        return cls(read_file(path, trust=judge, expand=expand, source=os.environ), **settings)
+        return cls(read_config_file(path, trust=judge, expand=expand, source=os.environ), **settings)
 
     # What agents see
 
@@ -141,7 +141,7 @@ class McpServers:
 
     async def refresh(self) -> None:
         """List all tools anew; servers that are down are tried again at once. `McpError` names those that fail."""
-        await self._all(self._relisted)
+        await self._for_each_server(self._relist)
 
     # Its life
 
@@ -149,10 +149,10 @@ class McpServers:
         if self._loop is not None:
             raise RuntimeError("These MCP servers were entered before; make a new McpServers(...).")
         self._loop = asyncio.get_running_loop()
-        await in_thread(_load)
+        await in_thread(_import_sdk)
         await self._pins.load()
         try:
-            await self._all(Server.connect, required=self._required)
+            await self._for_each_server(Server.connect, required=self._required)
         except BaseException:
             await self._close()
             raise
@@ -177,7 +177,7 @@ class McpServers:
                     server.kill()
                 await asyncio.wait(closing, timeout=_KILL_SECONDS)
 
-    async def _all(self, work: Callable[[Server], Awaitable[object]], *, required: bool = True) -> None:
+    async def _for_each_server(self, work: Callable[[Server], Awaitable[object]], *, required: bool = True) -> None:
         """Do something with every server at once; one that fails does not keep the others from it."""
         doing = {asyncio.ensure_future(work(server)): server for server in self._servers.values()}
         if not doing:
@@ -200,8 +200,8 @@ class McpServers:
         if failed and required:
             raise McpError("\n".join(failed))
 
-    async def _relisted(self, server: Server) -> None:
-        server.forgive()
+    async def _relist(self, server: Server) -> None:
+        server.reset_backoff()
         await server.list_tools(await server.connect())
 
     # What servers ask
@@ -210,7 +210,7 @@ class McpServers:
         problem = Problem(server, tool, text)
         found = self._problems.setdefault(server, [])
         # A server that is full of problems must not fill the logs with them.
-        if problem in found or len(found) >= _MOST_PROBLEMS:
+        if problem in found or len(found) >= _MAX_PROBLEMS:
             return
         found.append(problem)
         if self._on_problem is None:
@@ -221,7 +221,7 @@ class McpServers:
         except Exception:  # noqa: BLE001  # whoever watches cannot break a server
             _log.exception("on_problem raised for: %s", problem)
 
-    async def _accepted(self, changes: Sequence[ChangedTool]) -> set[str]:
+    async def _accept_changes(self, changes: Sequence[ChangedTool]) -> set[str]:
         """The tools whose change is accepted; no answer, and a broken one, mean no."""
         accepted: set[str] = set()
         if self._on_change is None:
@@ -236,39 +236,39 @@ class McpServers:
             self._report(changes[0].server, None, f"on_change failed, which counts as no: {describe_exception(error)}")
         return accepted
 
-    def _access_of(self, name: str) -> Access:
+    def _find_access(self, name: str) -> Access:
         """What the user said a tool can touch; the most careful word where several patterns fit."""
         said = [access for pattern, access in self._access.items() if fnmatchcase(name, pattern)]
         return "full" if not said or "full" in said else "edit" if "edit" in said else "read"
 
 
-def _load() -> None:
+def _import_sdk() -> None:
     """Load the SDK; in a thread, because it takes its time."""
     try:
         for name in ("connection", "content"):
             import_module(f"steersman.tools.mcp.{name}")
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRA:
+        if (error.name or "").partition(".")[0] not in _SDK_MODULES:
             raise
         raise MissingExtra(
             f"MCP servers need the package {error.name!r}, which is not installed: pip install 'steersman[mcp]'"
         ) from error
 
 
-def _checked(servers: Any) -> Mapping[str, Any]:
+def _check_servers(servers: Any) -> Mapping[str, Any]:
     if not isinstance(servers, Mapping):
         raise TypeError(f"Servers come by name, such as {{'time': StdioServer(...)}}, got {servers!r}.")
     return cast(Mapping[str, Any], servers)
 
 
-def _rights(access: Mapping[str, Any]) -> dict[str, Access]:
+def _check_access(access: Mapping[str, Any]) -> dict[str, Access]:
     for pattern, right in access.items():
         if right not in get_args(Access):
             raise ValueError(f"The access of {pattern!r} is 'read', 'edit' or 'full', got {right!r}.")
     return dict(access)
 
 
-def _count(name: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name!r} is a whole number above 0, got {value!r}.")
     return value

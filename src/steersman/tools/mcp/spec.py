@@ -50,7 +50,7 @@ class StdioServer:
         if is_instance(self.args, str) or not all(is_instance(item, str) and "\0" not in item for item in self.args):
             raise McpError(f"'args' is a list of strings, got {self.args!r}.")
         object.__setattr__(self, "args", tuple(self.args))
-        object.__setattr__(self, "env", FrozenDict(_texts("env", self.env, _VARIABLE_NAME)))
+        object.__setattr__(self, "env", FrozenDict(_check_texts("env", self.env, _VARIABLE_NAME)))
         _check_seconds(self)
 
     @property
@@ -61,7 +61,7 @@ class StdioServer:
     @property
     def identity(self) -> str:
         """What makes it this server and no other: its program and arguments."""
-        return _digest(["stdio", self.command, *self.args])
+        return _hash_parts(["stdio", self.command, *self.args])
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -82,20 +82,20 @@ class HttpServer:
         # The value is not shown: an address may hold a key.
         if not is_instance(self.url, str) or not self.url.lower().startswith(("http://", "https://")):
             raise McpError("'url' is an http or https address, such as 'https://example.com/mcp'.")
-        if _split(self.url) is None or not self.url.isprintable() or " " in self.url:
+        if _split_url(self.url) is None or not self.url.isprintable() or " " in self.url:
             raise McpError("'url' has no host, or a port or characters that an address cannot have.")
-        object.__setattr__(self, "headers", FrozenDict(_texts("headers", self.headers, _HEADER_NAME)))
+        object.__setattr__(self, "headers", FrozenDict(_check_texts("headers", self.headers, _HEADER_NAME)))
         _check_seconds(self)
 
     @property
     def target(self) -> str:
         """Where it is, without what may be secret in an address."""
-        return shown_address(self.url)
+        return redact_url(self.url)
 
     @property
     def identity(self) -> str:
         """What makes it this server and no other: its address."""
-        return _digest(["http", self.url])
+        return _hash_parts(["http", self.url])
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -110,9 +110,9 @@ class HttpServer:
 ServerSpec: TypeAlias = StdioServer | HttpServer
 
 
-def shown_address(url: str) -> str:
+def redact_url(url: str) -> str:
     """An address for people to read: no user, no query, and no step of its path that may be a key."""
-    parts = _split(url)
+    parts = _split_url(url)
     if parts is None:
         return "an address that cannot be read"
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -121,7 +121,7 @@ def shown_address(url: str) -> str:
     return f"{parts.scheme}://{host}{port}{'/'.join(steps)}"
 
 
-def _split(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     """The parts of an address that has a host and no impossible port."""
     try:
         parts = urlsplit(url)
@@ -140,7 +140,7 @@ def check_name(name: Any) -> str:
     return name
 
 
-def _texts(what: str, values: Any, names: re.Pattern[str]) -> dict[str, str]:
+def _check_texts(what: str, values: Any, names: re.Pattern[str]) -> dict[str, str]:
     if not isinstance(values, Mapping):
         raise McpError(f"{what!r} maps names to texts, got a {type(values).__name__}.")
     found = cast(Mapping[Any, Any], values)
@@ -160,5 +160,5 @@ def _check_seconds(spec: StdioServer | HttpServer) -> None:
             raise McpError(f"{name!r} is a number of seconds above 0, got {value!r}.")
 
 
-def _digest(parts: list[str]) -> str:
+def _hash_parts(parts: list[str]) -> str:
     return sha256(msgspec.json.encode(parts)).hexdigest()

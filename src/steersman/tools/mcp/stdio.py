@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 # A server may print a greeting, or the log of a library it uses; one that prints nothing else does not speak MCP.
-_MOST_STRAY_LINES = 1_000
+_MAX_STRAY_LINES = 1_000
 
 UNREADABLE = "its answer is not as MCP has it"
 """How the error begins that stands in for an answer nobody can read."""
 
-_LONGEST_END = 400
+_MAX_END_LENGTH = 400
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
 _ID = rb'"id"\s*:\s*(?P<id>-?[0-9]{1,15}|"[^"\\]{0,100}")'
 _ANSWER = rb'"(?:result|error)"\s*:'
@@ -53,8 +53,8 @@ async def stdio_transport(start: Callable[[], Awaitable[ServerProcess]]) -> Asyn
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_read, process, incoming)
-            tasks.start_soon(_write, process, outgoing)
+            tasks.start_soon(_read_messages, process, incoming)
+            tasks.start_soon(_write_messages, process, outgoing)
             try:
                 yield read, write
             finally:
@@ -67,20 +67,20 @@ async def stdio_transport(start: Callable[[], Awaitable[ServerProcess]]) -> Asyn
             await process.stop()
 
 
-async def _read(process: ServerProcess, incoming: Incoming) -> None:
+async def _read_messages(process: ServerProcess, incoming: Incoming) -> None:
     stray = 0
     # Closed at the end: whoever waits for an answer then hears at once that there will be none.
     async with incoming:
-        while (line := await process.line()) is not None:
+        while (line := await process.read_line()) is not None:
             if not line.strip():
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError as error:
-                unreadable = _failed_answer(line, error)
+                unreadable = _make_error_for(line, error)
                 if unreadable is None:
                     stray += 1
-                    if stray > _MOST_STRAY_LINES:
+                    if stray > _MAX_STRAY_LINES:
                         process.fail("it writes other things than MCP messages to its output")
                     continue
                 message = unreadable
@@ -91,15 +91,15 @@ async def _read(process: ServerProcess, incoming: Incoming) -> None:
                 return
 
 
-def _failed_answer(line: bytes, error: ValueError) -> JSONRPCError | None:
+def _make_error_for(line: bytes, error: ValueError) -> JSONRPCError | None:
     """An error in place of an answer that cannot be read, so that nobody waits for it; `None` for what is no answer.
 
     Only the ends of the line are looked at: in its midst, anything may look like an id.
     """
-    match = _ID_FIRST.match(line[:_LONGEST_END]) or (
-        _ID_LAST.search(line[-_LONGEST_END:]) if _ANSWER_FIRST.match(line[:_LONGEST_END]) else None
+    match = _ID_FIRST.match(line[:_MAX_END_LENGTH]) or (
+        _ID_LAST.search(line[-_MAX_END_LENGTH:]) if _ANSWER_FIRST.match(line[:_MAX_END_LENGTH]) else None
     )
-    if match is None or b'"jsonrpc"' not in line[:_LONGEST_END] + line[-_LONGEST_END:]:
+    if match is None or b'"jsonrpc"' not in line[:_MAX_END_LENGTH] + line[-_MAX_END_LENGTH:]:
         return None
     id = match["id"].decode("ascii", "replace")
     found = id.strip('"') if id.startswith('"') else int(id)
@@ -108,7 +108,7 @@ def _failed_answer(line: bytes, error: ValueError) -> JSONRPCError | None:
     return JSONRPCError(jsonrpc="2.0", id=found, error=ErrorData(code=PARSE_ERROR, message=f"{UNREADABLE}{why}"))
 
 
-async def _write(process: ServerProcess, outgoing: Outgoing) -> None:
+async def _write_messages(process: ServerProcess, outgoing: Outgoing) -> None:
     async with outgoing:
         async for item in outgoing:
             process.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
@@ -122,16 +122,16 @@ class TooLarge(httpx2.StreamError):
     """An answer went on past what one may have."""
 
 
-def http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int, bool], None]) -> httpx2.AsyncClient:
+def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int, bool], None]) -> httpx2.AsyncClient:
     """A client for one server. `on_refusal(status, in_session)` hears of every message the server would not take."""
 
-    async def look_at(response: httpx2.Response) -> None:
+    async def check_response(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             # A few bytes could unpack to more than there is room for, and nobody asked for it.
             raise McpError("it sent a packed answer, though it was asked not to")
         if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
             # The events of a stream are bounded one by one, where they are read.
-            response.stream = _Bounded(response.stream, max_bytes)
+            response.stream = _LimitedStream(response.stream, max_bytes)
         asked = response.request
         if response.status_code >= 400 and asked.method == "POST":
             on_refusal(response.status_code, "mcp-session-id" in asked.headers)
@@ -141,11 +141,11 @@ def http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int, boo
         # Streams are silent for as long as nothing happens; calls have their own deadline.
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
         trust_env=not _is_loopback(urlsplit(spec.url).hostname or ""),
-        event_hooks={"response": [look_at]},
+        event_hooks={"response": [check_response]},
     )
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _LimitedStream(httpx2.AsyncByteStream):
     """The bytes of an answer, up to a limit."""
 
     def __init__(self, stream: object, limit: int) -> None:

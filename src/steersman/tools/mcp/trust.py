@@ -19,10 +19,10 @@ from steersman.tools.mcp.errors import McpError
 from steersman.tools.threads import in_thread
 
 _VERSION = 1
-_LARGEST = 16 * 1024 * 1024
+_MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
-def user_folder() -> Path:
+def find_config_folder() -> Path:
     """Where the user's settings are: `$XDG_CONFIG_HOME/steersman`, or `~/.config/steersman`."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "steersman"
@@ -41,7 +41,7 @@ class JsonFile:
         """All of it; nothing where there is no file. A damaged file raises: it vouches for nothing."""
         try:
             with self.path.open("rb") as file:
-                data = file.read(_LARGEST + 1)
+                data = file.read(_MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -56,11 +56,11 @@ class JsonFile:
                 f"The {self.what} at {str(self.path)!r} is damaged ({error}). Mend it, or remove it to begin anew."
             ) from error
 
-    def change(self, work: Callable[[dict[str, dict[str, str]]], None]) -> None:
+    def update(self, work: Callable[[dict[str, dict[str, str]]], None]) -> None:
         """Read, change and replace it, while no other process does."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(self.path.with_name(f".{self.path.name}.lock")):
+            with _lock_file(self.path.with_name(f".{self.path.name}.lock")):
                 entries = self.read()
                 work(entries)
                 self._replace(msgspec.json.format(msgspec.json.encode({"version": _VERSION, "entries": entries})))
@@ -83,7 +83,7 @@ class JsonFile:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None, None, None]:
+def _lock_file(path: Path) -> Generator[None, None, None]:
     """Hold a lock that dies with its process."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -108,7 +108,7 @@ class Trust:
     __slots__ = ("_file",)
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self._file = JsonFile(user_folder() / "trust.json" if path is None else path, "list of trusted files")
+        self._file = JsonFile(find_config_folder() / "trust.json" if path is None else path, "list of trusted files")
 
     @property
     def path(self) -> Path:
@@ -117,26 +117,26 @@ class Trust:
 
     def allows(self, path: str | Path, content: bytes) -> bool:
         """Whether the user has trusted this file with exactly this content."""
-        real = self._vouched(path)
-        return self._file.read().get(_SECTION, {}).get(str(real)) == digest(content)
+        real = self._resolve_path(path)
+        return self._file.read().get(_SECTION, {}).get(str(real)) == hash_content(content)
 
     def add(self, path: str | Path, sha256: str) -> None:
         """Trust a file with the content that has this digest; what it was trusted with before no longer counts."""
-        real = self._vouched(path)
+        real = self._resolve_path(path)
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
             raise McpError(f"'sha256' is the digest that UntrustedFile.sha256 gives, got {sha256!r:.100}.")
-        self._file.change(lambda entries: entries.setdefault(_SECTION, {}).update({str(real): sha256}))
+        self._file.update(lambda entries: entries.setdefault(_SECTION, {}).update({str(real): sha256}))
 
     def remove(self, path: str | Path) -> None:
         """Trust a file no longer, whatever it contains."""
-        real = self._vouched(path)
+        real = self._resolve_path(path)
 
         def forget(entries: dict[str, dict[str, str]]) -> None:
             entries.get(_SECTION, {}).pop(str(real), None)
 
-        self._file.change(forget)
+        self._file.update(forget)
 
-    def _vouched(self, path: str | Path) -> Path:
+    def _resolve_path(self, path: str | Path) -> Path:
         """The real path of a file this list can vouch for: whoever supplies the file must not supply the list too."""
         real = Path(os.path.realpath(Path(path).expanduser()))
         if Path(os.path.realpath(self.path)).is_relative_to(real.parent):
@@ -147,7 +147,7 @@ class Trust:
         return real
 
 
-def digest(content: bytes) -> str:
+def hash_content(content: bytes) -> str:
     """What stands for a content."""
     return sha256(content).hexdigest()
 
@@ -183,14 +183,14 @@ class Pins:
         if self._file is not None:
             self._known = await in_thread(self._file.read)
 
-    def pinned(self, server: str, tool: str) -> str | None:
+    def find_digest(self, server: str, tool: str) -> str | None:
         """The digest that a tool is held to, or `None` for one that was never seen."""
         return self._known.get(server, {}).get(tool)
 
-    async def keep(self, server: str, found: Mapping[str, str]) -> None:
+    async def save(self, server: str, found: Mapping[str, str]) -> None:
         """Hold these tools to these digests from now on."""
         if not found:
             return
         self._known.setdefault(server, {}).update(found)
         if self._file is not None:
-            await in_thread(self._file.change, lambda entries: entries.setdefault(server, {}).update(found))
+            await in_thread(self._file.update, lambda entries: entries.setdefault(server, {}).update(found))

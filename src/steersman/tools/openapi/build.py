@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
-from steersman.tools.openapi.document import Spec, load
-from steersman.tools.openapi.operations import Choice, Form, Operation, chosen, form_of, operations_of
-from steersman.tools.openapi.request import Given, Held, Keys, Prepared, prepare
+from steersman.tools.openapi.document import Spec, load_document
+from steersman.tools.openapi.operations import Choice, Form, Operation, build_form, choose_operations, list_operations
+from steersman.tools.openapi.request import CallKeys, Keys, KeySource, PreparedRequest, prepare_request
 from steersman.tools.tool import Access, Tool
-from steersman.tools.web import REDIRECTS, open_session, read_body, trouble
+from steersman.tools.web import REDIRECTS, open_session, read_body, to_tool_error
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Operation", "openapi_tools"]
 
-_MOST_REDIRECTS = 5
-_SAFE = frozenset(("GET", "HEAD"))
+_MAX_REDIRECTS = 5
+_SAFE_METHODS = frozenset(("GET", "HEAD"))
 _ACCEPT = "application/json, */*;q=0.5"
-_LONGEST_DESCRIPTION = 1_000
+_MAX_DESCRIPTION_LENGTH = 1_000
 
 
 def openapi_tools(
@@ -38,8 +38,8 @@ def openapi_tools(
     base_url: str,
     operations: Choice | None = None,
     *,
-    headers: Given = None,
-    query: Given = None,
+    headers: KeySource = None,
+    query: KeySource = None,
     reads: Choice = (),
     prefix: str = "",
     timeout: float = 60.0,
@@ -56,28 +56,28 @@ def openapi_tools(
     for name, value in (("timeout", timeout), ("connect_timeout", connect_timeout), ("max_bytes", max_bytes)):
         if math.isnan(value) or value <= 0:
             raise ValueError(f"{name!r} is more than 0, got {value!r}.")
-    document, keys = load(spec), Keys(headers, query)
-    api = _Api(_base(base_url), keys, timeout, connect_timeout, max_bytes, ssl_context)
-    known = operations_of(document, prefix)
-    readers = set(chosen(list(known), reads, "reads"))
+    document, keys = load_document(spec), Keys(headers, query)
+    api = _Api(_parse_base_url(base_url), keys, timeout, connect_timeout, max_bytes, ssl_context)
+    known = list_operations(document, prefix)
+    readers = set(choose_operations(list(known), reads, "reads"))
     made: list[Tool] = []
-    for operation in chosen(list(known), operations, "operations"):
-        form = form_of(document, operation, *known[operation], keys.withheld)
-        made.append(_tool(api, operation, form, "read" if operation in readers else "full"))
+    for operation in choose_operations(list(known), operations, "operations"):
+        form = build_form(document, operation, *known[operation], keys.withheld)
+        made.append(_make_tool(api, operation, form, "read" if operation in readers else "full"))
     return made
 
 
-def _tool(api: _Api, operation: Operation, form: Form, access: Access) -> Tool:
+def _make_tool(api: _Api, operation: Operation, form: Form, access: Access) -> Tool:
     async def execute(arguments: dict[str, Any]) -> ToolOutput:
         return await api.call(operation, form, arguments)
 
     words = "\n\n".join(dict.fromkeys(filter(None, (operation.summary, operation.description))))
-    description = f"{words[:_LONGEST_DESCRIPTION]}\n\n{operation.method} {operation.path}".lstrip()
-    safe = operation.method in _SAFE
+    description = f"{words[:_MAX_DESCRIPTION_LENGTH]}\n\n{operation.method} {operation.path}".lstrip()
+    safe = operation.method in _SAFE_METHODS
     return Tool(operation.tool, description, form.schema, execute, idempotent=safe, access=access)
 
 
-def _base(base_url: str) -> ParsedUrl:
+def _parse_base_url(base_url: str) -> ParsedUrl:
     try:
         base = parse_url(base_url)
     except InvalidUrl as error:
@@ -105,35 +105,35 @@ class _Api:
         name = f"{operation.method} {operation.path}"
         try:
             async with asyncio.timeout(self.timeout):
-                held = await self.keys.fetched()
+                held = await self.keys.fetch()
                 try:
-                    return await self._sent(prepare(operation, form, arguments, held.query_parts), held, name)
+                    return await self._send(prepare_request(operation, form, arguments, held.query_parts), held, name)
                 except ToolError as error:
-                    raise ToolError(held.hidden(str(error))) from None
+                    raise ToolError(held.redact(str(error))) from None
         except TimeoutError:
             raise ToolError(f"{name} was not answered in full within {self.timeout:g}s.") from None
 
-    async def _sent(self, prepared: Prepared, held: Held, name: str) -> ToolOutput:
+    async def _send(self, prepared: PreparedRequest, held: CallKeys, name: str) -> ToolOutput:
         import aiohttp
 
         place = replace(self.base, url=self.base.url.rstrip("/") + prepared.target)
-        headers = held.headers_with(prepared, _ACCEPT)
+        headers = held.merge_headers(prepared, _ACCEPT)
         try:
-            for _ in range(_MOST_REDIRECTS + 1):
-                outcome = await self._asked(prepared, place, headers, held)
+            for _ in range(_MAX_REDIRECTS + 1):
+                outcome = await self._request_once(prepared, place, headers, held)
                 if isinstance(outcome, ToolOutput):
                     return outcome
-                if prepared.method not in _SAFE or not _same_server(place, outcome):
+                if prepared.method not in _SAFE_METHODS or not _is_same_server(place, outcome):
                     raise ToolError(f"{name} was redirected to {outcome.url!r}, which is not followed.")
                 place = outcome
         except aiohttp.ConnectionTimeoutError:
             raise ToolError(f"{name}: no connection within {self.connect_timeout:g}s.") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise trouble(self.base.url, error) from None
-        raise ToolError(f"{name} was redirected more than {_MOST_REDIRECTS} times.")
+            raise to_tool_error(self.base.url, error) from None
+        raise ToolError(f"{name} was redirected more than {_MAX_REDIRECTS} times.")
 
-    async def _asked(
-        self, prepared: Prepared, place: ParsedUrl, headers: dict[str, str], held: Held
+    async def _request_once(
+        self, prepared: PreparedRequest, place: ParsedUrl, headers: dict[str, str], held: CallKeys
     ) -> ToolOutput | ParsedUrl:
         from io import BytesIO
 
@@ -153,9 +153,9 @@ class _Api:
         ):
             if (location := response.headers.get("Location")) and response.status in REDIRECTS:
                 return place.join(location)
-            return await self._output(response, held)
+            return await self._read_output(response, held)
 
-    async def _output(self, response: ClientResponse, held: Held) -> ToolOutput:
+    async def _read_output(self, response: ClientResponse, held: CallKeys) -> ToolOutput:
         body = await read_body(response, self.max_bytes)
         status = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if body.kind in ("other", "image") and body.data:
@@ -168,8 +168,8 @@ class _Api:
         if not body.whole:
             text = f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
         details = {"http_status": response.status, "media_type": body.media_type}
-        return ToolOutput(held.hidden(text), details, is_error=response.status >= 300)
+        return ToolOutput(held.redact(text), details, is_error=response.status >= 300)
 
 
-def _same_server(one: ParsedUrl, other: ParsedUrl) -> bool:
+def _is_same_server(one: ParsedUrl, other: ParsedUrl) -> bool:
     return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)

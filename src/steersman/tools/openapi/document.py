@@ -15,7 +15,7 @@ from steersman.types.errors import MissingExtra
 
 Spec: TypeAlias = Mapping[str, Any] | str | bytes | os.PathLike[str]
 
-_LONGEST_CHAIN = 50
+_MAX_REFERENCE_CHAIN = 50
 # The words of YAML that are no text, in the order in which they are tried.
 _PLAIN_VALUES = {
     "null": "~|null|Null|NULL|",
@@ -40,7 +40,7 @@ class Document:
         # Version 3.0 has its own dialect of JSON Schema.
         self.nullable_keyword = version.startswith("3.0")
 
-    def at(self, pointer: Any) -> Any:
+    def resolve(self, pointer: Any) -> Any:
         """What a reference leads to."""
         if not isinstance(pointer, str) or not pointer.startswith("#/"):
             raise ValueError(
@@ -52,23 +52,23 @@ class Document:
         for step in unquote(pointer[2:]).split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
             try:
-                found = cast(Any, found[name] if isinstance(found, Mapping) else _list(found)[int(name)])
+                found = cast(Any, found[name] if isinstance(found, Mapping) else _as_list(found)[int(name)])
             except (LookupError, ValueError):
                 raise ValueError(f"The description refers to {pointer!r}, which it does not hold.") from None
         return found
 
-    def followed(self, value: Any, what: str) -> Mapping[str, Any]:
+    def follow(self, value: Any, what: str) -> Mapping[str, Any]:
         """An object, or the one its reference leads to."""
-        for _ in range(_LONGEST_CHAIN):
+        for _ in range(_MAX_REFERENCE_CHAIN):
             if not isinstance(value, Mapping):
                 raise ValueError(f"{what} is an object, got {show(value)}.")
             if "$ref" not in value:
                 return cast(Mapping[str, Any], value)
-            value = self.at(cast(Any, value["$ref"]))
+            value = self.resolve(cast(Any, value["$ref"]))
         raise ValueError(f"{what} is a reference that leads to itself.")
 
 
-def load(spec: Spec) -> Document:
+def load_document(spec: Spec) -> Document:
     """The description in a mapping, in JSON or YAML text, or in a file."""
     if isinstance(spec, Mapping):
         return Document(spec)
@@ -77,14 +77,14 @@ def load(spec: Spec) -> Document:
     elif isinstance(spec, str) and ("\n" in spec or spec.lstrip().startswith("{")):
         text = spec.removeprefix("\ufeff")
     else:
-        text = _file(spec)
-    root = _parsed(text)
+        text = _read_file(spec)
+    root = _parse(text)
     if not isinstance(root, Mapping):
         raise ValueError(f"An OpenAPI description is an object, got {show(root)}.")
     return Document(cast(Mapping[str, Any], root))
 
 
-def _file(path: Any) -> str:
+def _read_file(path: Any) -> str:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"An OpenAPI description is a mapping, JSON or YAML text, or a path, got {show(path)}.")
     if isinstance(path, str) and path.startswith(("http://", "https://")):
@@ -92,16 +92,16 @@ def _file(path: Any) -> str:
     return Path(cast(str, path)).read_text(encoding="utf-8-sig")
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         if text.lstrip().startswith("{"):
             raise ValueError(f"The OpenAPI description is not JSON: {error}.") from error
-    return _yaml(text)
+    return _parse_yaml(text)
 
 
-def _yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError as error:
@@ -128,13 +128,13 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"The OpenAPI description is neither JSON nor YAML: {error}.") from error
 
 
-def _list(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return cast(Sequence[Any], value) if isinstance(value, list | tuple) else ()
 
 
 # Shared parts of a YAML text can make a small description huge once it is walked.
-_MOST_PARTS = 50_000
-_DEEPEST = 60
+_MAX_PARTS = 50_000
+_MAX_DEPTH = 60
 _PLAIN = (
     *("type", "format", "title", "description", "enum", "const", "default", "pattern", "uniqueItems", "multipleOf"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
@@ -145,7 +145,7 @@ _SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems")
 _BY_NAME = ("properties", "patternProperties")
 
 
-class Schemas:
+class SchemaConverter:
     """The schemas of one operation; `finished()` gives what they refer to."""
 
     def __init__(self, document: Document) -> None:
@@ -154,44 +154,44 @@ class Schemas:
         self._waiting: list[tuple[str, Any]] = []
         self._parts = 0
 
-    def converted(self, schema: Any, depth: int = 0) -> Any:
+    def convert(self, schema: Any, depth: int = 0) -> Any:
         """A schema of the description as JSON Schema."""
         self._parts += 1
-        if self._parts > _MOST_PARTS or depth > _DEEPEST:
+        if self._parts > _MAX_PARTS or depth > _MAX_DEPTH:
             raise ValueError("A schema of the description is too large, or holds itself without a reference.")
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):
             raise ValueError(f"A schema is an object or a boolean, got {show(schema)}.")
         given = cast(Mapping[str, Any], schema)
-        result = self._reference(given) if "$ref" in given else self._words(given, depth)
-        return _nullable(result) if given.get("nullable") is True else result
+        result = self._convert_reference(given) if "$ref" in given else self._convert_keywords(given, depth)
+        return _make_nullable(result) if given.get("nullable") is True else result
 
-    def finished(self) -> dict[str, Any]:
+    def build_definitions(self) -> dict[str, Any]:
         """The definitions that the converted schemas refer to, each once."""
         made: dict[str, Any] = {}
         while self._waiting:
             name, schema = self._waiting.pop()
-            made[name] = self.converted(schema)
+            made[name] = self.convert(schema)
         return dict(sorted(made.items()))
 
-    def _reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+    def _convert_reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         pointer = schema["$ref"]
         name = self._names.get(pointer) if isinstance(pointer, str) else None
         if name is None:
-            target = self._target(pointer)
-            name = self._named(pointer)
+            target = self._resolve_target(pointer)
+            name = self._choose_name(pointer)
             self._waiting.append((name, target))
         result: dict[str, Any] = {"$ref": f"#/$defs/{name}"}
         return result | {"description": schema["description"]} if isinstance(schema.get("description"), str) else result
 
-    def _target(self, pointer: Any) -> Any:
-        target = self._document.at(pointer)
+    def _resolve_target(self, pointer: Any) -> Any:
+        target = self._document.resolve(pointer)
         # A mere alias is followed here, which also finds one that leads to itself.
         alias = isinstance(target, Mapping) and set(cast(Mapping[str, Any], target)) == {"$ref"}
-        return self._document.followed(target, f"The schema {pointer!r}") if alias else cast(Any, target)
+        return self._document.follow(target, f"The schema {pointer!r}") if alias else cast(Any, target)
 
-    def _named(self, pointer: str) -> str:
+    def _choose_name(self, pointer: str) -> str:
         last = pointer.rpartition("/")[2].replace("~1", "_").replace("~0", "_")
         wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", last)[:60] or "schema"
         taken, name, number = set(self._names.values()), wanted, 2
@@ -200,40 +200,40 @@ class Schemas:
         self._names[pointer] = name
         return name
 
-    def _words(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _convert_keywords(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         result = {word: schema[word] for word in _PLAIN if word in schema}
         for word in _ONE:
             if word in schema:
-                result[word] = self.converted(schema[word], depth + 1)
+                result[word] = self.convert(schema[word], depth + 1)
         for word in _SEVERAL:
             if isinstance(branches := schema.get(word), Sequence) and branches:
                 # Alternatives overlap more often than their authors think, and the server decides anyway.
                 name = "anyOf" if word == "oneOf" and "anyOf" not in schema else word
-                result[name] = [self.converted(branch, depth + 1) for branch in cast(Sequence[Any], branches)]
-        self._named_parts(schema, result, depth)
+                result[name] = [self.convert(branch, depth + 1) for branch in cast(Sequence[Any], branches)]
+        self._convert_properties(schema, result, depth)
         if self._document.nullable_keyword:
-            _numeric_bounds(result)
+            _convert_exclusive_bounds(result)
         return result
 
-    def _named_parts(self, schema: Mapping[str, Any], result: dict[str, Any], depth: int) -> None:
+    def _convert_properties(self, schema: Mapping[str, Any], result: dict[str, Any], depth: int) -> None:
         hidden: set[str] = set()
         for word in _BY_NAME:
             if isinstance(schema.get(word), Mapping):
                 parts = cast(Mapping[str, Any], schema[word])
-                hidden.update(name for name, part in parts.items() if _read_only(part))
+                hidden.update(name for name, part in parts.items() if _is_read_only(part))
                 result[word] = {
-                    name: self.converted(part, depth + 1) for name, part in parts.items() if name not in hidden
+                    name: self.convert(part, depth + 1) for name, part in parts.items() if name not in hidden
                 }
         if isinstance(needed := schema.get("required"), Sequence) and not isinstance(needed, str):
             result["required"] = [name for name in cast(Sequence[Any], needed) if name not in hidden]
 
 
-def _read_only(schema: Any) -> bool:
+def _is_read_only(schema: Any) -> bool:
     """Whether a property is only ever sent by the server."""
     return isinstance(schema, Mapping) and cast(Mapping[str, Any], schema).get("readOnly") is True
 
 
-def _nullable(schema: Any) -> Any:
+def _make_nullable(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     result = cast(dict[str, Any], schema)
@@ -247,7 +247,7 @@ def _nullable(schema: Any) -> Any:
     return result
 
 
-def _numeric_bounds(schema: dict[str, Any]) -> None:
+def _convert_exclusive_bounds(schema: dict[str, Any]) -> None:
     """Version 3.0 says whether a bound is exclusive; JSON Schema says which one is."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(said := schema.get(exclusive), bool):

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
-from steersman.tools.openapi.document import Document, Schemas
+from steersman.tools.openapi.document import Document, SchemaConverter
 from steersman.tools.openapi.parameters import LOCATIONS, STYLES, Location, Parameter
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 Choice: TypeAlias = "Iterable[str] | Callable[[Operation], bool]"
 
-_LONGEST_NAME = 64
-_LONGEST_WORDS = 1_000
+_MAX_NAME_LENGTH = 64
+_MAX_DESCRIPTION_LENGTH = 1_000
 # A name for the model that our own function needs for itself.
-_TAKEN = "arguments"
+_RESERVED_NAME = "arguments"
 # Set by whoever sends the request, or by the user; a description cannot hand them to the model.
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-.*|cookie|expect|host|keep-alive|proxy-.*|te|trailer"
@@ -60,22 +60,24 @@ class Form:
     schema: Mapping[str, Any]
 
 
-def operations_of(document: Document, prefix: str = "") -> dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def list_operations(
+    document: Document, prefix: str = ""
+) -> dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Every operation, with its own object and that of its path."""
     found: dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     names: set[str] = set()
-    for method, path, item, details in _entries(document):
+    for method, path, item, details in _iterate_operations(document):
         given = details.get("operationId")
         id = given if isinstance(given, str) and given else f"{method.upper()} {path}"
         wanted = id if id is given else f"{method}_{path.strip('/')}"
-        name = _unique(prefix + _plain(wanted), names)
+        name = _make_unique(prefix + _to_identifier(wanted), names)
         tags = details.get("tags")
         operation = Operation(
             id,
             method.upper(),
             path,
-            _words(details.get("summary")),
-            _words(details.get("description")),
+            _to_one_line(details.get("summary")),
+            _to_one_line(details.get("description")),
             tuple(map(str, cast(Sequence[Any], tags))) if isinstance(tags, list | tuple) else (),
             details.get("deprecated") is True,
             name,
@@ -84,7 +86,7 @@ def operations_of(document: Document, prefix: str = "") -> dict[Operation, tuple
     return found
 
 
-def chosen(operations: Sequence[Operation], choice: Choice | None, setting: str) -> list[Operation]:
+def choose_operations(operations: Sequence[Operation], choice: Choice | None, setting: str) -> list[Operation]:
     """The operations that were asked for, by id, tool name or `GET /path`, or by a function."""
     if choice is None:
         return list(operations)
@@ -94,7 +96,7 @@ def chosen(operations: Sequence[Operation], choice: Choice | None, setting: str)
         raise TypeError(f"{setting!r} is a list, such as {setting}=[{choice!r}], or a function; got a string.")
     wanted: set[Operation] = set()
     for name in choice:
-        matching = [operation for operation in operations if name in _names(operation)]
+        matching = [operation for operation in operations if name in _list_names(operation)]
         if not matching:
             known = [operation.id for operation in operations]
             near = get_close_matches(name, known, 3, 0.7)
@@ -104,7 +106,7 @@ def chosen(operations: Sequence[Operation], choice: Choice | None, setting: str)
     return [operation for operation in operations if operation in wanted]
 
 
-def form_of(
+def build_form(
     document: Document,
     operation: Operation,
     details: Mapping[str, Any],
@@ -112,47 +114,47 @@ def form_of(
     withheld: frozenset[tuple[str, str]],
 ) -> Form:
     """What an operation takes. `withheld` are parameters, as location and lower-case name, that the user fills."""
-    schemas, names = Schemas(document), {_TAKEN}
+    schemas, names = SchemaConverter(document), {_RESERVED_NAME}
     properties: dict[str, Any] = {}
     required: list[str] = []
     parameters: list[Parameter] = []
-    for given, location, name in _parameters(document, operation, details, item, withheld):
-        argument = _argument(name, location, names)
-        parameter, schema = _parameter(given, name, location, argument)
-        properties[argument] = _described(schemas.converted(schema), given.get("description"))
+    for given, location, name in _collect_parameters(document, operation, details, item, withheld):
+        argument = _name_argument(name, location, names)
+        parameter, schema = _parse_parameter(given, name, location, argument)
+        properties[argument] = _add_description(schemas.convert(schema), given.get("description"))
         parameters.append(parameter)
         if parameter.required:
             required.append(argument)
     payload = None
     if "requestBody" in details:
-        body = document.followed(details["requestBody"], "A request body")
-        if (media := _media_type(body)) is not None:
-            payload = Payload(media[0], _argument("body", "request", names), body.get("required") is True)
-            properties[payload.argument] = _described(schemas.converted(media[1]), body.get("description"))
+        body = document.follow(details["requestBody"], "A request body")
+        if (media := _choose_media_type(body)) is not None:
+            payload = Payload(media[0], _name_argument("body", "request", names), body.get("required") is True)
+            properties[payload.argument] = _add_description(schemas.convert(media[1]), body.get("description"))
             if payload.required:
                 required.append(payload.argument)
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    definitions = schemas.finished()
+    definitions = schemas.build_definitions()
     return Form(tuple(parameters), payload, schema | {"$defs": definitions} if definitions else schema)
 
 
-def _entries(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
-    for path, given in document.followed(document.root.get("paths") or {}, "'paths'").items():
+def _iterate_operations(document: Document) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    for path, given in document.follow(document.root.get("paths") or {}, "'paths'").items():
         if path.startswith("x-"):
             continue
         if not path.startswith("/") or {".", ".."} & set(path.split("/")):
             raise ValueError(f"A path begins with '/' and has no '.' or '..' as a step, got {path!r}.")
-        item = document.followed(given, f"The path {path!r}")
+        item = document.follow(given, f"The path {path!r}")
         for method in METHODS:
             if method in item:
-                yield method, path, item, document.followed(item[method], f"{method.upper()} {path}")
+                yield method, path, item, document.follow(item[method], f"{method.upper()} {path}")
 
 
-def _names(operation: Operation) -> tuple[str, str, str]:
+def _list_names(operation: Operation) -> tuple[str, str, str]:
     return operation.id, operation.tool, f"{operation.method} {operation.path}"
 
 
-def _parameters(
+def _collect_parameters(
     document: Document,
     operation: Operation,
     details: Mapping[str, Any],
@@ -162,7 +164,7 @@ def _parameters(
     """The parameters in the order of their places; the operation's own stand in for those of its path."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for given in [*(item.get("parameters") or ()), *(details.get("parameters") or ())]:
-        parameter = document.followed(given, f"A parameter of {operation.id!r}")
+        parameter = document.follow(given, f"A parameter of {operation.id!r}")
         location, name = parameter.get("in"), parameter.get("name")
         if location not in LOCATIONS or not isinstance(name, str) or not name:
             raise ValueError(f"A parameter of {operation.id!r} has 'in': {location!r} and 'name': {name!r}.")
@@ -181,8 +183,8 @@ def _parameters(
     ]
 
 
-def _parameter(given: Mapping[str, Any], name: str, location: Location, argument: str) -> tuple[Parameter, Any]:
-    content = _content(given)
+def _parse_parameter(given: Mapping[str, Any], name: str, location: Location, argument: str) -> tuple[Parameter, Any]:
+    content = _read_content_schemas(given)
     schema: Any = next(iter(content.values())) if content else given.get("schema", {})
     styles = STYLES[location]
     style = given.get("style", styles[0])
@@ -193,17 +195,17 @@ def _parameter(given: Mapping[str, Any], name: str, location: Location, argument
     return Parameter(name, argument, location, style, explode is True, required, bool(content)), schema
 
 
-def _media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
+def _choose_media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
     """The kind a body is sent as, of those that the operation takes, and its schema."""
-    content = _content(body)
+    content = _read_content_schemas(body)
     if not content:
         return None
-    best = min(content, key=_preference)
+    best = min(content, key=_rank_media_type)
     media_type = best.partition(";")[0].strip().lower()
     return ("application/json" if "*" in media_type else media_type), content[best]
 
 
-def _content(given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_content_schemas(given: Mapping[str, Any]) -> dict[str, Any]:
     """The schemas of what is sent, by media type."""
     content: Any = given.get("content")
     if not isinstance(content, Mapping):
@@ -215,7 +217,7 @@ def _content(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _preference(kind: str) -> int:
+def _rank_media_type(kind: str) -> int:
     kind = kind.partition(";")[0].strip().lower()
     if kind == "application/json":
         return 0
@@ -224,31 +226,31 @@ def _preference(kind: str) -> int:
     return {"application/x-www-form-urlencoded": 2, "multipart/form-data": 3}.get(kind, 4)
 
 
-def _described(schema: Any, description: Any) -> Any:
+def _add_description(schema: Any, description: Any) -> Any:
     """The schema with the words of whoever uses it, which say more than its own."""
-    words = _words(description)
+    words = _to_one_line(description)
     return {**cast(dict[str, Any], schema), "description": words} if words and isinstance(schema, dict) else schema
 
 
-def _words(text: Any) -> str:
-    return " ".join(text.split())[:_LONGEST_WORDS] if isinstance(text, str) else ""
+def _to_one_line(text: Any) -> str:
+    return " ".join(text.split())[:_MAX_DESCRIPTION_LENGTH] if isinstance(text, str) else ""
 
 
-def _plain(text: str) -> str:
+def _to_identifier(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_") or "operation"
 
 
-def _argument(name: str, location: str, taken: set[str]) -> str:
-    wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_LONGEST_NAME] or "value"
+def _name_argument(name: str, location: str, taken: set[str]) -> str:
+    wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_MAX_NAME_LENGTH] or "value"
     if wanted in taken:
-        wanted = f"{wanted[: _LONGEST_NAME - 8]}_{location}"
-    return _unique(wanted, taken)
+        wanted = f"{wanted[: _MAX_NAME_LENGTH - 8]}_{location}"
+    return _make_unique(wanted, taken)
 
 
-def _unique(wanted: str, taken: set[str]) -> str:
-    name, number = wanted[:_LONGEST_NAME], 2
+def _make_unique(wanted: str, taken: set[str]) -> str:
+    name, number = wanted[:_MAX_NAME_LENGTH], 2
     while name in taken:
         ending = f"_{number}"
-        name, number = wanted[: _LONGEST_NAME - len(ending)] + ending, number + 1
+        name, number = wanted[: _MAX_NAME_LENGTH - len(ending)] + ending, number + 1
     taken.add(name)
     return name

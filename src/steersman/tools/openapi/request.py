@@ -15,7 +15,15 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from steersman.tools.openapi.operations import Form, Operation, Payload
-from steersman.tools.openapi.parameters import Parameter, in_cookie, in_header, in_path, in_query, quoted
+from steersman.tools.openapi.parameters import (
+    Parameter,
+    encode_cookie_value,
+    encode_header_value,
+    encode_path_value,
+    encode_query_value,
+    percent_encode,
+    to_text,
+)
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
 from steersman.types.secrets import REDACTED, redact
@@ -27,7 +35,7 @@ _MULTIPART = "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRequest:
     """A request without its host and without the user's own headers; `target` begins with a slash."""
 
     method: str
@@ -37,62 +45,63 @@ class Prepared:
     data: bytes | None
 
 
-def prepare(
+def prepare_request(
     operation: Operation, form: Form, arguments: Mapping[str, Any], extra_query: Sequence[str] = ()
-) -> Prepared:
+) -> PreparedRequest:
     """The request that an operation with these arguments is."""
     given = [(each, arguments[each.argument]) for each in form.parameters if each.argument in arguments]
-    query = [text for each, value in given if each.location == "query" for text in in_query(each, value)]
-    cookies = [text for each, value in given if each.location == "cookie" for text in in_cookie(each, value)]
-    headers = {each.name: in_header(each, value) for each, value in given if each.location == "header"}
+    query = [text for each, value in given if each.location == "query" for text in encode_query_value(each, value)]
+    cookies = [text for each, value in given if each.location == "cookie" for text in encode_cookie_value(each, value)]
+    headers = {each.name: encode_header_value(each, value) for each, value in given if each.location == "header"}
     data = None
     if form.payload is not None and form.payload.argument in arguments:
-        data, headers["Content-Type"] = _body(form.payload, arguments[form.payload.argument])
-    target = _path(operation, form.parameters, arguments)
+        data, headers["Content-Type"] = _encode_body(form.payload, arguments[form.payload.argument])
+    target = _encode_path(operation, form.parameters, arguments)
     # Where the user and the model both name one, it is the user's: a server may take the first or the last.
-    if query := [*not_among(query, extra_query), *extra_query]:
+    if query := [*exclude_names(query, extra_query), *extra_query]:
         target = f"{target}?{'&'.join(query)}"
-    return Prepared(operation.method, target, headers, tuple(cookies), data)
+    return PreparedRequest(operation.method, target, headers, tuple(cookies), data)
 
 
-def not_among(parts: Sequence[str], others: Iterable[str]) -> list[str]:
+def exclude_names(parts: Sequence[str], others: Iterable[str]) -> list[str]:
     """The parts such as `name=value` whose name is not the name of another, as servers read names."""
-    taken = {_known_as(part) for part in others}
-    return [part for part in parts if _known_as(part) not in taken]
+    taken = {_normalize_name(part) for part in others}
+    return [part for part in parts if _normalize_name(part) not in taken]
 
 
-def _known_as(part: str) -> str:
+def _normalize_name(part: str) -> str:
     # Some take `key[]` and ` key` for `key`, `a.b` for `a_b`, or are blind to case.
     name = unquote(unquote(part.partition("=")[0])).lower()
     return re.sub(r"[\s.+_-]", "_", name.strip(" +\0").partition("[")[0])
 
 
-def _path(operation: Operation, parameters: Sequence[Parameter], arguments: Mapping[str, Any]) -> str:
+def _encode_path(operation: Operation, parameters: Sequence[Parameter], arguments: Mapping[str, Any]) -> str:
     by_name = {each.name: each for each in parameters if each.location == "path"}
     pieces = _TEMPLATE.split(operation.path)
     texts = [quote(piece, safe=_LITERAL) for piece in pieces]
     for number in range(1, len(pieces), 2):
         parameter = by_name[pieces[number]]
-        texts[number] = in_path(parameter, arguments.get(parameter.argument))
+        texts[number] = encode_path_value(parameter, arguments.get(parameter.argument))
     path = "".join(texts)
     if {".", ".."} & set(path.split("/")):
         raise ToolError(f"With these arguments the path would be {path!r}, and '.' and '..' mean another path.")
     return path
 
 
-def _body(payload: Payload, value: Any) -> tuple[bytes, str]:
+def _encode_body(payload: Payload, value: Any) -> tuple[bytes, str]:
     kind = payload.media_type
     if kind == "application/json" or kind.endswith("+json"):
         return msgspec.json.encode(value), kind
     if kind == _FORM:
-        pairs = [f"{quoted(name)}={quoted(_text(item))}" for name, item in _fields(payload, value)]
+        fields = _list_fields(payload, value)
+        pairs = [f"{percent_encode(name)}={percent_encode(to_text(item))}" for name, item in fields]
         return "&".join(pairs).encode("ascii"), kind
     if kind == _MULTIPART:
-        return _multipart(_fields(payload, value))
-    return _text(value).encode(), kind
+        return _encode_multipart(_list_fields(payload, value))
+    return to_text(value).encode(), kind
 
 
-def _fields(payload: Payload, value: Any) -> list[tuple[str, Any]]:
+def _list_fields(payload: Payload, value: Any) -> list[tuple[str, Any]]:
     """The fields of a form; a list is a field for each of its items."""
     if not isinstance(value, Mapping):
         raise ToolError(f"The argument {payload.argument!r} is sent as a form and has to be an object.")
@@ -104,7 +113,7 @@ def _fields(payload: Payload, value: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _multipart(fields: Sequence[tuple[str, Any]]) -> tuple[bytes, str]:
+def _encode_multipart(fields: Sequence[tuple[str, Any]]) -> tuple[bytes, str]:
     # Long enough that no text holds it by chance, and made anew so that none holds it on purpose.
     boundary = secrets.token_hex(24)
     parts: list[bytes] = []
@@ -112,28 +121,24 @@ def _multipart(fields: Sequence[tuple[str, Any]]) -> tuple[bytes, str]:
         kind = "application/json" if isinstance(item, Mapping | list | tuple) else "text/plain; charset=utf-8"
         escaped = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="{escaped}"\r\nContent-Type: {kind}\r\n\r\n'
-        parts.append(head.encode() + _text(item).encode() + b"\r\n")
+        parts.append(head.encode() + to_text(item).encode() + b"\r\n")
     return b"".join(parts) + f"--{boundary}--\r\n".encode(), f"{_MULTIPART}; boundary={boundary}"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-Given: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
+KeySource: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
 
 # Values that are no keys; those of all other headers are hidden, since nobody can tell by a name.
 _HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
 # As for all keys: what is shorter is a word, and hiding it would spoil the text.
-_SHORTEST = 6
+_MIN_SECRET_LENGTH = 6
 _COOKIES = ("header", "cookie")
 _SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_INVALID_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Held:
+class CallKeys:
     """The user's headers and query for one call."""
 
     headers: Mapping[str, str]
@@ -142,34 +147,38 @@ class Held:
     @property
     def query_parts(self) -> list[str]:
         """The query as parts such as `name=value`."""
-        return [f"{quoted(name)}={quoted(value)}" for name, value in self.query.items()]
+        return [f"{percent_encode(name)}={percent_encode(value)}" for name, value in self.query.items()]
 
-    def headers_with(self, prepared: Prepared, accept: str) -> dict[str, str]:
+    def merge_headers(self, prepared: PreparedRequest, accept: str) -> dict[str, str]:
         """The headers of a request: where the user and the model both name one, it is the user's."""
         merged = {"accept": ("Accept", accept)}
         for name, value in [*prepared.headers.items(), *self.headers.items()]:
             if not (name.lower() == "content-type" and "content-type" in merged):
                 merged[name.lower()] = (name, value)
-        own = _cookies(merged.get("cookie", ("", ""))[1])
-        if cookies := not_among(prepared.cookies, own):
+        own = _split_cookies(merged.get("cookie", ("", ""))[1])
+        if cookies := exclude_names(prepared.cookies, own):
             merged["cookie"] = ("Cookie", "; ".join([*own, *cookies]))
         return dict(merged.values())
 
-    def hidden(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without any key."""
-        secrets = self._secrets()
+        secrets = self._list_secrets()
         # Whole ones first, and also those that are too short to be anything but a word elsewhere.
         for secret in secrets:
             text = text.replace(secret, REDACTED)
         return redact(text, *secrets)
 
-    def _secrets(self) -> list[str]:
+    def _list_secrets(self) -> list[str]:
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]
         found: set[str] = set()
         for value in [*values, *self.query.values()]:
             # A server quotes a key without the word before it, as it stood in the URL, or as some write it in JSON.
-            found.update(form for part in _parts(value) for form in (part, quoted(part), part.replace("/", "\\/")))
-        return sorted((form for form in found if len(form) >= _SHORTEST), key=len, reverse=True)
+            found.update(
+                form
+                for part in _list_secret_parts(value)
+                for form in (part, percent_encode(part), part.replace("/", "\\/"))
+            )
+        return sorted((form for form in found if len(form) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
 
     def __repr__(self) -> str:
         return f"Held({sorted(self.headers)!r}, {sorted(self.query)!r})"
@@ -180,17 +189,17 @@ class Keys:
 
     __slots__ = ("_headers", "_query", "withheld")
 
-    def __init__(self, headers: Given, query: Given) -> None:
-        self._headers = _checked(headers, "headers")
-        self._query = _checked(query, "query")
-        self.withheld = frozenset([*_names("header", self._headers), *_names("query", self._query)])
+    def __init__(self, headers: KeySource, query: KeySource) -> None:
+        self._headers = _check_source(headers, "headers")
+        self._query = _check_source(query, "query")
+        self.withheld = frozenset([*_list_withheld("header", self._headers), *_list_withheld("query", self._query)])
 
-    async def fetched(self) -> Held:
+    async def fetch(self) -> CallKeys:
         """What holds for the call that is about to be made."""
-        return Held(await _fetched(self._headers, "headers"), await _fetched(self._query, "query"))
+        return CallKeys(await _fetch_values(self._headers, "headers"), await _fetch_values(self._query, "query"))
 
 
-def _parts(value: str) -> list[str]:
+def _list_secret_parts(value: str) -> list[str]:
     """What of a value is to be hidden: all of it, its words, and the password that one of them packs."""
     words = [word for word in value.split() if word.lower() not in _SCHEMES]
     if value.lower().startswith("basic ") and words:
@@ -200,11 +209,14 @@ def _parts(value: str) -> list[str]:
     return [value, *words]
 
 
-def _names(location: str, given: Given) -> list[tuple[str, str]]:
+def _list_withheld(location: str, given: KeySource) -> list[tuple[str, str]]:
     if given is None or callable(given):
         return []
     cookies = [
-        cookie for name, value in given.items() if (location, name.lower()) == _COOKIES for cookie in _cookies(value)
+        cookie
+        for name, value in given.items()
+        if (location, name.lower()) == _COOKIES
+        for cookie in _split_cookies(value)
     ]
     return [
         *[(location, name.lower()) for name in given],
@@ -212,21 +224,21 @@ def _names(location: str, given: Given) -> list[tuple[str, str]]:
     ]
 
 
-def _cookies(header: str) -> list[str]:
+def _split_cookies(header: str) -> list[str]:
     return [cookie.strip() for cookie in header.split(";") if cookie.strip()]
 
 
-def _checked(given: Given, setting: str) -> Given:
+def _check_source(given: KeySource, setting: str) -> KeySource:
     if given is None or callable(given):
         return given
     if not is_instance(given, Mapping):
         raise TypeError(f"{setting!r} is a mapping of names to texts, or a function that gives one.")
-    if (fault := _fault(given, setting)) is not None:
+    if (fault := _find_fault(given, setting)) is not None:
         raise ValueError(fault)
     return dict(given)
 
 
-async def _fetched(given: Given, setting: str) -> Mapping[str, str]:
+async def _fetch_values(given: KeySource, setting: str) -> Mapping[str, str]:
     if given is None or not callable(given):
         return given or {}
     try:
@@ -237,16 +249,16 @@ async def _fetched(given: Given, setting: str) -> Mapping[str, str]:
         raise ToolError(f"The {setting} for the request could not be made ({type(error).__name__}).") from None
     if not isinstance(value, Mapping):
         raise ToolError(f"The {setting} for the request could not be made: the function gave no mapping.")
-    if (fault := _fault(cast(Mapping[Any, Any], value), setting)) is not None:
+    if (fault := _find_fault(cast(Mapping[Any, Any], value), setting)) is not None:
         raise ToolError(fault)
     return cast(Mapping[str, str], value)
 
 
-def _fault(given: Mapping[Any, Any], setting: str) -> str | None:
+def _find_fault(given: Mapping[Any, Any], setting: str) -> str | None:
     """What is wrong, told without the value, which may be a key."""
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str):
             return f"{setting!r} maps names to texts; {name!r} is not so."
-        if setting == "headers" and (not _NAME.fullmatch(name) or _UNFIT.search(value)):
+        if setting == "headers" and (not _HEADER_NAME.fullmatch(name) or _INVALID_IN_VALUE.search(value)):
             return f"The header {name!r} has a name or a value that no header can have."
     return None

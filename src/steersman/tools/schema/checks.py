@@ -13,20 +13,20 @@ from typing import Any, TypeAlias, cast
 from steersman.tools.text import show
 from steersman.types.content import replace_lone_surrogates
 
-Place: TypeAlias = "tuple[Place, str | int] | None"
+ValuePath: TypeAlias = "tuple[ValuePath, str | int] | None"
 """Where a value stands: the place of its container and its key there. A linked list, because most are never printed."""
 
-Problems: TypeAlias = list[tuple[Place, str]]
-Node: TypeAlias = Callable[[Any, Place, Problems], Any]
+Problems: TypeAlias = list[tuple[ValuePath, str]]
+Node: TypeAlias = Callable[[Any, ValuePath, Problems], Any]
 Test: TypeAlias = tuple[Callable[[Any], bool], str]
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_EXACT = 2**53
-_LONGEST_NUMBER = 1_000
+_MAX_EXACT_FLOAT = 2**53
+_MAX_NUMBER_LENGTH = 1_000
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
-def anything(value: Any, at: Place, problems: Problems) -> Any:
+def check_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
     """Any JSON value, as a fresh copy the tool may change."""
     if type(value) is str:
         return replace_lone_surrogates(value)
@@ -34,9 +34,9 @@ def anything(value: Any, at: Place, problems: Problems) -> Any:
         return value
     if isinstance(value, dict):
         items = cast(dict[Any, Any], value).items()
-        return {key_of(key, at, problems): anything(item, (at, key), problems) for key, item in items}
+        return {check_key(key, at, problems): check_anything(item, (at, key), problems) for key, item in items}
     if isinstance(value, list | tuple):
-        return [anything(item, (at, index), problems) for index, item in enumerate(cast(Sequence[Any], value))]
+        return [check_anything(item, (at, index), problems) for index, item in enumerate(cast(Sequence[Any], value))]
     if not isinstance(value, float):
         problems.append((at, f"expected a JSON value, got {show(value)}"))
     elif not math.isfinite(value):
@@ -44,13 +44,13 @@ def anything(value: Any, at: Place, problems: Problems) -> Any:
     return value
 
 
-def never(value: Any, at: Place, problems: Problems) -> Any:
+def refuse(value: Any, at: ValuePath, problems: Problems) -> Any:
     """No value at all."""
     problems.append((at, f"no value is allowed here, got {show(value)}"))
     return value
 
 
-def membership(allowed: Sequence[Any]) -> Node:
+def compile_enum(allowed: Sequence[Any]) -> Node:
     """One of some values; true and 1 are different ones, 1 and 1.0 are not."""
     try:
         known = {(type(value) is bool, value): value for value in allowed}
@@ -58,12 +58,12 @@ def membership(allowed: Sequence[Any]) -> Node:
         known = None
     label = show(allowed[0]) if len(allowed) == 1 else "one of " + ", ".join(show(value) for value in allowed)
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         same_kind = type(value) is bool
         if known is None or not isinstance(value, Hashable):
             for candidate in allowed:
                 if candidate == value and (type(candidate) is bool) == same_kind:
-                    return anything(value, at, problems)
+                    return check_anything(value, at, problems)
         elif (same_kind, value) in known:
             return known[same_kind, value]
         problems.append((at, f"expected {label}, got {show(value)}"))
@@ -72,47 +72,47 @@ def membership(allowed: Sequence[Any]) -> Node:
     return check
 
 
-def string(schema: Mapping[str, Any]) -> Node:
+def compile_string(schema: Mapping[str, Any]) -> Node:
     """A string, never made from anything else."""
-    tests = length_tests(schema, "Length", "characters")
-    if (pattern := pattern_of(schema.get("pattern"))) is not None:
+    tests = make_length_tests(schema, "Length", "characters")
+    if (pattern := compile_pattern(schema.get("pattern"))) is not None:
         tests.append((lambda value: pattern.search(value) is not None, f"text matching {schema['pattern']!r}"))
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if not isinstance(value, str):
             problems.append((at, f"expected a string, got {show(value)}"))
             return value
         if not value.isascii():
             value = replace_lone_surrogates(value)
-        return tested(value, tests, at, problems) if tests else value
+        return run_tests(value, tests, at, problems) if tests else value
 
     return check
 
 
-def integer(schema: Mapping[str, Any], *, coerce: bool) -> Node:
+def compile_integer(schema: Mapping[str, Any], *, coerce: bool) -> Node:
     """A whole number."""
-    tests = _bound_tests(schema)
+    tests = _make_bound_tests(schema)
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if type(value) is not int:
             number = _parse_number(value) if coerce and isinstance(value, str) else value
             if type(number) is float and number.is_integer():
                 # Text is exact and a float is not: beyond 2**53 the number meant may be another one.
-                number = int(number) if number is value or abs(number) < _EXACT else None
+                number = int(number) if number is value or abs(number) < _MAX_EXACT_FLOAT else None
             if type(number) is not int:
                 problems.append((at, f"expected an integer, got {show(value)}"))
                 return value
             value = number
-        return tested(value, tests, at, problems) if tests else value
+        return run_tests(value, tests, at, problems) if tests else value
 
     return check
 
 
-def number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
+def compile_number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
     """A finite number."""
-    tests = _bound_tests(schema)
+    tests = _make_bound_tests(schema)
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if type(value) is not float and type(value) is not int:
             number = _parse_number(value) if coerce and isinstance(value, str) else None
             if number is None:
@@ -122,15 +122,15 @@ def number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
         if type(value) is float and not math.isfinite(value):
             problems.append((at, f"expected a finite number, got {value!r}"))
             return value
-        return tested(value, tests, at, problems) if tests else value
+        return run_tests(value, tests, at, problems) if tests else value
 
     return check
 
 
-def boolean(*, coerce: bool) -> Node:
+def compile_boolean(*, coerce: bool) -> Node:
     """True or false."""
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if type(value) is bool:
             return value
         if coerce and isinstance(value, str) and value in _BOOLEANS:
@@ -141,10 +141,10 @@ def boolean(*, coerce: bool) -> Node:
     return check
 
 
-def null(*, coerce: bool) -> Node:
+def compile_null(*, coerce: bool) -> Node:
     """Nothing."""
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if value is None or (coerce and value == "null"):
             return None
         problems.append((at, f"expected null, got {show(value)}"))
@@ -153,7 +153,7 @@ def null(*, coerce: bool) -> Node:
     return check
 
 
-def key_of(key: Any, at: Place, problems: Problems) -> str:
+def check_key(key: Any, at: ValuePath, problems: Problems) -> str:
     """The name of a property; JSON has only strings for these."""
     if not isinstance(key, str):
         problems.append((at, f"expected names that are strings, got {show(key)}"))
@@ -162,7 +162,7 @@ def key_of(key: Any, at: Place, problems: Problems) -> str:
 
 
 def _parse_number(text: str) -> int | float | None:
-    match = _NUMBER.fullmatch(text.strip()) if len(text) <= _LONGEST_NUMBER else None
+    match = _NUMBER.fullmatch(text.strip()) if len(text) <= _MAX_NUMBER_LENGTH else None
     if match is None:
         return None
     if match.group(1) is None and match.group(2) is None:
@@ -171,7 +171,7 @@ def _parse_number(text: str) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-def pattern_of(text: Any) -> re.Pattern[str] | None:
+def compile_pattern(text: Any) -> re.Pattern[str] | None:
     """A compiled pattern, or `None` for one that Python cannot read."""
     try:
         return None if text is None else re.compile(text)
@@ -180,7 +180,7 @@ def pattern_of(text: Any) -> re.Pattern[str] | None:
         return None
 
 
-def tested(value: Any, tests: Sequence[Test], at: Place, problems: Problems) -> Any:
+def run_tests(value: Any, tests: Sequence[Test], at: ValuePath, problems: Problems) -> Any:
     """The value, with a problem noted for each test it fails."""
     for fits, label in tests:
         if not fits(value):
@@ -188,32 +188,32 @@ def tested(value: Any, tests: Sequence[Test], at: Place, problems: Problems) -> 
     return value
 
 
-def _bound_tests(schema: Mapping[str, Any]) -> list[Test]:
+def _make_bound_tests(schema: Mapping[str, Any]) -> list[Test]:
     tests: list[Test] = []
-    if (low := _limit(schema, "minimum")) is not None:
+    if (low := _read_limit(schema, "minimum")) is not None:
         tests.append((lambda value: value >= low, f"at least {low}"))
-    if (high := _limit(schema, "maximum")) is not None:
+    if (high := _read_limit(schema, "maximum")) is not None:
         tests.append((lambda value: value <= high, f"at most {high}"))
-    if (floor := _limit(schema, "exclusiveMinimum")) is not None:
+    if (floor := _read_limit(schema, "exclusiveMinimum")) is not None:
         tests.append((lambda value: value > floor, f"more than {floor}"))
-    if (ceiling := _limit(schema, "exclusiveMaximum")) is not None:
+    if (ceiling := _read_limit(schema, "exclusiveMaximum")) is not None:
         tests.append((lambda value: value < ceiling, f"less than {ceiling}"))
-    if step := _limit(schema, "multipleOf"):
+    if step := _read_limit(schema, "multipleOf"):
         tests.append((lambda value: _is_multiple(value, step), f"a multiple of {step}"))
     return tests
 
 
-def length_tests(schema: Mapping[str, Any], kind: str, unit: str) -> list[Test]:
+def make_length_tests(schema: Mapping[str, Any], kind: str, unit: str) -> list[Test]:
     """The tests for how long a value may be."""
     tests: list[Test] = []
-    if low := _limit(schema, f"min{kind}"):
+    if low := _read_limit(schema, f"min{kind}"):
         tests.append((lambda value: len(value) >= low, f"at least {low} {unit}"))
-    if (high := _limit(schema, f"max{kind}")) is not None:
+    if (high := _read_limit(schema, f"max{kind}")) is not None:
         tests.append((lambda value: len(value) <= high, f"at most {high} {unit}"))
     return tests
 
 
-def _limit(schema: Mapping[str, Any], word: str) -> int | float | None:
+def _read_limit(schema: Mapping[str, Any], word: str) -> int | float | None:
     value = schema.get(word)
     if value is None or isinstance(value, bool):
         return None  # Booleans are the oldest drafts' way to say exclusive.

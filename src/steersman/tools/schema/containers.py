@@ -7,31 +7,39 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from steersman.tools.schema.checks import Node, Place, Problems, key_of, length_tests, pattern_of, tested
+from steersman.tools.schema.checks import (
+    Node,
+    Problems,
+    ValuePath,
+    check_key,
+    compile_pattern,
+    make_length_tests,
+    run_tests,
+)
 from steersman.tools.text import show
 
 
-class Compiles(Protocol):
+class NodeCompiler(Protocol):
     """What the checks of containers need from the compiler."""
 
-    def node(self, schema: Any, *, coerce: bool) -> Node: ...
-    def expects(self, schema: Any) -> str: ...
+    def compile(self, schema: Any, *, coerce: bool) -> Node: ...
+    def describe(self, schema: Any) -> str: ...
 
 
-def array(compiler: Compiles, schema: Mapping[str, Any], *, coerce: bool) -> Node:
+def compile_array(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: bool) -> Node:
     """A list, or text that spells one."""
     items = schema.get("items", True)
     positional: Any = schema.get("prefixItems", ())
     if isinstance(items, Sequence) and not isinstance(items, str):
         # The older spelling of fixed positions.
         positional, items = cast(Sequence[Any], items), schema.get("additionalItems", True)
-    first = [compiler.node(item, coerce=coerce) for item in positional]
-    rest = compiler.node(items, coerce=coerce)
-    tests = length_tests(schema, "Items", "items")
+    first = [compiler.compile(item, coerce=coerce) for item in positional]
+    rest = compiler.compile(items, coerce=coerce)
+    tests = make_length_tests(schema, "Items", "items")
     if schema.get("uniqueItems"):
-        tests.append((_all_different, "different items"))
+        tests.append((_are_all_different, "different items"))
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if not isinstance(value, list | tuple):
             given, value = value, _parse_json(value, list) if coerce else None
             if value is None:
@@ -41,25 +49,25 @@ def array(compiler: Compiles, schema: Mapping[str, Any], *, coerce: bool) -> Nod
         for index, item in enumerate(cast(Sequence[Any], value)):
             node = first[index] if index < len(first) else rest
             result.append(node(item, (at, index), problems))
-        return tested(result, tests, at, problems) if tests else result
+        return run_tests(result, tests, at, problems) if tests else result
 
     return check
 
 
-def object_(compiler: Compiles, schema: Mapping[str, Any], *, coerce: bool) -> Node:
+def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: bool) -> Node:
     """An object, or text that spells one."""
     declared = schema.get("properties", {})
     if not isinstance(declared, Mapping):
         raise ValueError(f"'properties' is an object of schemas, got {show(declared)}.")
     declared = cast(Mapping[str, Any], declared)
-    properties = {name: compiler.node(item, coerce=coerce) for name, item in declared.items()}
-    required = _required(schema)
+    properties = {name: compiler.compile(item, coerce=coerce) for name, item in declared.items()}
+    required = _read_required(schema)
     lenient = frozenset(properties).difference(required) if coerce else frozenset[str]()
-    missing = [(name, f"missing, {compiler.expects(declared.get(name))} is required") for name in required]
-    other = _other_properties(compiler, schema, coerce, list(properties))
-    tests = length_tests(schema, "Properties", "properties")
+    missing = [(name, f"missing, {compiler.describe(declared.get(name))} is required") for name in required]
+    other = _compile_other_properties(compiler, schema, coerce, list(properties))
+    tests = make_length_tests(schema, "Properties", "properties")
 
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if not isinstance(value, dict):
             given, value = value, _parse_json(value, dict) if coerce else None
             if value is None:
@@ -70,41 +78,41 @@ def object_(compiler: Compiles, schema: Mapping[str, Any], *, coerce: bool) -> N
         for key, item in items.items():
             node = properties.get(key)
             if node is None:
-                result[key_of(key, at, problems)] = other(key, item, at, problems)
-            elif item is not None or key not in lenient or _takes_null(node):
+                result[check_key(key, at, problems)] = other(key, item, at, problems)
+            elif item is not None or key not in lenient or _accepts_null(node):
                 result[key] = node(item, (at, key), problems)
         for name, text in missing:
             if name not in value:
                 problems.append(((at, name), text))
-        return tested(result, tests, at, problems) if tests else result
+        return run_tests(result, tests, at, problems) if tests else result
 
     return check
 
 
-def _other_properties(
-    compiler: Compiles, schema: Mapping[str, Any], coerce: bool, names: Sequence[str]
-) -> Callable[[Any, Any, Place, Problems], Any]:
+def _compile_other_properties(
+    compiler: NodeCompiler, schema: Mapping[str, Any], coerce: bool, names: Sequence[str]
+) -> Callable[[Any, Any, ValuePath, Problems], Any]:
     additional = schema.get("additionalProperties", True)
-    rest = compiler.node(additional, coerce=coerce)
+    rest = compiler.compile(additional, coerce=coerce)
     patterns = [
-        (pattern, compiler.node(item, coerce=coerce))
+        (pattern, compiler.compile(item, coerce=coerce))
         for text, item in schema.get("patternProperties", {}).items()
-        if (pattern := pattern_of(text)) is not None
+        if (pattern := compile_pattern(text)) is not None
     ]
 
-    def check(key: Any, item: Any, at: Place, problems: Problems) -> Any:
+    def check(key: Any, item: Any, at: ValuePath, problems: Problems) -> Any:
         for pattern, node in patterns:
             if isinstance(key, str) and pattern.search(key):
                 return node(item, (at, key), problems)
         if additional is False:
-            problems.append(((at, key), f"there is no such parameter; {_advice(key, names)}"))
+            problems.append(((at, key), f"there is no such parameter; {_suggest_name(key, names)}"))
             return item
         return rest(item, (at, key), problems)
 
     return check
 
 
-def _advice(key: Any, names: Sequence[str]) -> str:
+def _suggest_name(key: Any, names: Sequence[str]) -> str:
     if not names:
         return "none are taken"
     # Only a mistake pays for this import.
@@ -114,7 +122,7 @@ def _advice(key: Any, names: Sequence[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 
-def _required(schema: Mapping[str, Any]) -> Sequence[str]:
+def _read_required(schema: Mapping[str, Any]) -> Sequence[str]:
     required = schema.get("required", ())
     if isinstance(required, bool):
         return ()  # The oldest drafts marked the property itself.
@@ -123,7 +131,7 @@ def _required(schema: Mapping[str, Any]) -> Sequence[str]:
     return cast(Sequence[str], required)
 
 
-def _takes_null(node: Node) -> bool:
+def _accepts_null(node: Node) -> bool:
     found: Problems = []
     node(None, None, found)
     return not found
@@ -140,7 +148,7 @@ def _parse_json(text: Any, kind: type[Any]) -> Any:
     return value if isinstance(value, kind) else None
 
 
-def _all_different(items: Sequence[Any]) -> bool:
+def _are_all_different(items: Sequence[Any]) -> bool:
     try:
         return len({(type(item) is bool, item) for item in items}) == len(items)
     except TypeError:

@@ -11,14 +11,14 @@ from typing import Any, Literal, NewType, TypeAlias, TypeVar, Union, cast, get_a
 
 import msgspec
 
-from steersman.tools.schema.records import Record, constrained, description_of, record_of
+from steersman.tools.schema.records import Record, apply_constraints, find_description, read_record
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 
 
-def renamed(schema: Any, names: Mapping[str, str]) -> Any:
+def rename_references(schema: Any, names: Mapping[str, str]) -> Any:
     """The schema with its references led to the new names."""
     if isinstance(schema, list):
-        return [renamed(item, names) for item in cast(list[Any], schema)]
+        return [rename_references(item, names) for item in cast(list[Any], schema)]
     if not isinstance(schema, dict):
         return schema
     result: dict[str, Any] = {}
@@ -27,18 +27,18 @@ def renamed(schema: Any, names: Mapping[str, str]) -> Any:
             head, _, name = item.rpartition("/")
             result[key] = f"{head}/{names.get(name, name)}"
         else:
-            result[key] = renamed(item, names)
+            result[key] = rename_references(item, names)
     return result
 
 
-def mentions(schema: Any, reference: str) -> bool:
+def has_reference(schema: Any, reference: str) -> bool:
     """Whether a reference occurs anywhere in a schema."""
     if isinstance(schema, list):
-        return any(mentions(item, reference) for item in cast(list[Any], schema))
+        return any(has_reference(item, reference) for item in cast(list[Any], schema))
     if not isinstance(schema, dict):
         return False
     items = cast(dict[str, Any], schema)
-    return items.get("$ref") == reference or any(mentions(item, reference) for item in items.values())
+    return items.get("$ref") == reference or any(has_reference(item, reference) for item in items.values())
 
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -65,7 +65,7 @@ class Form(msgspec.Struct, frozen=True):
     schema: dict[str, Any]
     convert: Convert | None = None
 
-    def described(self, description: str | None) -> Form:
+    def add_description(self, description: str | None) -> Form:
         """The same, with a description if there is none yet."""
         if not description or self.schema.get("description"):
             return self
@@ -82,7 +82,7 @@ class Forms:
         self._open: dict[Any, tuple[str, list[Convert]]] = {}
         self._used: set[str] = set()
 
-    def of(self, kind: Any) -> Form:
+    def make(self, kind: Any) -> Form:
         """The form of a type; `TypeError` for one that JSON cannot carry."""
         if kind in _PLAIN:
             return Form(_PLAIN[kind])
@@ -90,21 +90,21 @@ class Forms:
             # JSON does not tell 3 from 3.0; the function was promised a float.
             return Form({"type": "number"}, float)
         if hasattr(kind, "__metadata__"):
-            return self._annotated(kind)
+            return self._make_annotated(kind)
         if isinstance(kind, TypeVar):
-            return self.of(kind.__bound__ or Any)
+            return self.make(kind.__bound__ or Any)
         if isinstance(kind, NewType):
-            return self.of(cast(Any, kind).__supertype__)
+            return self.make(cast(Any, kind).__supertype__)
         if hasattr(kind, "__value__"):
-            return self.of(kind.__value__)
+            return self.make(kind.__value__)
         origin = get_origin(kind)
         if origin is Literal:
-            return _literal(get_args(kind))
+            return _make_literal(get_args(kind))
         if origin is Union or origin is types.UnionType:
-            return self._union([self.of(branch) for branch in get_args(kind)])
-        return self._of_class(kind, origin or kind, get_args(kind))
+            return self._make_union([self.make(branch) for branch in get_args(kind)])
+        return self._make_from_class(kind, origin or kind, get_args(kind))
 
-    def rooted(self, schema: dict[str, Any]) -> dict[str, Any]:
+    def embed_definitions(self, schema: dict[str, Any]) -> dict[str, Any]:
         """A schema that stands alone: its definitions inside, and no bare reference at the top."""
         if not self.definitions:
             return schema
@@ -113,48 +113,48 @@ class Forms:
             schema = {**self.definitions[name], **{key: schema[key] for key in schema if key != "$ref"}}
         return {**schema, "$defs": self.definitions}
 
-    def _of_class(self, kind: Any, cls: Any, arguments: tuple[Any, ...]) -> Form:
+    def _make_from_class(self, kind: Any, cls: Any, arguments: tuple[Any, ...]) -> Form:
         if not isinstance(cls, type):
-            raise TypeError(_cannot(kind))
+            raise TypeError(_describe_unsupported(kind))
         cls = cast(type[Any], cls)
         if cls in _LISTS:
-            return self._list(arguments, None)
+            return self._make_list(arguments, None)
         if cls in _SETS:
-            return self._list(arguments, frozenset if cls is frozenset else set)
+            return self._make_list(arguments, frozenset if cls is frozenset else set)
         if cls is tuple:
-            return self._tuple(arguments)
+            return self._make_tuple(arguments)
         if cls in _MAPPINGS:
-            return self._mapping(arguments)
+            return self._make_mapping(arguments)
         if issubclass(cls, enum.Enum):
-            return _enum(cls)
+            return _make_enum(cls)
         if hasattr(cls, "__fspath__"):
             return Form({"type": "string"}, str if cls is os.PathLike else cls)
         if hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate"):
-            return self._pydantic(cls)
-        if (record := record_of(cls)) is not None:
-            return self._record(cls, record)
-        return self._foreign(kind)
+            return self._make_pydantic(cls)
+        if (record := read_record(cls)) is not None:
+            return self._make_record(cls, record)
+        return self._make_foreign(kind)
 
-    def _annotated(self, kind: Any) -> Form:
-        form = self.of(kind.__origin__)
-        form = Form(constrained(form.schema, kind.__metadata__), form.convert)
-        description = description_of(kind.__metadata__)
+    def _make_annotated(self, kind: Any) -> Form:
+        form = self.make(kind.__origin__)
+        form = Form(apply_constraints(form.schema, kind.__metadata__), form.convert)
+        description = find_description(kind.__metadata__)
         return Form({**form.schema, "description": description}, form.convert) if description else form
 
-    def _union(self, forms: Sequence[Form]) -> Form:
+    def _make_union(self, forms: Sequence[Form]) -> Form:
         schema = {"anyOf": [form.schema for form in forms]}
         if all(form.convert is None for form in forms):
             return Form(schema)
         others = [form for form in forms if form.schema != _PLAIN[None]]
         if len(others) == 1 and (inner := others[0].convert) is not None:
             return Form(schema, lambda value: None if value is None else inner(value))
-        return Form(schema, self._choice(forms))
+        return Form(schema, self._make_choice(forms))
 
-    def nullable(self, form: Form) -> Form:
+    def make_nullable(self, form: Form) -> Form:
         """The same form, or null; what is said about it is said about both."""
-        return self._union([form, Form(_PLAIN[None])]).described(form.schema.get("description"))
+        return self._make_union([form, Form(_PLAIN[None])]).add_description(form.schema.get("description"))
 
-    def _choice(self, forms: Sequence[Form]) -> Convert:
+    def _make_choice(self, forms: Sequence[Form]) -> Convert:
         """Converts with the first branch that takes the value as it is."""
         checks: list[tuple[Convert, Convert | None]] = []
 
@@ -174,8 +174,8 @@ class Forms:
 
         return convert
 
-    def _list(self, arguments: tuple[Any, ...], build: Convert | None) -> Form:
-        item = self.of(arguments[0]) if arguments else Form({})
+    def _make_list(self, arguments: tuple[Any, ...], build: Convert | None) -> Form:
+        item = self.make(arguments[0]) if arguments else Form({})
         schema: dict[str, Any] = {"type": "array", "items": item.schema} if item.schema else {"type": "array"}
         if build is not None:
             schema["uniqueItems"] = True
@@ -186,52 +186,52 @@ class Forms:
             return Form(schema, lambda value: [inner(element) for element in value])
         return Form(schema, lambda value: build(inner(element) for element in value))
 
-    def _tuple(self, arguments: tuple[Any, ...]) -> Form:
+    def _make_tuple(self, arguments: tuple[Any, ...]) -> Form:
         if not arguments or (len(arguments) == 2 and arguments[1] is Ellipsis):
-            form = self._list(arguments[:1], None)
+            form = self._make_list(arguments[:1], None)
             inner = form.convert
             return Form(form.schema, tuple if inner is None else lambda value: tuple(inner(value)))
-        items = [] if arguments == ((),) else [self.of(kind) for kind in arguments]
+        items = [] if arguments == ((),) else [self.make(kind) for kind in arguments]
         schema = {
             "type": "array",
             "prefixItems": [item.schema for item in items],
             "minItems": len(items),
             "maxItems": len(items),
         }
-        converts = [item.convert or _same for item in items]
+        converts = [item.convert or _identity for item in items]
         return Form(schema, lambda value: tuple([convert(v) for convert, v in zip(converts, value, strict=True)]))
 
-    def _mapping(self, arguments: tuple[Any, ...]) -> Form:
+    def _make_mapping(self, arguments: tuple[Any, ...]) -> Form:
         if not arguments:
             return Form({"type": "object"})
-        key, item = self._key(arguments[0]), self.of(arguments[1])
+        key, item = self._make_key_converter(arguments[0]), self.make(arguments[1])
         schema: dict[str, Any] = {"type": "object"}
         if item.schema:
             schema["additionalProperties"] = item.schema
         if key is None and item.convert is None:
             return Form(schema)
-        name, inner = key or _same, item.convert or _same
+        name, inner = key or _identity, item.convert or _identity
         return Form(schema, lambda value: {name(k): inner(v) for k, v in value.items()})
 
-    def _key(self, kind: Any) -> Convert | None:
+    def _make_key_converter(self, kind: Any) -> Convert | None:
         """JSON has only strings as keys; numbers and enums are read from them."""
-        form = self.of(kind)
+        form = self.make(kind)
         if form.schema.get("type") == "integer" and form.convert is None:
             return int
         if form.schema.get("type") == "number":
             return float
         return form.convert
 
-    def _record(self, cls: type[Any], record: Record) -> Form:
+    def _make_record(self, cls: type[Any], record: Record) -> Form:
         if cls in self._open:
             name, cell = self._open[cls]
             self._used.add(name)
             return Form({"$ref": f"#/$defs/{name}"}, lambda value: cell[0](value))
-        name, cell = self._free_name(cls.__name__), cast(list[Convert], [])
+        name, cell = self._find_free_name(cls.__name__), cast(list[Convert], [])
         self._open[cls] = (name, cell)
-        fields = [(field, self.of(field.kind).described(field.description)) for field in record.fields]
+        fields = [(field, self.make(field.kind).add_description(field.description)) for field in record.fields]
         del self._open[cls]
-        schema = record.schema([(field, form.schema) for field, form in fields])
+        schema = record.build_schema([(field, form.schema) for field, form in fields])
         steps = [(field.key, field.name, form.convert) for field, form in fields]
         build = record.build
 
@@ -247,7 +247,7 @@ class Forms:
         self.definitions[name] = schema
         return Form({"$ref": f"#/$defs/{name}"}, convert)
 
-    def _pydantic(self, cls: Any) -> Form:
+    def _make_pydantic(self, cls: Any) -> Form:
         def convert(value: Any) -> Any:
             try:
                 return cls.model_validate(value)
@@ -260,32 +260,32 @@ class Forms:
                     "; ".join(": ".join([*[str(step) for step in item["loc"]], item["msg"]]) for item in errors())
                 ) from error
 
-        return Form(self._adopt(cls.model_json_schema()), convert)
+        return Form(self._adopt_schema(cls.model_json_schema()), convert)
 
-    def _foreign(self, kind: Any) -> Form:
+    def _make_foreign(self, kind: Any) -> Form:
         """What msgspec knows and we do not: dates, UUIDs, decimals, bytes, attrs classes."""
         try:
-            schema = self._adopt(msgspec.json.schema(kind))
+            schema = self._adopt_schema(msgspec.json.schema(kind))
         except (TypeError, RecursionError) as error:
-            raise TypeError(_cannot(kind)) from error
+            raise TypeError(_describe_unsupported(kind)) from error
         return Form(schema, lambda value: msgspec.convert(value, kind))
 
-    def _adopt(self, schema: dict[str, Any]) -> dict[str, Any]:
+    def _adopt_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         """A schema made elsewhere, its definitions moved to ours under names that are free here."""
         own = schema.pop("$defs", {})
         names: dict[str, str] = {}
         for name in own:
-            names[name] = self._free_name(name)
+            names[name] = self._find_free_name(name)
             self.definitions[names[name]] = {}
         for name, definition in own.items():
-            self.definitions[names[name]] = renamed(definition, names)
-        adopted = renamed(schema, names)
+            self.definitions[names[name]] = rename_references(definition, names)
+        adopted = rename_references(schema, names)
         target = adopted["$ref"].rpartition("/")[2] if set(adopted) == {"$ref"} else ""
-        if target in names.values() and not mentions(self.definitions, adopted["$ref"]):
+        if target in names.values() and not has_reference(self.definitions, adopted["$ref"]):
             return self.definitions.pop(target)
         return adopted
 
-    def _free_name(self, name: str) -> str:
+    def _find_free_name(self, name: str) -> str:
         taken = {*self.definitions, *(used for used, _ in self._open.values())}
         base = "".join(letter if letter.isalnum() else "_" for letter in name)
         free, number = base, 2
@@ -294,32 +294,32 @@ class Forms:
         return free
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def _literal(values: tuple[Any, ...]) -> Form:
+def _make_literal(values: tuple[Any, ...]) -> Form:
     members = {value.value: value for value in values if isinstance(value, enum.Enum)}
     plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
-    form = Form(_choices(plain, f"Literal{list(values)!r}"))
+    form = Form(_make_enum_schema(plain, f"Literal{list(values)!r}"))
     return Form(form.schema, lambda value: members.get(value, value)) if members else form
 
 
-def _enum(cls: type[enum.Enum]) -> Form:
+def _make_enum(cls: type[enum.Enum]) -> Form:
     values = [member.value for member in cls]
     if all(type(value) in _SCALARS for value in values):
-        return Form(_choices(values, cls.__name__), cls)
-    return Form(_choices([member.name for member in cls], cls.__name__), lambda name: cls[name])
+        return Form(_make_enum_schema(values, cls.__name__), cls)
+    return Form(_make_enum_schema([member.name for member in cls], cls.__name__), lambda name: cls[name])
 
 
-def _choices(values: list[Any], owner: str) -> dict[str, Any]:
+def _make_enum_schema(values: list[Any], owner: str) -> dict[str, Any]:
     if not values or any(type(value) not in _SCALARS for value in values):
         raise TypeError(f"{owner} needs values that JSON has: text, numbers, booleans or None.")
     kinds: set[type[Any]] = {type(value) for value in values}
     return {"type": _TYPE_NAMES[kinds.pop()], "enum": values} if len(kinds) == 1 else {"enum": values}
 
 
-def _cannot(kind: Any) -> str:
+def _describe_unsupported(kind: Any) -> str:
     name = getattr(kind, "__name__", None) or str(kind)
     return (
         f"{name!r} has no JSON form. Use str, int, float, bool, list, dict, Literal, an Enum, a dataclass, "

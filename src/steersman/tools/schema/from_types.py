@@ -11,7 +11,7 @@ import msgspec
 
 from steersman.tools.context import ToolContext
 from steersman.tools.schema.forms import Convert, Form, Forms
-from steersman.tools.schema.records import ABSENT, json_default, read_docstring, resolve
+from steersman.tools.schema.records import ABSENT, encode_default, parse_docstring, resolve_annotations
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 
 OutputCodec: TypeAlias = tuple[dict[str, Any], Callable[[Any], Any]]
@@ -30,18 +30,18 @@ class Parameters(msgspec.Struct, frozen=True):
     method: bool
 
 
-def schema_of(kind: Any) -> dict[str, Any]:
+def build_schema(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a type."""
     forms = Forms()
-    return forms.rooted(forms.of(kind).schema)
+    return forms.embed_definitions(forms.make(kind).schema)
 
 
-def converter_of(kind: Any) -> Callable[[Any], Any]:
+def build_converter(kind: Any) -> Callable[[Any], Any]:
     """A function from a JSON value that fits the schema to an object of the type."""
-    return Forms().of(kind).convert or (lambda value: value)
+    return Forms().make(kind).convert or (lambda value: value)
 
 
-def output_codec(kind: Any) -> OutputCodec:
+def build_output_codec(kind: Any) -> OutputCodec:
     """The schema of a type, and a function from any JSON value to a checked object of it.
 
     The function mends what can be mended and raises `ValueError` with a text that a model can act on. A JSON Schema
@@ -51,19 +51,19 @@ def output_codec(kind: Any) -> OutputCodec:
         given = dict(cast(Mapping[str, Any], kind))
         return given, compile_schema(given, name="output")
     forms = Forms()
-    form = forms.of(kind)
-    schema = forms.rooted(form.schema)
+    form = forms.make(kind)
+    schema = forms.embed_definitions(form.schema)
     check = compile_schema(schema, name="output")
     inner = form.convert
 
     def convert(value: Any) -> Any:
         plain = check(value)
-        return plain if inner is None else converted(inner, plain, "output")
+        return plain if inner is None else convert_checked(inner, plain, "output")
 
     return schema, convert
 
 
-def converted(convert: Convert, value: Any, name: str) -> Any:
+def convert_checked(convert: Convert, value: Any, name: str) -> Any:
     """The object made from a value that fits the schema, or `InvalidArguments` with what speaks against it."""
     try:
         return convert(value)
@@ -74,12 +74,12 @@ def converted(convert: Convert, value: Any, name: str) -> Any:
         raise InvalidArguments(f"{name}: {error}" if str(error) else f"{name}: {error!r}") from error
 
 
-def parameters_of(function: Callable[..., Any], name: str) -> Parameters:
+def read_parameters(function: Callable[..., Any], name: str) -> Parameters:
     """What a typed function takes; `TypeError` where its signature does not say."""
-    documentation = read_docstring(inspect.getdoc(function))
+    documentation = parse_docstring(inspect.getdoc(function))
     listed = list(inspect.signature(function).parameters.values())
     method = bool(listed) and listed[0].name in ("self", "cls") and listed[0].annotation is inspect.Parameter.empty
-    hints = function_hints(function, name)
+    hints = resolve_hints(function, name)
     forms, properties, converts = Forms(), dict[str, Any](), list[tuple[str, Convert]]()
     positional, required = list[str](), list[str]()
     context, rest = None, False
@@ -89,23 +89,23 @@ def parameters_of(function: Callable[..., Any], name: str) -> Parameters:
             rest = True
         elif parameter.kind is parameter.VAR_POSITIONAL:
             raise TypeError(f"Tool {name!r} takes '*{parameter.name}'; a model gives arguments by name. Take a list.")
-        elif is_context(parameter.name, hints):
+        elif is_context_parameter(parameter.name, hints):
             context = parameter.name
         else:
-            form = _form(forms, name, parameter.name, hints, default)
-            form = form.described(documentation.parameters.get(parameter.name))
-            properties[parameter.name] = {**form.schema, **json_default(default)}
+            form = _make_form(forms, name, parameter.name, hints, default)
+            form = form.add_description(documentation.parameters.get(parameter.name))
+            properties[parameter.name] = {**form.schema, **encode_default(default)}
             if form.convert is not None:
                 converts.append((parameter.name, form.convert))
             if default is ABSENT:
                 required.append(parameter.name)
         if parameter.kind is parameter.POSITIONAL_ONLY:
             positional.append(parameter.name)
-    schema = _object_schema(properties, required, closed=not rest)
-    return Parameters(forms.rooted(schema), documentation.summary, converts, positional, context, method)
+    schema = _make_object_schema(properties, required, closed=not rest)
+    return Parameters(forms.embed_definitions(schema), documentation.summary, converts, positional, context, method)
 
 
-def function_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+def resolve_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     """The resolved annotations of a function's parameters; what it returns is nobody's business here."""
     target: Any = inspect.unwrap(function)
     while isinstance(target, functools.partial):
@@ -114,10 +114,10 @@ def function_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         target = type(target).__call__ if callable(target) else target
     target = getattr(target, "__func__", target)
     annotations = {key: value for key, value in getattr(target, "__annotations__", {}).items() if key != "return"}
-    return resolve(annotations, getattr(target, "__globals__", {}), f"Tool {name!r}")
+    return resolve_annotations(annotations, getattr(target, "__globals__", {}), f"Tool {name!r}")
 
 
-def is_context(name: str, hints: Mapping[str, Any]) -> bool:
+def is_context_parameter(name: str, hints: Mapping[str, Any]) -> bool:
     """Whether a parameter wants the `ToolContext`: by its type, or by the name `ctx` without another type."""
     hint = hints.get(name, Any)
     if hint is ToolContext or ToolContext in getattr(hint, "__args__", ()):
@@ -125,7 +125,7 @@ def is_context(name: str, hints: Mapping[str, Any]) -> bool:
     return name == "ctx" and hint is Any
 
 
-def _form(forms: Forms, tool: str, name: str, hints: Mapping[str, Any], default: Any) -> Form:
+def _make_form(forms: Forms, tool: str, name: str, hints: Mapping[str, Any], default: Any) -> Form:
     hint = hints.get(name, ABSENT)
     if hint is ABSENT:
         if type(default) not in _GUESSABLE:
@@ -135,22 +135,22 @@ def _form(forms: Forms, tool: str, name: str, hints: Mapping[str, Any], default:
             )
         hint = cast(Any, type(default))
     try:
-        form = forms.of(hint)
+        form = forms.make(hint)
     except TypeError as error:
         raise TypeError(f"Parameter {name!r} of tool {tool!r}: {error}") from error
-    if default is None and hint is not Any and not _takes_null(form.schema):
+    if default is None and hint is not Any and not _accepts_null(form.schema):
         # `limit: int = None` means that None is fine.
-        return forms.nullable(form)
+        return forms.make_nullable(form)
     return form
 
 
-def _takes_null(schema: Mapping[str, Any]) -> bool:
+def _accepts_null(schema: Mapping[str, Any]) -> bool:
     if schema.get("type") == "null" or None in schema.get("enum", ()):
         return True
-    return any(_takes_null(branch) for branch in schema.get("anyOf", ()))
+    return any(_accepts_null(branch) for branch in schema.get("anyOf", ()))
 
 
-def _object_schema(properties: dict[str, Any], required: list[str], *, closed: bool) -> dict[str, Any]:
+def _make_object_schema(properties: dict[str, Any], required: list[str], *, closed: bool) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required

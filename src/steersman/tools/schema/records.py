@@ -30,7 +30,7 @@ class Documentation(msgspec.Struct, frozen=True):
     parameters: dict[str, str] = {}  # a fresh one for each
 
 
-def read_docstring(text: str | None) -> Documentation:
+def parse_docstring(text: str | None) -> Documentation:
     """The description (all before the first section) and what is said about the parameters."""
     if not text or not text.strip():
         return Documentation()
@@ -43,7 +43,7 @@ def read_docstring(text: str | None) -> Documentation:
     return Documentation("\n".join(lines[:end]).strip(), parameters)
 
 
-def _heading(lines: list[str], index: int) -> str | None:
+def _find_heading(lines: list[str], index: int) -> str | None:
     """The section that begins at a line, in lower case."""
     line = lines[index]
     if not line or line[0].isspace():
@@ -51,22 +51,22 @@ def _heading(lines: list[str], index: int) -> str | None:
     name = line.strip().rstrip(":").lower()
     if name not in _PARAMETERS and name not in _OTHERS:
         return None
-    return name if line.rstrip().endswith(":") or _underlined(lines, index) else None
+    return name if line.rstrip().endswith(":") or _is_underlined(lines, index) else None
 
 
-def _underlined(lines: list[str], index: int) -> bool:
+def _is_underlined(lines: list[str], index: int) -> bool:
     below = lines[index + 1].strip() if index + 1 < len(lines) else ""
     return len(below) >= 3 and not below.strip("-")
 
 
 def _starts_section(lines: list[str], index: int) -> bool:
-    return _heading(lines, index) is not None or _SPHINX.match(lines[index]) is not None
+    return _find_heading(lines, index) is not None or _SPHINX.match(lines[index]) is not None
 
 
 def _read_section(lines: list[str], start: int, parameters: dict[str, str]) -> int:
     """Notes what a section says about parameters and gives the line after it."""
-    heading = _heading(lines, start)
-    numpy = heading is not None and _underlined(lines, start)
+    heading = _find_heading(lines, start)
+    numpy = heading is not None and _is_underlined(lines, start)
     first = start + (2 if numpy else 1)
     end = next((index for index in range(first, len(lines)) if _starts_section(lines, index)), len(lines))
     if heading is None:
@@ -81,7 +81,7 @@ def _read_sphinx(lines: list[str], parameters: dict[str, str]) -> None:
     if match is None or match.group(1) not in ("param", "parameter", "arg", "argument") or not match.group(2):
         return
     # `:param int count:` names the type first.
-    _note(parameters, match.group(2).split()[-1], [match.group(3), *lines[1:]])
+    _add_description(parameters, match.group(2).split()[-1], [match.group(3), *lines[1:]])
 
 
 def _read_entries(lines: list[str], parameters: dict[str, str], pattern: re.Pattern[str]) -> None:
@@ -93,16 +93,16 @@ def _read_entries(lines: list[str], parameters: dict[str, str], pattern: re.Patt
         match = pattern.fullmatch(line.strip()) if line[:indent].isspace() or not indent else None
         if match is not None and len(line) - len(line.lstrip()) == indent:
             for name in names:
-                _note(parameters, name, said)
+                _add_description(parameters, name, said)
             names = [name.strip() for name in match.group(1).split(",")]
             said = [match.group(2)] if pattern is _GOOGLE else []
         else:
             said.append(line)
     for name in names:
-        _note(parameters, name, said)
+        _add_description(parameters, name, said)
 
 
-def _note(parameters: dict[str, str], name: str, said: list[str]) -> None:
+def _add_description(parameters: dict[str, str], name: str, said: list[str]) -> None:
     words = " ".join(line.strip() for line in said).strip()
     if words:
         parameters[name.lstrip("*")] = words
@@ -119,7 +119,7 @@ _BOUNDS = {
 _LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
-def resolve(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def resolve_annotations(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """The annotations as types; names that are not global are looked for where the caller stands.
 
     A tool defined inside a function may use classes defined beside it, which no namespace of the tool itself holds.
@@ -133,14 +133,14 @@ def resolve(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str
             return get_type_hints(holder, dict(names), local, include_extras=True)
         except NameError as error:
             name = error.name
-            if name is None or name in local or not _find_outside(name, local):
+            if name is None or name in local or not _find_in_callers(name, local):
                 raise TypeError(
                     f"{owner} is annotated with {name!r}, which is not defined where it could be found. "
                     "Import it outside `if TYPE_CHECKING`, or define it at the top of the module."
                 ) from error
 
 
-def _find_outside(name: str, local: dict[str, Any]) -> bool:
+def _find_in_callers(name: str, local: dict[str, Any]) -> bool:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented; `inspect` would only wrap it
     while frame is not None:
         if name in frame.f_locals and not frame.f_globals.get("__name__", "").startswith("steersman.tools."):
@@ -150,7 +150,7 @@ def _find_outside(name: str, local: dict[str, Any]) -> bool:
     return False
 
 
-def description_of(metadata: Sequence[Any]) -> str | None:
+def find_description(metadata: Sequence[Any]) -> str | None:
     """What `Annotated` says about a value: a plain text, or whatever carries a description."""
     for item in metadata:
         if isinstance(item, str):
@@ -161,18 +161,18 @@ def description_of(metadata: Sequence[Any]) -> str | None:
     return None
 
 
-def constrained(schema: dict[str, Any], metadata: Sequence[Any]) -> dict[str, Any]:
+def apply_constraints(schema: dict[str, Any], metadata: Sequence[Any]) -> dict[str, Any]:
     """The schema with the bounds that `Annotated` gives, whichever library spells them."""
     for item in metadata:
         # Pydantic's Field keeps its bounds one level deeper.
         for bounds in (item, *getattr(item, "metadata", ())):
-            schema = _bounded(schema, bounds)
+            schema = _apply_bounds(schema, bounds)
     return schema
 
 
-def _bounded(schema: dict[str, Any], bounds: Any) -> dict[str, Any]:
+def _apply_bounds(schema: dict[str, Any], bounds: Any) -> dict[str, Any]:
     if "anyOf" in schema:
-        return {**schema, "anyOf": [_bounded(branch, bounds) for branch in schema["anyOf"]]}
+        return {**schema, "anyOf": [_apply_bounds(branch, bounds) for branch in schema["anyOf"]]}
     kind = schema.get("type")
     added: dict[str, Any] = {}
     for attribute, word in _BOUNDS.items():
@@ -210,7 +210,7 @@ class Record(msgspec.Struct, frozen=True):
     description: str = ""
     tag: tuple[str, str | int] | None = None
 
-    def schema(self, forms: Sequence[tuple[Field, dict[str, Any]]]) -> dict[str, Any]:
+    def build_schema(self, forms: Sequence[tuple[Field, dict[str, Any]]]) -> dict[str, Any]:
         """The object schema, given that of each field."""
         properties: dict[str, Any] = {}
         required = [field.key for field in self.fields if field.required]
@@ -218,7 +218,7 @@ class Record(msgspec.Struct, frozen=True):
             properties[self.tag[0]] = {"const": self.tag[1]}
             required.insert(0, self.tag[0])
         for field, schema in forms:
-            properties[field.key] = {**schema, **json_default(field.default)}
+            properties[field.key] = {**schema, **encode_default(field.default)}
         result: dict[str, Any] = {"type": "object"}
         if self.description:
             result["description"] = self.description
@@ -229,7 +229,7 @@ class Record(msgspec.Struct, frozen=True):
         return result
 
 
-def json_default(value: Any) -> dict[str, Any]:
+def encode_default(value: Any) -> dict[str, Any]:
     """The default as a schema shows it, or nothing where JSON cannot."""
     if value is ABSENT:
         return {}
@@ -241,39 +241,41 @@ def json_default(value: Any) -> dict[str, Any]:
     return {"default": plain}
 
 
-def record_of(cls: type[Any]) -> Record | None:
+def read_record(cls: type[Any]) -> Record | None:
     """The fields of a class that has them; `None` for any other class."""
     if is_typeddict(cls):
-        return _typed_dict(cls)
+        return _read_typed_dict(cls)
     if dataclasses.is_dataclass(cls):
-        return _dataclass(cls)
+        return _read_dataclass(cls)
     if issubclass(cls, msgspec.Struct):
-        return None if cls.__struct_config__.array_like else _struct(cls)
+        return None if cls.__struct_config__.array_like else _read_struct(cls)
     if hasattr(cls, "_fields") and issubclass(cls, tuple):
-        return _named_tuple(cls)
+        return _read_named_tuple(cls)
     return None
 
 
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _resolve_class_hints(cls: type[Any]) -> dict[str, Any]:
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
         if base.__module__ != "builtins":
-            hints |= resolve(get_annotations(base), vars(module) if module else {}, f"{base.__qualname__!r}")
+            hints |= resolve_annotations(
+                get_annotations(base), vars(module) if module else {}, f"{base.__qualname__!r}"
+            )
     return hints
 
 
-def _documented(cls: type[Any]) -> tuple[str, Mapping[str, str]]:
+def _read_class_docstring(cls: type[Any]) -> tuple[str, Mapping[str, str]]:
     text = cls.__dict__.get("__doc__")
     if isinstance(text, str) and text.startswith(f"{cls.__name__}("):
         text = None  # What Python writes for a dataclass without a docstring tells the model nothing.
-    documentation = read_docstring(text if isinstance(text, str) else None)
+    documentation = parse_docstring(text if isinstance(text, str) else None)
     return documentation.summary, documentation.parameters
 
 
-def _dataclass(cls: Any) -> Record:
-    summary, said = _documented(cls)
-    hints = _hints(cls)
+def _read_dataclass(cls: Any) -> Record:
+    summary, said = _read_class_docstring(cls)
+    hints = _resolve_class_hints(cls)
     fields: list[Field] = []
     for field in dataclasses.fields(cls):
         if not field.init:
@@ -286,10 +288,10 @@ def _dataclass(cls: Any) -> Record:
     return Record(fields, cls, summary)
 
 
-def _typed_dict(cls: Any) -> Record:
-    summary, said = _documented(cls)
+def _read_typed_dict(cls: Any) -> Record:
+    summary, said = _read_class_docstring(cls)
     fields: list[Field] = []
-    for name, hint in _hints(cls).items():
+    for name, hint in _resolve_class_hints(cls).items():
         required = name in cls.__required_keys__
         # With postponed annotations the class does not know yet that it holds these marks.
         while (origin := get_origin(hint)) in (Required, NotRequired):
@@ -298,9 +300,9 @@ def _typed_dict(cls: Any) -> Record:
     return Record(fields, dict, summary)
 
 
-def _named_tuple(cls: Any) -> Record:
-    _, said = _documented(cls)
-    hints = _hints(cls)
+def _read_named_tuple(cls: Any) -> Record:
+    _, said = _read_class_docstring(cls)
+    hints = _resolve_class_hints(cls)
     defaults = cast(dict[str, Any], cls._field_defaults)
     names = cast(tuple[str, ...], cls._fields)
     fields = [
@@ -310,9 +312,9 @@ def _named_tuple(cls: Any) -> Record:
     return Record(fields, cls)
 
 
-def _struct(cls: Any) -> Record:
-    summary, said = _documented(cls)
-    hints = _hints(cls)
+def _read_struct(cls: Any) -> Record:
+    summary, said = _read_class_docstring(cls)
+    hints = _resolve_class_hints(cls)
     config = cls.__struct_config__
     fields: list[Field] = []
     # Not `msgspec.structs.fields`: that cannot resolve names of classes defined inside a function.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from steersman.tools.schema import checks
-from steersman.tools.schema.checks import Node, Place, Problems, anything, membership, never
-from steersman.tools.schema.containers import array, object_
+from steersman.tools.schema.checks import Node, Problems, ValuePath, check_anything, compile_enum, refuse
+from steersman.tools.schema.containers import compile_array, compile_object
 from steersman.tools.text import show
 from steersman.types.errors import ToolError
 
@@ -27,8 +27,8 @@ _LABELS = {
 }
 _OBJECT_WORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties"))
 _ARRAY_WORDS = frozenset(("items", "prefixItems"))
-_MOST_PROBLEMS = 10
-_MOST_TRIED = 100_000
+_MAX_PROBLEMS = 10
+_MAX_ALTERNATIVES = 100_000
 
 
 class InvalidArguments(ToolError, ValueError):
@@ -44,7 +44,7 @@ def compile_schema(
     """
     compiler = Compiler(schema)
     try:
-        node = compiler.node(schema, coerce=coerce)
+        node = compiler.compile(schema, coerce=coerce)
     except RecursionError:
         raise ValueError("The JSON Schema is nested too deeply, or holds itself without a reference.") from None
 
@@ -53,18 +53,18 @@ def compile_schema(
         compiler.tried = 0
         try:
             result = node(value, None, problems)
-        except TooManyWays:
+        except TooManyAlternatives:
             raise InvalidArguments(f"{name}: there are too many ways to read it; send a smaller value") from None
         except RecursionError:
             raise InvalidArguments(f"{name}: nested too deeply; send a flatter value") from None
         if problems:
-            raise InvalidArguments(_report(name, problems))
+            raise InvalidArguments(_format_problems(name, problems))
         return result
 
     return check
 
 
-class TooManyWays(Exception):
+class TooManyAlternatives(Exception):
     """A value was held against so many alternatives of its schema that nobody can wait for the end."""
 
 
@@ -84,32 +84,32 @@ class Compiler:
         self._labels: dict[int, tuple[Any, str]] = {}
         self.tried = 0
 
-    def node(self, schema: Any, *, coerce: bool) -> Node:
+    def compile(self, schema: Any, *, coerce: bool) -> Node:
         """The function for one schema."""
         key = (id(schema), coerce)
         if key not in self._known:
-            self._known[key] = (schema, self._compiled(schema, coerce))
+            self._known[key] = (schema, self._compile_new(schema, coerce))
         return self._known[key][1]
 
-    def _compiled(self, schema: Any, coerce: bool) -> Node:
+    def _compile_new(self, schema: Any, coerce: bool) -> Node:
         if schema is True or schema == {}:
-            return anything
+            return check_anything
         if schema is False:
-            return never
+            return refuse
         if not isinstance(schema, Mapping):
             raise ValueError(f"A JSON Schema is an object or a boolean, got {show(schema)}.")
-        parts = self._parts(cast(Mapping[str, Any], schema), coerce)
+        parts = self._compile_parts(cast(Mapping[str, Any], schema), coerce)
         if not parts:
-            return anything
-        return parts[0] if len(parts) == 1 else _chain(parts)
+            return check_anything
+        return parts[0] if len(parts) == 1 else _chain_nodes(parts)
 
-    def expects(self, schema: Any) -> str:
+    def describe(self, schema: Any) -> str:
         """What a schema asks for, in words."""
         if id(schema) not in self._labels:
-            self._labels[id(schema)] = (schema, self._expected(schema))
+            self._labels[id(schema)] = (schema, self._describe_new(schema))
         return self._labels[id(schema)][1]
 
-    def _expected(self, schema: Any) -> str:
+    def _describe_new(self, schema: Any) -> str:
         if not isinstance(schema, Mapping):
             return "a value"
         schema = cast(Mapping[str, Any], schema)
@@ -117,27 +117,29 @@ class Compiler:
             return "one of " + ", ".join(show(value) for value in schema["enum"])
         if "const" in schema:
             return show(schema["const"])
-        if types := _types_of(schema):
+        if types := _read_types(schema):
             return " or ".join(_LABELS[name] for name in types)
         if "$ref" in schema:
             # One step only: alternatives may lead back here.
-            target = _resolve(self._root, schema["$ref"])
-            return self.expects(target) if isinstance(target, Mapping) and "type" in target else "a value"
+            target = _resolve_pointer(self._root, schema["$ref"])
+            return self.describe(target) if isinstance(target, Mapping) and "type" in target else "a value"
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                return " or ".join(dict.fromkeys(self.expects(branch) for branch in schema[word]))
+                return " or ".join(dict.fromkeys(self.describe(branch) for branch in schema[word]))
         return "a value"
 
-    def union(self, nodes: Sequence[tuple[Node, Node]], label: str, *, coerce: bool, exclusive: bool = False) -> Node:
+    def compile_union(
+        self, nodes: Sequence[tuple[Node, Node]], label: str, *, coerce: bool, exclusive: bool = False
+    ) -> Node:
         """The first branch that takes the value as it is, else the first that can mend it."""
         passes = ([strict for strict, _ in nodes], [lenient for _, lenient in nodes] if coerce else ())
 
-        def check(value: Any, at: Place, problems: Problems) -> Any:
+        def check(value: Any, at: ValuePath, problems: Problems) -> Any:
             failures: list[Problems] = []
             for branches in passes:
                 self.tried += 1
-                if self.tried > _MOST_TRIED:
-                    raise TooManyWays
+                if self.tried > _MAX_ALTERNATIVES:
+                    raise TooManyAlternatives
                 failures.clear()
                 taken: list[Any] = []
                 for branch in branches:
@@ -156,66 +158,68 @@ class Compiler:
                     return value
                 if not coerce:
                     break
-            problems.extend(_nearest(failures, at) or [(at, f"expected {label}, got {show(value)}")])
+            problems.extend(_find_nearest(failures, at) or [(at, f"expected {label}, got {show(value)}")])
             return value
 
         return check
 
-    def _parts(self, schema: Mapping[str, Any], coerce: bool) -> list[Node]:
+    def _compile_parts(self, schema: Mapping[str, Any], coerce: bool) -> list[Node]:
         parts: list[Node] = []
         if "$ref" in schema:
-            parts.append(self._reference(schema["$ref"], coerce))
-        if types := _types_of(schema):
-            parts.append(self._typed(types, schema, coerce))
+            parts.append(self._compile_reference(schema["$ref"], coerce))
+        if types := _read_types(schema):
+            parts.append(self._compile_types(types, schema, coerce))
         if "enum" in schema or "const" in schema:
             allowed = schema["enum"] if "enum" in schema else [schema["const"]]
             if not isinstance(allowed, Sequence) or isinstance(allowed, str):
                 raise ValueError(f"'enum' is a list of values, got {show(allowed)}.")
-            parts.append(membership(cast(Sequence[Any], allowed)))
-        parts += [self.node(branch, coerce=coerce) for branch in _branches(schema, "allOf")]
+            parts.append(compile_enum(cast(Sequence[Any], allowed)))
+        parts += [self.compile(branch, coerce=coerce) for branch in _read_branches(schema, "allOf")]
         for word in ("anyOf", "oneOf"):
-            if branches := _branches(schema, word):
-                nodes = [(self.node(branch, coerce=False), self.node(branch, coerce=coerce)) for branch in branches]
-                label = self.expects({word: branches})
-                parts.append(self.union(nodes, label, coerce=coerce, exclusive=word == "oneOf"))
+            if branches := _read_branches(schema, word):
+                nodes = [
+                    (self.compile(branch, coerce=False), self.compile(branch, coerce=coerce)) for branch in branches
+                ]
+                label = self.describe({word: branches})
+                parts.append(self.compile_union(nodes, label, coerce=coerce, exclusive=word == "oneOf"))
         if "not" in schema:
-            parts = [*(parts or [anything]), _negation(self.node(schema["not"], coerce=False))]
+            parts = [*(parts or [check_anything]), _negate(self.compile(schema["not"], coerce=False))]
         return parts
 
-    def _typed(self, types: Sequence[str], schema: Mapping[str, Any], coerce: bool) -> Node:
+    def _compile_types(self, types: Sequence[str], schema: Mapping[str, Any], coerce: bool) -> Node:
         if len(types) == 1:
-            return self._of_type(types[0], schema, coerce)
-        nodes = [(self._of_type(name, schema, False), self._of_type(name, schema, coerce)) for name in types]
-        return self.union(nodes, " or ".join(_LABELS[name] for name in types), coerce=coerce)
+            return self._compile_type(types[0], schema, coerce)
+        nodes = [(self._compile_type(name, schema, False), self._compile_type(name, schema, coerce)) for name in types]
+        return self.compile_union(nodes, " or ".join(_LABELS[name] for name in types), coerce=coerce)
 
-    def _of_type(self, name: str, schema: Mapping[str, Any], coerce: bool) -> Node:
+    def _compile_type(self, name: str, schema: Mapping[str, Any], coerce: bool) -> Node:
         match name:
             case "object":
-                return object_(self, schema, coerce=coerce)
+                return compile_object(self, schema, coerce=coerce)
             case "array":
-                return array(self, schema, coerce=coerce)
+                return compile_array(self, schema, coerce=coerce)
             case "string":
-                return checks.string(schema)
+                return checks.compile_string(schema)
             case "integer":
-                return checks.integer(schema, coerce=coerce)
+                return checks.compile_integer(schema, coerce=coerce)
             case "number":
-                return checks.number(schema, coerce=coerce)
+                return checks.compile_number(schema, coerce=coerce)
             case "boolean":
-                return checks.boolean(coerce=coerce)
+                return checks.compile_boolean(coerce=coerce)
             case _:
-                return checks.null(coerce=coerce)
+                return checks.compile_null(coerce=coerce)
 
-    def _reference(self, pointer: Any, coerce: bool) -> Node:
+    def _compile_reference(self, pointer: Any, coerce: bool) -> Node:
         key = (pointer, coerce)
         if key not in self._references:
             # The cell is registered before its schema is compiled: a schema that contains itself finds it here.
             cell = self._references[key] = []
-            cell.append(self.node(_resolve(self._root, pointer), coerce=coerce))
+            cell.append(self.compile(_resolve_pointer(self._root, pointer), coerce=coerce))
         cell = self._references[key]
         return cell[0] if cell else lambda value, at, problems: cell[0](value, at, problems)
 
 
-def _types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
     declared = schema.get("type")
     if declared is None:
         # Authors who write `properties` without `type` mean an object, and likewise a list.
@@ -229,15 +233,15 @@ def _types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return types
 
 
-def _branches(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
+def _read_branches(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
     branches = schema.get(word, ())
     if not isinstance(branches, Sequence) or isinstance(branches, str):
         raise ValueError(f"{word!r} is a list of schemas, got {show(branches)}.")
     return cast(Sequence[Any], branches)
 
 
-def _chain(parts: Sequence[Node]) -> Node:
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+def _chain_nodes(parts: Sequence[Node]) -> Node:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         before = len(problems)
         for part in parts:
             value = part(value, at, problems)
@@ -248,8 +252,8 @@ def _chain(parts: Sequence[Node]) -> Node:
     return check
 
 
-def _negation(node: Node) -> Node:
-    def check(value: Any, at: Place, problems: Problems) -> Any:
+def _negate(node: Node) -> Node:
+    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         found: Problems = []
         node(value, at, found)
         if not found:
@@ -259,13 +263,13 @@ def _negation(node: Node) -> Node:
     return check
 
 
-def _nearest(failures: Sequence[Problems], at: Place) -> Problems | None:
+def _find_nearest(failures: Sequence[Problems], at: ValuePath) -> Problems | None:
     """The problems of the branch the value was meant for: the one whose outside fits and whose inside does not."""
     inner = [found for found in failures if all(place is not at for place, _ in found)]
     return min(inner, key=len) if inner else None
 
 
-def _resolve(root: Any, pointer: Any) -> Any:
+def _resolve_pointer(root: Any, pointer: Any) -> Any:
     if not isinstance(pointer, str) or not pointer.startswith("#"):
         raise ValueError(f"Only references inside the schema are followed ('#/$defs/...'), got {show(pointer)}.")
     found = root
@@ -280,14 +284,14 @@ def _resolve(root: Any, pointer: Any) -> Any:
     return found
 
 
-def _report(name: str, problems: Problems) -> str:
-    lines = [f"{name}{_path(at)}: {text}" for at, text in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        lines.append(f"and {len(problems) - _MOST_PROBLEMS} more")
+def _format_problems(name: str, problems: Problems) -> str:
+    lines = [f"{name}{_format_path(at)}: {text}" for at, text in problems[:_MAX_PROBLEMS]]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
     return "\n".join(lines)
 
 
-def _path(at: Place) -> str:
+def _format_path(at: ValuePath) -> str:
     steps: list[str] = []
     while at is not None:
         at, key = at

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steersman.provider.wires.google.schema import READ, convert_schema
 from steersman.testing.servers.google_config import find_json_schema_fault
-from steersman.tools.schema.from_types import schema_of
+from steersman.tools.schema.from_types import build_schema
 from steersman.tools.schema.validation import compile_schema
 
 Json = dict[str, Any]
@@ -199,7 +199,7 @@ def test_what_python_types_give_is_taken() -> None:
         pair: tuple[int, str] = (1, "a")
         table: dict[str, list[float]] | None = None
 
-    schema = convert_schema(schema_of(Point))
+    schema = convert_schema(build_schema(Point))
     assert find_json_schema_fault("x", {"type": "object", **schema}) is None
 
 
