@@ -11,8 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from steersman.tools.schema import checks
-from steersman.tools.schema.checks import Node, Problems, ValuePath, check_anything, compile_enum, refuse
-from steersman.tools.schema.containers import compile_array, compile_object
+from steersman.tools.schema.checks import (
+    Node,
+    Problems,
+    ValuePath,
+    check_anything,
+    compile_array,
+    compile_enum,
+    compile_object,
+    refuse,
+)
 from steersman.tools.text import show
 from steersman.types.errors import ToolError
 
