@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from steersman.tools.context import ToolContext
-from steersman.tools.mcp.content import Progress
 from steersman.tools.mcp.definitions import Definition, define, make_tool
 from steersman.tools.mcp.errors import McpError, ServerLost, strip_invisible
 from steersman.tools.mcp.spec import ServerSpec
@@ -256,7 +255,7 @@ class Server:
     # Calling
 
     async def _call(self, definition: Definition, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        from steersman.tools.mcp.content import to_output
+        from steersman.tools.mcp.content import Progress, to_output  # these need the SDK, which is imported by now
 
         progress = Progress(ctx.update)
         try:
