@@ -14,7 +14,7 @@ said = asyncio.Event()
 @tool
 async def cook(dish: str) -> str:
     """Cook a dish."""
-    await said.wait()  # a dish takes long enough for somebody to change their mind
+    await said.wait()  # a dish takes long enough to change your mind
     return f"{dish} is ready"
 
 

@@ -24,7 +24,7 @@ script = ScriptedModel(
     '{"title": "Login fails", "priority": "high", "hours": 2}',
 )
 agent = Agent(script.model, output_type=Ticket, system_prompt="Turn reports into tickets.")
-result = agent.run_sync("Nobody can log in! Fix it within two hours.")
+result = agent.run_sync("No one can log in! Fix it within two hours.")
 
 for message in result.messages:
     print(f"{message.role:>9}{'*' if message.synthetic else ' '} {message.text}")

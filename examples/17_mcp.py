@@ -15,7 +15,7 @@ from steersman.tools import McpServers, StdioServer
 
 
 def serve() -> None:
-    """A server to try it with; yours is somebody else's program, such as `StdioServer(command="mcp-server-time")`."""
+    """A server to try it with; a real one is another program, such as `StdioServer(command="mcp-server-time")`."""
     server = MCPServer("kitchen", log_level="ERROR")
 
     @server.tool()

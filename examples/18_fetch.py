@@ -13,7 +13,7 @@ PAGE = b"<title>Tides</title><h1>Today</h1><p>High water at <b>14:20</b>. <a hre
 
 
 class Site(BaseHTTPRequestHandler):
-    """A site with one page, and one that leads to where nobody should go."""
+    """A site with one page, and a link to a forbidden address."""
 
     def do_GET(self) -> None:
         moved = self.path == "/moved"
