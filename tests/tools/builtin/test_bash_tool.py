@@ -142,7 +142,7 @@ def test_the_model_is_told_what_it_may_do(tmp_path: Path) -> None:
         "Standard input is empty. When the command returns, whatever it left running in the background is ended. "
         "Each call is a new shell: folder and variables are not kept. "
         "Only this folder and $TMPDIR can be written and there is no network. "
-        "Git repositories can be read and not written, so there are no commits."
+        "Git repositories can be read but not written, so there are no commits."
     )
     assert "commits" not in bash_tool(tmp_path, git="read-write").description
     assert "commits" not in bash_tool(tmp_path, sandbox="off").description

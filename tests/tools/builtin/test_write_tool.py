@@ -225,7 +225,7 @@ async def test_calls_of_one_turn_on_one_file_run_in_order_and_refusals_are_resul
         ("Created 'a.txt': 1 line, 4 bytes.", False),
         ("Edited 'link': 1 replacement, at line 1.", False),
         ("two", False),
-        ("'.git/hooks/pre-commit' is protected by '.git': it can be read and not written.", True),
+        ("'.git/hooks/pre-commit' is protected by '.git': it can be read but not written.", True),
         (f"'../outside.txt' is outside the workspace {str(tmp_path)!r}. Use a path inside it, relative to it.", True),
         ("Invalid arguments for tool 'write':\narguments.content: missing, a string is required", True),
     ]

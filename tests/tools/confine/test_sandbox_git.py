@@ -151,7 +151,7 @@ async def test_a_commit_that_is_refused_says_what_to_do(built: Path, tmp_path: P
     shutil.copytree(built, root, symlinks=True)
     output = await run(bash_tool(root, sandbox=named(whole)), "echo b > a; git add a")
     assert text(output).endswith(
-        "[exit code 128]\n[git's own files can be read and not written here, so commits and the like fail; "
+        "[exit code 128]\n[git's own files can be read but not written here, so commits and the like fail; "
         "only the user can change that, with bash_tool(git='read-write')]"
     )
     writable = bash_tool(root, sandbox=named(whole), git="read-write")

@@ -441,7 +441,7 @@ def test_extra_roots_are_read_by_absolute_path_and_not_written(workspace: Worksp
         with pytest.raises(OutsideWorkspace):
             both.open(path)
     for path in (f"{extra}/a.txt", f"{extra}/new.txt"):
-        with pytest.raises(ProtectedPath, match="is in a folder that can be read and not written"):
+        with pytest.raises(ProtectedPath, match="is in a folder that can be read but not written"):
             both.replace(path, b"new")
     assert sorted(os.listdir(extra)) == ["a.txt", "out"]
 

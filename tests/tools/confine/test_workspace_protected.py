@@ -92,7 +92,7 @@ def test_a_protected_file_is_read_and_not_written(workspace: Workspace, path: st
         lambda: workspace.open(path, os.O_RDWR | os.O_TRUNC),
     ]
     for attempt in attempts:
-        with pytest.raises(ProtectedPath, match="it can be read and not written"):
+        with pytest.raises(ProtectedPath, match="it can be read but not written"):
             attempt()
     assert everything(workspace.root) == before
 

@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import re
+import shutil
 import signal
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ _LONGEST_COMMAND = 128 * 1024 - 1  # what Linux takes as one argument
 _Line = Annotated[str, "What to run, as for `bash -c`."]
 _Seconds = Annotated[float | None, "Seconds after which it is ended."]
 _GIT_NOTE = (
-    "git's own files can be read and not written here, so commits and the like fail; only the user can change that, "
+    "git's own files can be read but not written here, so commits and the like fail; only the user can change that, "
     "with bash_tool(git='read-write')"
 )
 _MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
@@ -143,7 +144,7 @@ class _Shell:
             reach = "" if self.allow_network else " and there is no network"
             words.append(f"Only this folder and $TMPDIR can be written{reach}.")
             if self.git == "read-only":
-                words.append("Git repositories can be read and not written, so there are no commits.")
+                words.append("Git repositories can be read but not written, so there are no commits.")
         return " ".join(words)
 
     async def run(self, command: str, timeout: float | None, ctx: ToolContext) -> ToolOutput:
@@ -245,8 +246,6 @@ class _Shell:
 
 
 def _find_shell(path: str) -> list[str]:
-    import shutil
-
     for name in ("bash", "sh"):
         if found := shutil.which(name, path=f"{DEFAULT_PATH}{os.pathsep}{path}"):
             return [found, "-c"]

@@ -1,1 +1,1 @@
-"""What tools may touch: files beneath a root, a clean environment, a sandbox, addresses. A check that fails refuses."""
+"""Confines tools: files beneath a root, environment variables, a sandbox, IP addresses. A check that fails refuses."""

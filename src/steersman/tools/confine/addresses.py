@@ -1,10 +1,12 @@
-"""Which addresses a fetch may reach: public ones, and those the user opened. The address decides, never the name.
+"""The SSRF guard of fetch: only public IP addresses can be reached, and those on the user's allow-list.
 
-A name is looked up once, all of its addresses must pass, and the connection goes to one of exactly these.
+The address decides, never the name. Against DNS rebinding, a name is looked up once, all of its addresses must pass,
+and the connection goes to one of exactly these.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -12,14 +14,15 @@ from typing import TypeAlias
 
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, normalize_host
 from steersman.tools.text import show
+from steersman.tools.threads import in_thread
 from steersman.types.errors import ToolError, describe_exception
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Iterable[str]]]
-"""How a name becomes addresses: called once per request with the host and the port."""
+"""Looks up the IP addresses of a host; called once per request with the host and the port."""
 
-# Where cloud machines learn their own secrets. Opened only by naming the very address, never by a network around it.
+# The metadata services of clouds, which give out secrets. Allowed only by their exact address, never by a network.
 METADATA: frozenset[Address] = frozenset(
     map(
         ip_address,
@@ -34,7 +37,7 @@ METADATA: frozenset[Address] = frozenset(
         ),
     )
 )
-# The registries of special addresses, as far as they are not public. Not `is_global`, which differs by version.
+# IANA's special-purpose addresses that are not public. Not `is_global`, which differs between versions of Python.
 _SPECIAL: tuple[tuple[IPv4Network, str], ...] = tuple(
     (IPv4Network(network), kind)
     for network, kind in (
@@ -55,7 +58,7 @@ _SPECIAL: tuple[tuple[IPv4Network, str], ...] = tuple(
         ("240.0.0.0/4", "a reserved"),
     )
 )
-# Of IPv6 only this is public, apart from what is cut out of it.
+# The public part of IPv6, except for the networks below.
 _PUBLIC_V6 = IPv6Network("2000::/3")
 _SPECIAL_V6: tuple[tuple[IPv6Network, str], ...] = tuple(
     (IPv6Network(network), kind)
@@ -64,7 +67,7 @@ _SPECIAL_V6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("::1/128", "a loopback"),
         ("2001:db8::/32", "a documentation"),
         ("3fff::/20", "a documentation"),
-        # Teredo and other experiments, then 6to4: each may carry an IPv4 address inside, and nobody serves pages there.
+        # Teredo and other experiments, then 6to4: they may carry an IPv4 address inside, and serve no web pages.
         ("2001::/23", "a tunnel or reserved"),
         ("2002::/16", "a tunnel"),
         ("fc00::/7", "a private"),
@@ -73,8 +76,8 @@ _SPECIAL_V6: tuple[tuple[IPv6Network, str], ...] = tuple(
     )
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
-# Ports from 1024 on where something else than the web is at home: those that browsers refuse, then databases, queues
-# and container engines, which take orders from whoever connects.
+# Ports from 1024 on of other services than the web: those that browsers refuse, then databases, queues and container
+# engines, which take commands from any client.
 _OTHER_SERVICES = frozenset(
     (
         *(1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080),
@@ -82,17 +85,17 @@ _OTHER_SERVICES = frozenset(
         *(10250, 10255, 11211, 27017),
     )
 )
-_MOST_ADDRESSES = 16
+_MAX_ADDRESSES = 16
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class ForbiddenAddress(ToolError):
-    """A place a fetch may not go to."""
+    """A host, address or port that must not be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class _AllowedNetwork:
-    """An address or a network the user opened, on one port or on those of the web."""
+    """An address or network on the allow-list, for one port or for all web ports."""
 
     network: Network
     port: int | None
@@ -106,11 +109,11 @@ class _AllowedNetwork:
 
 
 class AddressRules:
-    """What a fetch may reach.
+    """The hosts and addresses that a fetch may reach.
 
-    `allow` opens addresses or networks that are not public, such as `"127.0.0.1:8000"`, `"[::1]:8000"` or
-    `"10.0.0.0/8"`; `hosts` are the only names there are, where it is given; `deny_hosts` always wins. A pattern is a
-    name, `*.name` for everything below it, or `*` for every name.
+    `allow` is the allow-list of addresses or networks that are not public, such as `"127.0.0.1:8000"`, `"[::1]:8000"`
+    or `"10.0.0.0/8"`. `hosts` limits fetches to these names; `deny_hosts` always wins. A pattern is a name, `*.name`
+    for everything below it, or `*` for every name.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class AddressRules:
         self.resolve = resolve or look_up_host
 
     def check(self, place: ParsedUrl) -> None:
-        """Raise `ForbiddenAddress` for what is known before any name is looked up."""
+        """Raise `ForbiddenAddress` for what can be refused before a name is looked up."""
         if matches_host(place.host, self.deny_hosts):
             raise ForbiddenAddress(f"The host {place.host!r} is on the list of hosts that may not be fetched.")
         if self.hosts is not None and not matches_host(place.host, self.hosts):
@@ -139,17 +142,17 @@ class AddressRules:
             raise ForbiddenAddress(_describe_port(place))
 
     async def find_addresses(self, place: ParsedUrl) -> tuple[str, ...]:
-        """The addresses to connect to, looked up once; raises `ForbiddenAddress` if a single one may not be reached."""
+        """Look up the addresses to connect to, once; raise `ForbiddenAddress` if any of them must not be reached."""
         if (literal := _parse_literal(place.host)) is not None:
             found: Sequence[str] = [str(literal)]
         elif place.host == "localhost" or place.host.endswith(".localhost"):
-            # The name has one meaning, and no server of names is asked for another.
+            # This name always means the loopback interface; DNS must not give it another address.
             found = _LOOPBACK
         else:
             found = await self._look_up(place)
         addresses = [_parse_address(text, place) for text in found]
         self._check_addresses(addresses, place)
-        return tuple(map(str, addresses[:_MOST_ADDRESSES]))
+        return tuple(map(str, addresses[:_MAX_ADDRESSES]))
 
     async def _look_up(self, place: ParsedUrl) -> Sequence[str]:
         try:
@@ -174,7 +177,7 @@ class AddressRules:
 
 
 def classify_address(address: Address) -> str | None:
-    """What kind of address this is, with its article, if it is not a public one: `a loopback`, `a private`."""
+    """Classify an address that is not public, with its article: `a loopback`, `a private`; `None` for a public one."""
     address = _unmap(address)
     if isinstance(address, IPv6Address):
         return _classify_v6(address)
@@ -184,22 +187,18 @@ def classify_address(address: Address) -> str | None:
 
 
 def is_web_port(port: int) -> bool:
-    """Whether a web server may be at home on a port: 80, 443, and most from 1024 on."""
+    """Whether a port may belong to a web server: 80, 443, and most from 1024 on."""
     return port in (80, 443) or (port >= 1_024 and port not in _OTHER_SERVICES)
 
 
 def matches_host(host: str, patterns: Iterable[str]) -> bool:
-    """Whether a host is one of some names, or below one written `*.name`; `*` is every host."""
+    """Whether a host matches a pattern: a name, `*.name` for everything below it, or `*` for every host."""
     return any(pattern in ("*", host) or (pattern[:2] == "*." and host.endswith(pattern[1:])) for pattern in patterns)
 
 
 async def look_up_host(host: str, port: int) -> list[str]:
-    """The addresses this machine knows for a name."""
-    import socket
-
-    from steersman.tools.threads import in_thread
-
-    # In a thread that may be left behind: a server of names that does not answer must not hold up a cancel or an exit.
+    """Look up the addresses of a host with the resolver of this machine."""
+    # In a thread that can be abandoned: a DNS server that does not answer must not delay a cancel or an exit.
     infos = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in infos]
 
@@ -216,12 +215,12 @@ def _classify_v6(address: IPv6Address) -> str | None:
 
 
 def _unmap(address: Address) -> Address:
-    """The address a connection really goes to: a mapped IPv4 address is one of IPv4."""
+    """Turn an IPv4-mapped IPv6 address into the IPv4 address that a connection really goes to."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def _parse_address(text: str, place: ParsedUrl) -> Address:
-    """An answer to a look-up as an address; one with a zone belongs to a link and is none."""
+    """Parse an address from DNS; one with a zone (`%eth0`) is only valid on a local link and is refused."""
     try:
         if "%" not in text:
             return ip_address(text)
@@ -248,7 +247,7 @@ def _check_list(setting: str, values: Iterable[str]) -> Iterable[str]:
 
 
 def _parse_allowed_network(text: str) -> _AllowedNetwork:
-    """An entry of `allow`: an address or a network, with a port or without."""
+    """Parse an entry of `allow`: an address or a network, with or without a port."""
     try:
         return _AllowedNetwork(_parse_network(text), None)
     except ValueError:
@@ -261,7 +260,7 @@ def _parse_allowed_network(text: str) -> _AllowedNetwork:
         pass
     raise ValueError(
         f"An entry of 'allow' is an address or a network such as '127.0.0.1:8000', '[::1]:8000' or '10.0.0.0/8', got "
-        f"{show(text)}. A name cannot be opened: whoever owns it decides where it leads."
+        f"{show(text)}. A name cannot be allowed: its owner decides which address it has."
     )
 
 

@@ -1,7 +1,7 @@
-"""A file replaced whole: the new content is complete and on the disk before it takes the old one's name.
+"""Replaces a file atomically: writes and fsyncs a temporary file in the same folder, then renames it over the old one.
 
-Whatever happens on the way, a full disk or a kill, the old content stays. Until then the new one has a name that nobody
-can guess, in the same folder, and only its owner can read it.
+After a full disk or a kill the old content is still there. The temporary file has an unguessable name and is readable
+by its owner alone.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a replacement did: whether the file is new, and how many other names (hard links) kept the old content."""
+    """What a write did: whether the file is new, and how many other names (hard links) keep the old content."""
 
     created: bool
     other_names: int
 
 
 def write_atomically(place: ResolvedPath, data: bytes, shown: str, expect: str | None) -> Written:
-    """Give the place a new content, at once or not at all."""
+    """Write all of `data` to the resolved path, or change nothing.
+
+    With `expect`, a file whose digest is another one raises `StaleFile`.
+    """
     if not place.rest:
         raise WrongKind(f"{shown!r} is a folder, not a file.")
     old = place.found
@@ -59,7 +62,7 @@ def _make_stale_error(shown: str) -> StaleFile:
 
 @contextlib.contextmanager
 def _open_parent(place: ResolvedPath) -> Generator[int]:
-    """The folder of the file, with what is missing of it made, and taken back if the file cannot be made in it."""
+    """Open the file's folder; create missing folders, and remove them again if the write fails."""
     folder = os.dup(place.folder)
     made = 0
     try:
@@ -88,7 +91,7 @@ def _descend(folder: int, name: str) -> int:
 
 
 def _remove_folder(place: ResolvedPath, index: int) -> None:
-    """Remove a folder that was made, found again from where it began; it is empty, or somebody uses it by now."""
+    """Remove a folder that was created here, reached again by its names; it stays if it is no longer empty."""
     folder = os.dup(place.folder)
     try:
         for name in place.rest[:index]:
@@ -105,7 +108,7 @@ def _write_temporary(folder: int, data: bytes, old: os.stat_result | None, name:
     try:
         try:
             if is_pseudo_file(descriptor):
-                raise WrongKind("What the kernel makes up cannot be written.")
+                raise WrongKind("Files that are made by the kernel cannot be written.")
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view[:_CHUNK]) :]
@@ -115,13 +118,13 @@ def _write_temporary(folder: int, data: bytes, old: os.stat_result | None, name:
             os.close(descriptor)
         yield temporary
     finally:
-        # Gone already when it took its place.
+        # After a rename it is already gone.
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
 
 
 def _copy_owner_and_mode(descriptor: int, folder: int, name: str, old: os.stat_result | None) -> None:
-    """Give the new file the owner and the permissions of the old one, or those a new file has."""
+    """Give the new file the owner and mode of the old one, or the usual mode of a new file."""
     if old is None:
         os.fchmod(descriptor, 0o666 & ~_read_umask())
         return
@@ -132,14 +135,14 @@ def _copy_owner_and_mode(descriptor: int, folder: int, name: str, old: os.stat_r
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, owner, group)
                 break
-    # As the system does it on a write: a file that runs with its owner's rights loses that when its content changes.
+    # Without setuid and setgid, as the kernel does on a write: new content must not run with the owner's rights.
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o1777)
     if hasattr(os, "getxattr"):
         _copy_access_list(descriptor, folder, name)
 
 
 def _copy_access_list(descriptor: int, folder: int, name: str) -> None:
-    """Without its access list, a file's mode would give the group what was meant for the others on the list."""
+    """Copy the POSIX access control list: without it, the mode gives the group what the list gives to others."""
     source = _open_nonblocking(folder, name)
     try:
         access = os.getxattr(source, _ACCESS_LIST)
@@ -153,7 +156,7 @@ def _copy_access_list(descriptor: int, folder: int, name: str) -> None:
 
 
 def _read_umask() -> int:
-    """The process's mask for new files. Asking the system for it would set it for a moment, for every thread."""
+    """Read the umask from /proc; `os.umask` would change it for a moment, for every thread."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
             return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
@@ -162,7 +165,7 @@ def _read_umask() -> int:
 
 
 def _digest_current(folder: int, name: str) -> str | None:
-    """The digest of what is there now; `None` when it is no file any more."""
+    """Compute the digest of the file's content now; `None` when it is no longer a regular file."""
     found = stat_entry(folder, name)
     if found is None or not stat.S_ISREG(found.st_mode):
         return None
@@ -182,7 +185,7 @@ def _open_nonblocking(folder: int, name: str) -> int:
 def _move_into_place(folder: int, temporary: str, name: str, *, new: bool) -> None:
     if new:
         try:
-            # Unlike a rename, this fails when somebody made the file in the meantime.
+            # Unlike a rename, this fails when another process created the file meanwhile.
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             return
         except FileExistsError as error:
@@ -194,8 +197,8 @@ def _move_into_place(folder: int, temporary: str, name: str, *, new: bool) -> No
 
 
 def _fsync_folder(folder: int) -> None:
-    """Have the folder on the disk too, so that a power cut does not bring the old name back."""
-    # The file is in its place by now: where this cannot be done, it is no failure.
+    """Fsync the folder, so that the rename survives a power cut."""
+    # The rename is done: a file system that cannot fsync a folder is no failure.
     with contextlib.suppress(OSError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:

@@ -1,6 +1,8 @@
-"""The walls around a command, built by the process that is about to become it: what a plan names, or nothing runs.
+"""Enforces a sandbox plan in the supervisor's processes: namespaces, bind mounts, capabilities, Landlock and seccomp.
 
-Loaded by the supervisor and written like it: nothing of Steersman, and as little else as can be.
+`build_sandbox` runs in the forked child before `exec`; when a part fails, the command does not run. `restore_guards`
+runs after the command, for names that no bind mount can hold because nothing or only a symlink is there: what the
+command put there is renamed, and a symlink is restored. Like the supervisor, it imports nothing of Steersman.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000  # execute, write, read, trunca
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Guard = tuple[str, str | None, str, bool]
-"""A path, the text of the link there (`None` where nothing is), where it leads, and whether something is there."""
+"""A path, the text of its symlink (`None` where nothing exists), its real path, and whether the target exists."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,10 +40,10 @@ class _Program(ctypes.Structure):
 
 
 def build_sandbox(plan: dict[str, Any]) -> None:
-    """Put up the walls of a plan around this process, for ever; `OSError` when one of them cannot be had."""
+    """Confine this process for good as the plan says; `OSError` when a part of it is not possible."""
     keep: int | None = plan["capabilities"]
     if plan["view"] is not None and _enter_namespaces(plan["view"]):
-        keep = 0  # those of a user namespace are for building it
+        keep = 0  # in a user namespace, capabilities were only needed to build it
     if keep is not None:
         _drop_capabilities(keep)
     if plan["landlock"] is not None:
@@ -53,7 +55,7 @@ def build_sandbox(plan: dict[str, Any]) -> None:
 
 
 def _enter_namespaces(view: dict[str, Any]) -> bool:
-    """A view of the file system that is read-only outside some folders; whether it took a user namespace."""
+    """Enter namespaces where the file system is mostly read-only; return whether a user namespace was needed."""
     flags = _NEWNS | _NEWIPC | (_NEWNET if view["own_network"] else 0)
     uid, gid = os.geteuid(), os.getegid()
     new_user = uid != 0 or libc.unshare(flags) != 0
@@ -96,7 +98,7 @@ def _set_mount_attributes(path: str, add: int, remove: int, *, recursive: bool) 
 
 
 def _enable_loopback() -> None:
-    """Switch on the loopback of a fresh network namespace, so that programs can talk to themselves."""
+    """Switch on the loopback interface of the new network namespace, for programs that connect to themselves."""
     number = _check(libc.socket(2, 2, 0), "socket")
     request = ctypes.create_string_buffer(struct.pack("=16sh22x", b"lo", _IFF_UP), 40)
     _check(libc.ioctl(number, ctypes.c_ulong(_SIOCSIFFLAGS), request), "switch on the loopback")
@@ -104,12 +106,12 @@ def _enable_loopback() -> None:
 
 
 def _drop_capabilities(keep: int) -> None:
-    """Give up every right of root but those kept, and the ways to get one back."""
+    """Drop all capabilities but those in `keep`, and set no_new_privs so that none comes back."""
     for number in range(64):
         if not keep >> number & 1:
             libc.prctl(
                 _CAPBSET_DROP, ctypes.c_ulong(number), *_make_zeros(3)
-            )  # where we may not, we do not have it either
+            )  # where this fails, we do not have it either
     libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *_make_zeros(3))
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     current = ctypes.create_string_buffer(24)
@@ -120,7 +122,7 @@ def _drop_capabilities(keep: int) -> None:
 
 
 def _restrict_with_landlock(wall: dict[str, Any]) -> None:
-    """Deny every handled access that no rule allows."""
+    """Deny every access that the ruleset handles and no rule allows."""
     attribute = struct.pack("=QQQ", wall["handled"], 0, wall["scoped"])
     size = ctypes.c_size_t(24 if wall["scoped"] else 8)
     ruleset = _check(libc.syscall(_LANDLOCK_CREATE, attribute, size, ctypes.c_uint(0)), "landlock_create_ruleset")
@@ -128,7 +130,7 @@ def _restrict_with_landlock(wall: dict[str, Any]) -> None:
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            continue  # not there, so there is nothing to allow
+            continue  # missing, so there is nothing to allow
         if not os.path.isdir(f"/proc/self/fd/{place}"):
             rights &= _FILE_RIGHTS
         rule = struct.pack("=Qi", rights, place)
@@ -144,7 +146,7 @@ def _install_seccomp(program: bytes) -> None:
 
 
 def _pass_filter_to_bubblewrap(program: bytes) -> None:
-    """For bubblewrap, which installs the filter itself once it has built its own walls."""
+    """Pass the seccomp filter as a file descriptor to bubblewrap, which installs it after its own mounts."""
     read, write = os.pipe()
     os.write(write, program)
     os.close(write)
@@ -163,7 +165,7 @@ def _check(result: int, what: str) -> int:
 
 
 def record_guard(path: str) -> Guard | None:
-    """What is to be found again at a path; `None` for a file or a folder, which walls can hold."""
+    """Record what is at a path, to check it again; `None` for a file or a folder, which a bind mount protects."""
     try:
         text = os.readlink(path)
     except FileNotFoundError:
@@ -174,7 +176,7 @@ def record_guard(path: str) -> Guard | None:
 
 
 def restore_guards(guards: list[Guard]) -> list[str]:
-    """Put back what changed, once nothing of the command runs any more; what there is to say about it."""
+    """Restore what changed, after every process of the command has ended; return a note for each change."""
     return [words for each in guards if (words := _restore(*each))]
 
 
@@ -186,7 +188,7 @@ def _restore(path: str, text: str | None, real: str, there: bool) -> str:
     except OSError:
         return lost
     try:
-        # Never through a link: that would be to rename the files of somebody else at a command's wish.
+        # Never through a symlink: the command could make us rename files outside the workspace.
         if os.readlink(f"/proc/self/fd/{folder}") != parent:
             return lost
         found = _read_link(folder, name)
@@ -206,7 +208,7 @@ def _restore(path: str, text: str | None, real: str, there: bool) -> str:
 
 
 def _read_link(folder: int, name: str) -> str | None:
-    """The text of a link, nothing for what is not there, and an empty text for anything else."""
+    """Read the text of a symlink; `None` where nothing exists, and an empty text for anything else."""
     try:
         return os.readlink(name, dir_fd=folder)
     except FileNotFoundError:

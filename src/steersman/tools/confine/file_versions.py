@@ -1,4 +1,7 @@
-"""What has been seen of files: who knows which content, so that nobody writes over a change they do not know of."""
+"""Per-file locks, and which version of a file each conversation has seen (by digest), so that no change is lost.
+
+A tool that writes compares the digest the conversation knows with the file: an unknown change is a `StaleFile`.
+"""
 
 from __future__ import annotations
 
@@ -12,56 +15,53 @@ from hashlib import blake2b
 
 from steersman.tools.context import ToolContext
 
+DIGEST_SIZE = 20
+_CHUNK = 1 << 20
+_MAX_FILES = 10_000
+_MAX_READERS = 1_000
 _STRIPES = 256
+
+
+class _ThreadState(threading.local):
+    holds_lock = False
+
+
 _locks = [threading.Lock() for _ in range(_STRIPES)]
-
-
-class _Here(threading.local):
-    held = False
-
-
-_here = _Here()
+_thread = _ThreadState()
 
 
 @contextlib.contextmanager
 def lock_file(path: str) -> Generator[None]:
-    """Hold a file, by its real path. Two files may share a lock; two spellings that differ by case alone always do.
+    """Hold the lock of a file, by its real path. Two files may share a lock; names that differ only in case always do.
 
-    A thread that holds one already gets no second: a link that is turned round in between cannot make two threads wait
-    for each other.
+    A thread that holds a lock takes no second one, so a symlink that changes meanwhile cannot cause a deadlock.
     """
-    if _here.held:
+    if _thread.holds_lock:
         yield
         return
     with _locks[hash(path.casefold()) % _STRIPES]:
-        _here.held = True
+        _thread.holds_lock = True
         try:
             yield
         finally:
-            _here.held = False
+            _thread.holds_lock = False
 
 
 def _reset_locks() -> None:
-    """In a forked child the threads that held a lock are gone, and would hold it for ever."""
+    """Make new locks in a forked child: the threads that held the old ones do not exist there."""
     _locks[:] = [threading.Lock() for _ in range(_STRIPES)]
 
 
 os.register_at_fork(after_in_child=_reset_locks)
 
 
-DIGEST_SIZE = 20
-_CHUNK = 1 << 20
-_MOST = 10_000
-_MOST_READERS = 1_000
-
-
 def digest(data: bytes) -> str:
-    """A content in short: two files with the same digest have the same content."""
+    """Compute the digest of a content: two files with the same digest have the same content."""
     return digest_stream(io.BytesIO(data))
 
 
 def digest_stream(file: io.RawIOBase | io.BytesIO) -> str:
-    """The digest of what is left to read of an open file."""
+    """Compute the digest of what is left to read of an open file."""
     whole = blake2b(digest_size=DIGEST_SIZE)
     while piece := file.read(_CHUNK):
         whole.update(piece)
@@ -69,16 +69,16 @@ def digest_stream(file: io.RawIOBase | io.BytesIO) -> str:
 
 
 def identify_reader(ctx: ToolContext | None) -> str:
-    """Whose call it is: what one conversation has seen, another has not."""
+    """Identify the conversation of a call: what one has seen, another has not."""
     return "" if ctx is None else ctx.idempotency_key.removesuffix(f":{ctx.tool_call_id}")
 
 
 @dataclass(slots=True)
 class KnownVersion:
-    """What one reader knows of one file, as digests.
+    """What one conversation knows of one file, as digests.
 
-    `content` is what it has seen or written itself. `edited` is what that has become by the edits of others here, who
-    each changed a passage and left the rest: enough for another edit, and not enough to write the whole file.
+    `content` is what it has read or written itself. `edited` is that content after edits by other conversations of
+    this process, which each changed a passage: enough for another edit, not enough to write the whole file.
     """
 
     content: str
@@ -86,14 +86,14 @@ class KnownVersion:
 
 
 class SeenVersions:
-    """What each reader knows of each file. What was seen longest ago is forgotten when there is very much."""
+    """What each conversation knows of each file; the oldest entries are dropped when there are very many."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, KnownVersion]] = {}
         self._lock = threading.Lock()
 
     def remember(self, reader: str, path: str, content: str | None) -> None:
-        """The reader now knows this content of the file, or with `None` knows nothing of it any more."""
+        """Record the content that a reader has seen; `None` forgets it."""
         with self._lock:
             readers = self._known.pop(path, {})
             readers.pop(reader, None)
@@ -101,13 +101,13 @@ class SeenVersions:
                 readers[reader] = KnownVersion(content, content)
             if readers:
                 self._known[path] = readers
-            if len(readers) > _MOST_READERS:
+            if len(readers) > _MAX_READERS:
                 del readers[next(iter(readers))]
-            if len(self._known) > _MOST:
+            if len(self._known) > _MAX_FILES:
                 del self._known[next(iter(self._known))]
 
     def record_edit(self, reader: str, path: str, before: str, after: str) -> None:
-        """The reader has edited the file; whoever knew what it was can go on from what it is."""
+        """Record an edit by a reader; readers that knew the content before can go on from the new one."""
         with self._lock:
             for known in self._known.get(path, {}).values():
                 if known.edited == before:
@@ -115,6 +115,6 @@ class SeenVersions:
         self.remember(reader, path, after)
 
     def look_up(self, reader: str, path: str) -> KnownVersion | None:
-        """What a reader knows of a file, if it has seen it."""
+        """Look up what a reader knows of a file; `None` where it has not seen it."""
         with self._lock:
             return self._known.get(path, {}).get(reader)

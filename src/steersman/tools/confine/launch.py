@@ -1,23 +1,23 @@
-"""Starts the supervisor with a plan. Orders and the report go through pipes of their own, never through arguments."""
+"""Starts child processes: builds their environment variables from an allow-list, and launches the supervisor.
+
+The supervisor gets its plan on stdin; orders and its report go through pipes of their own, never through arguments.
+"""
 
 from __future__ import annotations
 
 import marshal
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 from steersman.types.errors import ToolError
 
-if TYPE_CHECKING:
-    from subprocess import Popen
-
-
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# Where things are, who the user is, how to write: nothing that opens a door.
+# Paths, the user's name, the locale: nothing that gives access to anything.
 ALLOWED = frozenset(
     (
         "COLUMNS", "GOROOT", "HOME", "JAVA_HOME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "NVM_DIR", "PATH",
@@ -31,9 +31,10 @@ _ALLOWED_PREFIX = "LC_"
 def build_child_environment(
     extra: Mapping[str, str] | None = None, *, source: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The allowed variables of `source` (our own environment), then `extra`; there is always a PATH and a charset.
+    """Build the environment variables of a child: the allowed ones of `source` (our own environment), then `extra`.
 
-    Keys never pass: a variable goes through because its name is on the list, not because it looks harmless.
+    There is always a PATH and a locale. Keys never pass: a variable is copied because its name is on the allow-list,
+    not because it looks harmless.
     """
     source = os.environ if source is None else source
     found = {name: value for name, value in source.items() if name in ALLOWED or name.startswith(_ALLOWED_PREFIX)}
@@ -45,12 +46,12 @@ def build_child_environment(
 
 
 def clean_search_path(path: str) -> str:
-    """A PATH of absolute folders: an empty or relative one would run what lies in the working folder."""
+    """Keep the absolute folders of a PATH: an empty or relative one would run programs of the working folder."""
     return os.pathsep.join([folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]) or DEFAULT_PATH
 
 
-# The supervisor is outside the sandbox, so nothing that a command could have changed since may be part of it: its code
-# is read once, now, and it runs on the Python beneath a virtual environment, without `site` and without our variables.
+# The supervisor runs outside the sandbox, so a command must not be able to change its code: it is read once, at import,
+# and runs on the base Python of a virtual environment, without `site` and without our environment variables.
 _PROGRAM = """
 import marshal, sys
 stream = sys.stdin.buffer
@@ -64,7 +65,7 @@ _CODE = marshal.dumps(
     [compile(Path(__file__).with_name(name).read_bytes(), name, "exec") for name in ("supervisor.py", "enforcement.py")]
 )
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
-# The bare plan: no walls.
+# The plan of a command without a sandbox.
 UNCONFINED: Mapping[str, Any] = {
     "view": None,
     "capabilities": None,
@@ -75,25 +76,25 @@ UNCONFINED: Mapping[str, Any] = {
     "guarded": (),
 }
 
-# The letters the supervisor knows: ask everything to end, kill everything.
+# The orders to the supervisor: send SIGTERM to every process, send SIGKILL.
 TERMINATE, KILL = b"t", b"k"
 
-_PIPE = 1 << 20
+_PIPE_BYTES = 1 << 20
 
 
 class RunningSupervisor:
-    """A supervisor at work: `output` and `report` are to be read, `orders` takes its letters. To be closed."""
+    """A supervisor that runs: read `output` and `report`, write to `orders`, then call `close`."""
 
     __slots__ = ("orders", "output", "process", "report")
 
-    def __init__(self, process: Popen[bytes], orders: int, report: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], orders: int, report: int) -> None:
         self.process = process
         self.orders = orders
         self.report = report
         self.output = cast(IO[bytes], process.stdout).fileno()
 
     def close(self) -> None:
-        """Close our ends of the pipes, which kills what still runs, and wait for the supervisor to be gone."""
+        """Close our ends of the pipes, which kills what still runs, and reap the supervisor."""
         os.close(self.orders)
         os.close(self.report)
         cast(IO[bytes], self.process.stdout).close()
@@ -101,14 +102,11 @@ class RunningSupervisor:
 
 
 def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
-    """Start the supervisor and hand it the plan; `ToolError` where no process can be started."""
-    # Only a call that runs something pays for this import.
-    import subprocess
-
+    """Start the supervisor with a plan; `ToolError` where no process can be started."""
     if sys.platform != "linux":
         raise ToolError(f"Commands can be run on Linux only so far, and this is {sys.platform}.")
     if not os.path.isfile(_PYTHON):
-        raise ToolError(f"Nothing can be run: this Python does not know its own program (it says {_PYTHON!r}).")
+        raise ToolError(f"Nothing can be run: the path of this Python is unknown (sys.executable is {_PYTHON!r}).")
     orders, our_orders = os.pipe()
     our_report, report = os.pipe()
     try:
@@ -135,28 +133,28 @@ def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
         with cast(IO[bytes], process.stdin) as stdin:
             stdin.write(_CODE + marshal.dumps(dict(plan)))
     except BrokenPipeError:
-        pass  # it died at once; the missing report tells
+        pass  # it died at once, so there will be no report
     return launched
 
 
 def _build_supervisor_environment() -> dict[str, str]:
-    """For the supervisor, which is a Python of ours and not the command: what it takes to start it, and no more."""
+    """Build the environment variables that Python itself needs to start the supervisor, and no others."""
     libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
     return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", **libraries}
 
 
 def _enlarge_pipe(pipe: int) -> None:
-    """Room for more output between two looks: a flood then costs a sixteenth of the system calls."""
-    import fcntl
+    """Enlarge the pipe's buffer, so that large output needs a sixteenth of the system calls."""
+    import fcntl  # not on every system that imports this module
 
     try:
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     except (OSError, AttributeError):
-        pass  # no room for it, or not Linux: it works as it is
+        pass  # over the user's limit, or not Linux: it works with the usual size
 
 
 def parse_report(data: bytes) -> dict[str, Any] | None:
-    """What the supervisor said; `None` when it did not come to that."""
+    """Decode the supervisor's report; `None` when it died before it could report."""
     try:
         return cast(dict[str, Any], marshal.loads(data)) if data else None
     except (EOFError, ValueError, TypeError):

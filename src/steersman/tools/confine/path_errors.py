@@ -1,13 +1,13 @@
-"""Why a path is refused. Each text goes to the model, so it names the path and says what to do instead.
+"""The errors for a path that is refused. The model reads them, so each names the path and says what to do instead.
 
 ToolError
-  WorkspaceError      what could not be done, where none of the kinds below says it better
+  WorkspaceError      any other reason
     OutsideWorkspace  the path leads out of the workspace
-    ProtectedPath     the path may be read and not written
-    MissingPath       there is nothing there
-    WrongKind         a folder where a file is wanted, or the other way round, or neither
-    TooLarge          more bytes than the caller takes
-    StaleFile         the file is not what it was when it was last read
+    ProtectedPath     the path can be read but not written
+    MissingPath       nothing exists at the path
+    WrongKind         a folder where a file is wanted, a file where a folder is wanted, or neither
+    TooLarge          more bytes than the caller accepts
+    StaleFile         the file has changed since it was last read
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from steersman.types.errors import ToolError
 
 
 class WorkspaceError(ToolError):
-    """A path that cannot be used as asked."""
+    """A path cannot be used as requested."""
 
 
 class OutsideWorkspace(WorkspaceError):
@@ -27,27 +27,27 @@ class OutsideWorkspace(WorkspaceError):
 
 
 class ProtectedPath(WorkspaceError):
-    """The path may be read and not written."""
+    """The path can be read but not written."""
 
 
 class MissingPath(WorkspaceError):
-    """There is nothing at the path."""
+    """Nothing exists at the path."""
 
 
 class WrongKind(WorkspaceError):
-    """A folder where a file is wanted, a file where a folder is, or something that is neither."""
+    """A folder where a file is wanted, a file where a folder is wanted, or something that is neither."""
 
 
 class TooLarge(WorkspaceError):
-    """More bytes than the caller takes."""
+    """The file has more bytes than the caller accepts."""
 
 
 class StaleFile(WorkspaceError):
-    """The file is not what it was when it was last read."""
+    """The file has changed since it was last read."""
 
 
 def make_outside_error(path: str, root: str) -> OutsideWorkspace:
-    """The refusal of a path that leads out."""
+    """Make the error for a path that leads out of the workspace."""
     return OutsideWorkspace(f"{path!r} is outside the workspace {root!r}. Use a path inside it, relative to it.")
 
 
@@ -69,7 +69,7 @@ _WORDS: dict[int, tuple[type[WorkspaceError], str]] = {
 
 
 def translate_os_error(error: OSError, path: str) -> WorkspaceError:
-    """What the system said about a path, as words for the model."""
+    """Translate an `OSError` about a path into an error that the model can act on."""
     number = error.errno or 0
     if number not in _WORDS:
         return WorkspaceError(f"{path!r}: {os.strerror(number) if number else error}.")

@@ -1,7 +1,7 @@
-"""Where a path leads beneath a folder: found by descriptors, one name at a time, so that nothing can be swapped.
+"""Resolves a path beneath a root folder through file descriptors, so that no TOCTOU race can lead outside.
 
-No system call here resolves more than one name, or it is `openat2`, which cannot leave the folder. A link is read and
-its target walked under the same rule; `..` goes back along the names walked so far.
+A system call here resolves one name, or it is `openat2`, which cannot leave the folder. A symlink is read, and its
+target is resolved by the same rule. `..` goes back along the names resolved so far. Only regular files are opened.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ from typing import NoReturn
 from steersman.tools.confine.path_errors import MissingPath, WorkspaceError, WrongKind, make_outside_error
 from steersman.tools.confine.syscalls import FOLDER, is_pseudo_file, openat2
 
-_MOST_LINKS = 40
-_SWAPPED = frozenset((errno.ENOTDIR, errno.ELOOP, errno.ENOENT))
+_MAX_SYMLINKS = 40
+_MAX_NAMES = 5_000
+_CHANGED = frozenset((errno.ENOTDIR, errno.ELOOP, errno.ENOENT))
+_ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 class PathChanged(Exception):
-    """Something was changed between two steps; the walk begins again."""
+    """Another process changed the path between two steps (TOCTOU); the caller starts again from the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """Where a path leads. `folder` is the deepest folder there is, as a descriptor that whoever asked closes.
+    """Where a path leads. `folder` is a file descriptor of the deepest folder that exists; the caller closes it.
 
-    `names` lead to it from the root, with no link among them. `rest` is empty for the folder itself, one name in it,
-    or several where folders are missing. `found` is what is there, if anything is, and never a link. `links` are the
-    names of the links that were followed.
+    `names` lead from the root to that folder, without symlinks. `rest` is empty for the folder itself, has one name for
+    an entry of it, and several where folders are missing. `found` is the stat of the target, `None` where nothing
+    exists, and never a symlink. `links` are the names of the symlinks that were followed.
     """
 
     folder: int
@@ -43,13 +46,13 @@ class ResolvedPath:
 
     @property
     def real_names(self) -> tuple[str, ...]:
-        """The names from the root to the place, without links."""
+        """The names from the root to the target, symlinks resolved."""
         return self.names + self.rest
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder that paths stay beneath: its path and its descriptor. `kernel` says whether to use `openat2`."""
+    """The folder that paths must stay beneath: its path and its file descriptor. `kernel` enables `openat2`."""
 
     parts: tuple[str, ...]
     folder: int
@@ -57,12 +60,12 @@ class Root:
 
 
 def split_path(path: str) -> list[str]:
-    """The names of a path; `.` and doubled slashes mean nothing."""
+    """Split a path into names; `.` and repeated slashes are dropped."""
     return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def stat_entry(folder: int, name: str) -> os.stat_result | None:
-    """What a name in a folder is, without following it; `None` where there is nothing."""
+    """Stat an entry of an open folder without following a symlink; `None` where nothing exists."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -70,17 +73,17 @@ def stat_entry(folder: int, name: str) -> os.stat_result | None:
 
 
 def open_subfolder(folder: int, name: str) -> int:
-    """A folder in a folder, as a descriptor; `Moved` when it is no folder any more."""
+    """Open a folder in an open folder as a file descriptor; raise `PathChanged` when it is no longer a folder."""
     try:
         return os.open(name, FOLDER, dir_fd=folder)
     except OSError as error:
-        if error.errno in _SWAPPED:
+        if error.errno in _CHANGED:
             raise PathChanged from error
         raise
 
 
 def resolve_path(root: Root, names: Sequence[str], shown: str) -> ResolvedPath:
-    """Where the names lead from the root; `Moved` when something changed on the way."""
+    """Resolve the names from the root; raise `PathChanged` when something changes meanwhile."""
     if root.kernel and names and ".." not in names:
         place = _resolve_with_openat2(root, names)
         if place is not None:
@@ -94,7 +97,10 @@ def resolve_path(root: Root, names: Sequence[str], shown: str) -> ResolvedPath:
 
 
 def _resolve_with_openat2(root: Root, names: Sequence[str]) -> ResolvedPath | None:
-    """The usual path has no link in it: one call opens its folder. `None` where the walk must tell."""
+    """Open the parent folder with one `openat2` call, for the usual path without symlinks.
+
+    `None` means that the step-by-step walk has to decide.
+    """
     try:
         folder = openat2(root.folder, "/".join(names[:-1]) or ".")
     except (OSError, ValueError):
@@ -108,14 +114,14 @@ def _resolve_with_openat2(root: Root, names: Sequence[str]) -> ResolvedPath | No
         if found is None or not stat.S_ISLNK(found.st_mode):
             return ResolvedPath(folder, tuple(names[:-1]), (names[-1],), found)
     except (OSError, ValueError, PathChanged):
-        # The walk meets the same trouble, and has words for it.
+        # The walk meets the same problem and raises the error that explains it.
         pass
     os.close(folder)
     return None
 
 
 class _Walk:
-    """A walk from the root, name by name. `folder` is where it stands, and always open."""
+    """Resolves names one by one from the root. `folder` is the current folder's file descriptor, always open."""
 
     def __init__(self, root: Root, names: Sequence[str], shown: str) -> None:
         self.root = root
@@ -126,7 +132,7 @@ class _Walk:
         self.folder = os.dup(root.folder)
 
     def run(self) -> ResolvedPath:
-        """Go to the end."""
+        """Resolve all names."""
         while self.todo:
             name = self.todo.popleft()
             if name == "..":
@@ -147,27 +153,27 @@ class _Walk:
         return self.build_result((), os.fstat(self.folder))
 
     def build_result(self, rest: tuple[str, ...], found: os.stat_result | None) -> ResolvedPath:
-        """The place where the walk has come to."""
+        """Build the result for the current folder."""
         return ResolvedPath(self.folder, tuple(self.names), rest, found, tuple(self.links))
 
     def stop_at_missing(self, name: str) -> ResolvedPath:
-        """A name that is not there: the rest can only be what somebody is about to make."""
+        """Stop at a name that does not exist: the remaining names can only be created."""
         if ".." in self.todo:
             raise MissingPath(f"{self.shown!r} goes through {name!r}, which does not exist.")
         return self.build_result((name, *self.todo), None)
 
     def enter(self, folder: int) -> None:
-        """Be in another folder."""
+        """Make another folder the current one."""
         os.close(self.folder)
         self.folder = folder
 
     def restart(self) -> None:
-        """Be at the root again."""
+        """Go back to the root."""
         self.names.clear()
         self.enter(os.dup(self.root.folder))
 
     def go_up(self) -> None:
-        """Go back to the folder this one was entered from. It is not asked for its `..`: it may have been moved."""
+        """Go back to the folder this one was entered from. The system's own `..` may lead elsewhere after a move."""
         if not self.names:
             raise make_outside_error(self.shown, "/" + "/".join(self.root.parts))
         names = self.names[:-1]
@@ -177,9 +183,9 @@ class _Walk:
         self.names = names
 
     def follow(self, name: str) -> None:
-        """Put the target of a link in its place; an absolute one may name the root, and nothing else outside."""
+        """Continue with the target of a symlink; an absolute target must begin with the root."""
         self.links.append(name)
-        if len(self.links) > _MOST_LINKS:
+        if len(self.links) > _MAX_SYMLINKS:
             raise WorkspaceError(f"{self.shown!r} goes through symbolic links that lead in a circle.")
         try:
             target = os.readlink(name, dir_fd=self.folder)
@@ -195,12 +201,9 @@ class _Walk:
         self.todo.extendleft(reversed(parts))
 
 
-_MOST_NAMES = 5_000
-
-
 def raise_missing(place: ResolvedPath, path: str) -> NoReturn:
-    """Raise `MissingPath` for a place where nothing is."""
-    # Only a mistake pays for this import.
+    """Raise `MissingPath`, with similar names that do exist."""
+    # Imported late: difflib is only needed for this error.
     from difflib import get_close_matches
 
     name = place.rest[0]
@@ -223,19 +226,15 @@ def _list_names(folder: int) -> list[str]:
         return []
     try:
         with os.scandir(descriptor) as entries:
-            return [entry.name for entry in islice(entries, _MOST_NAMES)]
+            return [entry.name for entry in islice(entries, _MAX_NAMES)]
     except OSError:
         return []
     finally:
         os.close(descriptor)
 
 
-_ALWAYS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
-
-
 def open_file(place: ResolvedPath, path: str, flags: int, mode: int, *, writing: bool) -> int:
-    """The file at a place, as a descriptor."""
+    """Open a regular file as a file descriptor, without blocking; named pipes, sockets and devices are refused."""
     found, name = place.found, place.rest[-1] if place.rest else ""
     if not name:
         raise WrongKind(f"{path!r} is a folder, not a file.")
@@ -244,10 +243,10 @@ def open_file(place: ResolvedPath, path: str, flags: int, mode: int, *, writing:
     if found is None and (len(place.rest) > 1 or not flags & os.O_CREAT):
         raise_missing(place, path)
     if found is not None:
-        # Before it is opened: opening is an act for some devices.
+        # Checked before it is opened, because opening some devices has an effect.
         _check_kind(found, path, writing=writing)
     try:
-        # Cut off only once it is known to be a file that may be.
+        # Truncated below, once the open file is known to be one that may be written.
         descriptor = os.open(name, flags & ~os.O_TRUNC | _ALWAYS, mode, dir_fd=place.folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO) or (error.errno == errno.ENOENT and found is not None):
@@ -256,7 +255,7 @@ def open_file(place: ResolvedPath, path: str, flags: int, mode: int, *, writing:
     try:
         _check_kind(os.fstat(descriptor), path, writing=writing)
         if is_pseudo_file(descriptor):
-            raise WrongKind(f"{path!r} is made by the kernel and is no file of the workspace.")
+            raise WrongKind(f"{path!r} is made by the kernel and is not a file of the workspace.")
         if flags & os.O_TRUNC:
             os.ftruncate(descriptor, 0)
         os.set_blocking(descriptor, True)

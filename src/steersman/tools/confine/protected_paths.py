@@ -1,7 +1,8 @@
-"""What in a workspace is not for a command to change: whoever writes there decides what other programs will run.
+"""Finds the paths in a workspace that a sandboxed command must not change, because other programs run what is there.
 
-A file or a folder is made read-only, and the folders above it keep their names. A name that is free or a link is
-guarded: it is looked at again when the command is over.
+These are git repositories, `.steersman`, `.mcp.json` and the Python we run from. A file or folder becomes a read-only
+bind mount, which also fixes the names of the folders above it. A name that is missing or a symlink cannot be a mount
+point: it is guarded instead, which means it is checked and restored after the command.
 """
 
 from __future__ import annotations
@@ -19,11 +20,20 @@ from steersman.types.errors import ToolError
 MAX_FOLDERS = 20_000
 MAX_REPOSITORIES = 200
 
-_LONGEST_POINTER = 4_096
+Git: TypeAlias = Literal["read-only", "read-write"]
+GIT: tuple[Git, ...] = get_args(Git)
+
+_MAX_POINTER_BYTES = 4_096
+_NAMES = (".steersman", ".mcp.json")
+# What git runs, or reads to find out what to run. Protected even where the repository can be written.
+_SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
 
 
 def find_repositories(root: str, *, folders: int = MAX_FOLDERS, most: int = MAX_REPOSITORIES) -> tuple[str, ...]:
-    """Each `.git` below the root's own, nearest first, in so many folders; `ToolError` where there are too many."""
+    """Find each `.git` below the root's own, nearest first, in at most `folders` folders.
+
+    Raises `ToolError` where there are more than `most`.
+    """
     found: list[str] = []
     waiting = deque([root])
     while waiting and folders:
@@ -40,7 +50,7 @@ def find_repositories(root: str, *, folders: int = MAX_FOLDERS, most: int = MAX_
 
 
 def _scan_folder(folder: str) -> tuple[list[str], list[str]]:
-    """The folders in a folder, and its `.git`."""
+    """List the folders in a folder, and its `.git`."""
     inside: list[str] = []
     git: list[str] = []
     try:
@@ -51,12 +61,12 @@ def _scan_folder(folder: str) -> tuple[list[str], list[str]]:
                 elif entry.is_dir(follow_symlinks=False):
                     inside.append(entry.path)
     except OSError:
-        pass  # gone, or not ours to read, and then not a command's either
+        pass  # deleted, or unreadable for us and so for the command
     return inside, git
 
 
 def resolve_git_folders(path: str) -> list[str]:
-    """What a `.git` stands for: where it is, the folder that its file names, the one that shares its settings."""
+    """Resolve a `.git`: its real path, the folder that a `gitdir:` file names, and the common folder of worktrees."""
     found = [os.path.realpath(path)]
     if target := _read_pointer(found[0], "gitdir:", os.path.dirname(path)):
         found.append(target)
@@ -66,7 +76,7 @@ def resolve_git_folders(path: str) -> list[str]:
 
 
 def _read_pointer(path: str, word: str, base: str) -> str | None:
-    """The place that a small file names after a word."""
+    """Read the path that a small file names after a word; `None` for any other file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -74,7 +84,7 @@ def _read_pointer(path: str, word: str, base: str) -> str | None:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        text = os.fsdecode(os.read(descriptor, _LONGEST_POINTER))
+        text = os.fsdecode(os.read(descriptor, _MAX_POINTER_BYTES))
     except OSError:
         return None
     finally:
@@ -85,17 +95,9 @@ def _read_pointer(path: str, word: str, base: str) -> str | None:
     return os.path.realpath(os.path.join(base, target))
 
 
-Git: TypeAlias = Literal["read-only", "read-write"]
-GIT: tuple[Git, ...] = get_args(Git)
-
-_NAMES = (".steersman", ".mcp.json")
-# What git runs, or reads to find out what to run, even where its repository can be written.
-_SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
-
-
 @dataclass(frozen=True, slots=True)
 class ProtectedPaths:
-    """`pinned` are paths that keep their names, outer ones first, each with whether it can be written."""
+    """`pinned` are paths to bind mount, outer ones first, each with whether it stays writable; `guarded` the rest."""
 
     pinned: tuple[tuple[str, bool], ...] = ()
     guarded: tuple[Guard, ...] = ()
@@ -103,7 +105,7 @@ class ProtectedPaths:
 
 @dataclass(slots=True)
 class _ProtectionBuilder:
-    """What was found so far, beneath one root."""
+    """Collects the protected paths beneath one root."""
 
     root: str
     read_only: set[str] = field(default_factory=set[str])
@@ -111,19 +113,19 @@ class _ProtectionBuilder:
     guards: dict[str, Guard] = field(default_factory=dict[str, Guard])
 
     def protect(self, path: str, *, free: bool = False) -> None:
-        """Keep a name as it is, and what it leads to; a `free` one may be used if nothing is there."""
+        """Protect a name and its target; with `free`, the command may create the name if nothing exists there."""
         found = record_guard(path)
         if found is not None and not (free and found[1] is None):
             self.guards[path] = found
         self.make_read_only(os.path.realpath(path))
 
     def make_read_only(self, real: str) -> None:
-        """Make a place read-only, if it is in the root and there."""
+        """Make a path read-only, if it exists beneath the root."""
         if is_beneath(self.root, real) and (os.path.isdir(real) or os.path.isfile(real)):
             self.read_only.add(real)
 
     def protect_repository(self, path: str, *, free: bool = False) -> None:
-        """Keep a `.git` as a whole, wherever it is."""
+        """Protect all of a `.git`, wherever its folders are."""
         self.protect(path, free=free)
         if os.path.lexists(path):
             for place in resolve_git_folders(path):
@@ -131,7 +133,7 @@ class _ProtectionBuilder:
                 self.guard_missing(place)
 
     def protect_git_settings(self, path: str) -> None:
-        """Keep what a `.git` says of programs to run, and leave the rest open."""
+        """Protect the parts of a `.git` that name programs to run, and leave the rest writable."""
         if os.path.islink(path) or os.path.isfile(path):
             self.protect(path)
         for place in resolve_git_folders(path) if os.path.lexists(path) else ():
@@ -143,7 +145,7 @@ class _ProtectionBuilder:
                     self.protect(os.path.join(place, name))
 
     def guard_missing(self, place: str) -> None:
-        """Guard a place that something points to and that is not there: the first name on the way that is missing."""
+        """Guard the first missing name on the way to a path that is pointed to and does not exist."""
         if not is_beneath(self.root, place) or os.path.lexists(place):
             return
         while not os.path.lexists(parent := os.path.dirname(place)):
@@ -157,7 +159,7 @@ class _ProtectionBuilder:
         fixed = {path for path in fixed if fixed.isdisjoint(_list_parents(path, self.root))}
         opened = self.writable - allowed
         pins = dict.fromkeys(opened, True)
-        # A mount point cannot be renamed, so a folder above keeps its name, and what lies in it its path.
+        # A mount point cannot be renamed: mounting the folders above fixes the path of what is in them.
         pins |= {folder: True for path in (*fixed, *opened, *guards) for folder in _list_parents(path, self.root)}
         pins |= dict.fromkeys(fixed, False)
         pins = {
@@ -171,9 +173,9 @@ class _ProtectionBuilder:
 def protect_paths(
     root: str, *, repositories: Iterable[str], own: Iterable[str], allowed: Iterable[str], git: Git
 ) -> ProtectedPaths:
-    """What a command in the workspace `root` may not change, apart from what was `allowed` by its very path.
+    """Find what a command in the workspace `root` must not change, except paths that are listed in `allowed`.
 
-    `own` is where we run from, and `repositories` are those below the root's own.
+    `own` are the folders of the Python we run from, and `repositories` are those below the root's own.
     """
     keeping = _ProtectionBuilder(root)
     for name in _NAMES:

@@ -1,6 +1,6 @@
-"""The sandbox of a command: bubblewrap where it works, else Landlock with seccomp, else a refusal unless it is waived.
+"""Chooses the sandbox of a command: bubblewrap where it works, else Landlock with seccomp, else commands are refused.
 
-A wall counts when it has been tried: each kind is put up once around a command that tries to get out.
+A sandbox counts only after a trial: each kind runs once around a command that tries to break out.
 """
 
 from __future__ import annotations
@@ -21,40 +21,14 @@ from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_pat
 from steersman.tools.confine.scratch import Scratch
 from steersman.types.errors import ToolError
 
-# What root needs over files of others in its own folders, as with Landlock.
+Sandbox: TypeAlias = Literal["auto", "bubblewrap", "landlock", "off"]
+Kind: TypeAlias = Literal["bubblewrap", "landlock", "off", "none"]
+SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
+
+# What root needs to work with the files of other users in the folders it may write.
 FILE_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4}
 
-
-def find_bubblewrap() -> str | None:
-    """Where bubblewrap is; looked for in the places of the system, where no project can put its own."""
-    return shutil.which("bwrap", path=DEFAULT_PATH)
-
-
-def build_bubblewrap_command(
-    bwrap: str, places: SandboxPaths, cwd: str, argv: Sequence[str], *, allow_network: bool, root: bool, seccomp: bool
-) -> list[str]:
-    """The command line. Later mounts lie over earlier ones: programs, the workspace, what is protected in it."""
-    found = [bwrap, "--unshare-all", "--new-session", "--cap-drop", "ALL"]
-    if allow_network:
-        found.append("--share-net")
-    if root:
-        for name in FILE_CAPABILITIES:
-            found += ["--cap-add", name]
-    if seccomp:
-        found += ["--seccomp", str(SECCOMP_FD)]
-    # Read-only: a command of root could otherwise set the machine's kernel to run a program of its choice.
-    found += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-    for path in places.readable:
-        if path != "/proc":
-            found += ["--ro-bind-try", path, path]
-    for path in places.writable:
-        found += ["--bind", path, path]
-    for path, writable in places.protected.pinned:
-        found += ["--bind" if writable else "--ro-bind", path, path]
-    return [*found, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
-
-
-# Below this one, a file that may not be opened can still be cut to nothing.
+# Before this version, a file that may not be opened can still be truncated.
 MIN_LANDLOCK_ABI = 3
 LANDLOCK_SIGNALS_ABI = 6
 
@@ -64,43 +38,6 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
 _ALL_SCOPES = 0x1 | 0x2  # abstract sockets, signals
 _CREATE_RULESET, _ASK_VERSION = 444, 1
-
-
-def read_landlock_abi() -> int:
-    """The version of Landlock that this kernel speaks; 0 where there is none."""
-    if sys.platform != "linux":
-        return 0
-    import ctypes
-
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    return max(0, call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_ASK_VERSION)))
-
-
-def build_landlock_rules(places: SandboxPaths, version: int, *, own_memory: bool) -> dict[str, Any]:
-    """The rules for a plan: read and run where programs live, everything but devices where the command may write.
-
-    `own_memory` says that the shared memory of the command is its own, so that it may be used.
-    """
-    handled = _list_handled_rights(version)
-    anything = handled & ~(_MAKE_CHAR | _MAKE_BLOCK)
-    rules = [
-        *((path, _READ) for path in places.readable),
-        *((path, anything) for path in places.writable),
-        *((path, _DEVICE & handled) for path in places.devices),
-        ("/dev", _READ_DIR),
-        *([("/dev/shm", anything)] if own_memory else []),
-    ]
-    return {"handled": handled, "scoped": _ALL_SCOPES if version >= LANDLOCK_SIGNALS_ABI else 0, "rules": rules}
-
-
-def _list_handled_rights(version: int) -> int:
-    """Thirteen rights from the first version on, then REFER, TRUNCATE and IOCTL_DEV."""
-    return 0x1FFF | (0x2000 if version >= 2 else 0) | (0x4000 if version >= 3 else 0) | (0x8000 if version >= 5 else 0)
-
-
-Sandbox: TypeAlias = Literal["auto", "bubblewrap", "landlock", "off"]
-Kind: TypeAlias = Literal["bubblewrap", "landlock", "off", "none"]
-SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
 
 _TRIAL_SECONDS = 10.0
 _TRIAL = '(exec 3< "$1") 2>/dev/null && exit 91; (: > "$2") 2>/dev/null && exit 92; : > "$3" || exit 93'
@@ -115,10 +52,8 @@ _INTERNET = (seccomp.INET, seccomp.INET6, seccomp.NETLINK)
 _FILES = "files: only the workspace and a temporary folder can be written; home folders and secrets cannot be read"
 _NETWORK = "network: none but its own loopback, unless it is allowed"
 _NO_SOCKETS = "network: no sockets at all, unless it is allowed"
-_UNIX = "local services: no Unix sockets, so neither a container engine nor a message bus can be asked"
-_SERVICES = (
-    "local services: their sockets are out of reach, so neither a container engine nor a message bus can be asked"
-)
+_UNIX = "local services: no Unix sockets, so neither a container engine nor a message bus can be reached"
+_SERVICES = "local services: their sockets are hidden, so neither a container engine nor a message bus can be reached"
 _PROCESSES = "processes: those outside cannot be signalled, traced or read"
 _PRIVILEGES = "privileges: none can be gained, and those of root are given up except over files"
 _GIT = (
@@ -138,9 +73,9 @@ _LIMITS = "processor time, memory and disk space are not limited"
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What confines a command on this machine, and why that; what it holds back, and what it does not.
+    """The sandbox of this machine and why it was chosen; what it covers and what it does not.
 
-    With the kind `none` nothing works here and commands are refused; with `off` nothing is wanted.
+    The kind `none` means that no sandbox works here, so commands are refused; `off` means that none is wanted.
     """
 
     kind: Kind
@@ -153,7 +88,7 @@ class Confinement:
     def plan(
         self, argv: Sequence[str], environment: Mapping[str, str], cwd: str, where: SandboxPaths, *, allow_network: bool
     ) -> dict[str, Any]:
-        """What the supervisor needs to know to run a command behind these walls; `ToolError` where there are none."""
+        """Build the plan with which the supervisor runs a command in this sandbox; `ToolError` where there is none."""
         common = {**UNCONFINED, "argv": list(argv), "env": dict(environment), "cwd": cwd}
         if self.kind == "off":
             return common
@@ -182,7 +117,7 @@ class Confinement:
 
 
 def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allow_network: bool) -> dict[str, Any]:
-    # With the network come the abstract sockets of local services, which have no file that could be hidden.
+    # A shared network also shares the abstract Unix sockets of local services, which no mount can hide.
     filtered = seccomp.build_filter(_INTERNET if allow_network else None) if seccomp.is_supported() else b""
     line = build_bubblewrap_command(
         find_bubblewrap() or "bwrap",
@@ -193,18 +128,19 @@ def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allo
         root=os.geteuid() == 0,
         seccomp=bool(filtered),
     )
-    # It starts in the root, since it is bubblewrap that enters the workspace.
+    # Bubblewrap enters the workspace itself, so it starts in the root folder.
     return {"argv": line, "cwd": "/", "seccomp_file": filtered, "wrapped": True}
 
 
 def confinement(sandbox: Sandbox = "auto") -> Confinement:
-    """What applies on this machine. The first question takes a moment, since the walls are tried."""
+    """Find the sandbox that works on this machine. The first call takes a moment, because it runs a trial."""
     if sandbox not in SANDBOXES:
         raise ValueError(f"sandbox is one of {', '.join(map(repr, SANDBOXES))}, got {sandbox!r}.")
     if sandbox == "off":
         reason = "The sandbox was switched off: a command can do whatever its user can."
         return Confinement("off", reason, (), ("everything",))
-    found = [_wanted(kind)() for kind in ("bubblewrap", "landlock") if sandbox in ("auto", kind)]
+    probes = {"bubblewrap": _probe_bubblewrap, "landlock": _probe_landlock}
+    found = [probe() for kind, probe in probes.items() if sandbox in ("auto", kind)]
     working = [each for each in found if each.kind != "none"]
     if working:
         before = [each.reason for each in found[: found.index(working[0])]]
@@ -216,10 +152,6 @@ def confinement(sandbox: Sandbox = "auto") -> Confinement:
         "switch the sandbox off with sandbox='off'."
     )
     return Confinement("none", " ".join([*(each.reason for each in found), advice]), (), ("everything",))
-
-
-def _wanted(kind: str) -> Any:
-    return _probe_bubblewrap if kind == "bubblewrap" else _probe_landlock
 
 
 @functools.cache
@@ -273,8 +205,8 @@ def _probe_landlock() -> Confinement:
     return Confinement("none", f"Landlock is there and does not work: {trouble}.") if trouble else part
 
 
-def _try_sandbox(walls: Confinement) -> str:
-    """Put up the walls around a command that tries to get out; what went wrong, or nothing."""
+def _try_sandbox(found: Confinement) -> str:
+    """Run a command that tries to break out of the sandbox; return what went wrong, or an empty text."""
     scratch = Scratch()
     try:
         root, outside = scratch.make_folder("root"), scratch.make_folder("outside")
@@ -283,7 +215,7 @@ def _try_sandbox(walls: Confinement) -> str:
             pass
         argv = ["/bin/sh", "-c", _TRIAL, "sh", secret, os.path.join(outside, "new"), os.path.join(root, "new")]
         environment = {"PATH": DEFAULT_PATH}
-        plan = walls.plan(argv, environment, root, find_sandbox_paths(root, (), environment), allow_network=False)
+        plan = found.plan(argv, environment, root, find_sandbox_paths(root, (), environment), allow_network=False)
         return _run_trial(plan)
     except (OSError, ToolError) as error:
         return str(error)
@@ -306,3 +238,64 @@ def _run_trial(plan: Mapping[str, Any]) -> str:
         return str(report["error"])
     code = os.waitstatus_to_exitcode(report["status"])
     return _TRIAL_WORDS.get(code, f"exit code {code}{': ' + said if said else ''}") if code else ""
+
+
+def find_bubblewrap() -> str | None:
+    """Find bubblewrap in the folders of the system, where no project can put its own."""
+    return shutil.which("bwrap", path=DEFAULT_PATH)
+
+
+def build_bubblewrap_command(
+    bwrap: str, places: SandboxPaths, cwd: str, argv: Sequence[str], *, allow_network: bool, root: bool, seccomp: bool
+) -> list[str]:
+    """Build the command line. Later bind mounts cover earlier ones: programs, the workspace, its protected paths."""
+    found = [bwrap, "--unshare-all", "--new-session", "--cap-drop", "ALL"]
+    if allow_network:
+        found.append("--share-net")
+    if root:
+        for name in FILE_CAPABILITIES:
+            found += ["--cap-add", name]
+    if seccomp:
+        found += ["--seccomp", str(SECCOMP_FD)]
+    # Read-only: through /proc/sys, a command of root could make the kernel run a program of its choice.
+    found += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for path in places.readable:
+        if path != "/proc":
+            found += ["--ro-bind-try", path, path]
+    for path in places.writable:
+        found += ["--bind", path, path]
+    for path, writable in places.protected.pinned:
+        found += ["--bind" if writable else "--ro-bind", path, path]
+    return [*found, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+
+
+def read_landlock_abi() -> int:
+    """Read the kernel's Landlock ABI version; 0 where there is no Landlock."""
+    if sys.platform != "linux":
+        return 0
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return max(0, call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_ASK_VERSION)))
+
+
+def build_landlock_rules(places: SandboxPaths, version: int, *, own_memory: bool) -> dict[str, Any]:
+    """Build the ruleset: read and execute for programs, everything but making devices where the command may write.
+
+    `own_memory` says that the command has its own /dev/shm, so that it may use it.
+    """
+    handled = _list_handled_rights(version)
+    anything = handled & ~(_MAKE_CHAR | _MAKE_BLOCK)
+    rules = [
+        *((path, _READ) for path in places.readable),
+        *((path, anything) for path in places.writable),
+        *((path, _DEVICE & handled) for path in places.devices),
+        ("/dev", _READ_DIR),
+        *([("/dev/shm", anything)] if own_memory else []),
+    ]
+    return {"handled": handled, "scoped": _ALL_SCOPES if version >= LANDLOCK_SIGNALS_ABI else 0, "rules": rules}
+
+
+def _list_handled_rights(version: int) -> int:
+    """List the rights that the version knows: thirteen from version 1 on, then REFER, TRUNCATE and IOCTL_DEV."""
+    return 0x1FFF | (0x2000 if version >= 2 else 0) | (0x4000 if version >= 3 else 0) | (0x8000 if version >= 5 else 0)

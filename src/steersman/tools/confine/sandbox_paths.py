@@ -1,7 +1,6 @@
-"""Where a confined command may go: what programs need is readable, the workspace is writable, the rest is not there.
+"""The allow-list of paths for a sandboxed command: programs can be read, the workspace written, the rest is hidden.
 
-Named places only. Home folders and the configuration of the machine hold secrets, so of those only the parts on the
-list are shown.
+Home folders and /etc hold secrets, so only the named parts of them are visible.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from pathlib import Path
 
 from steersman.tools.confine.protected_paths import Git, ProtectedPaths, find_repositories, protect_paths
 
-# Whole folders of programs and what they read.
+# Whole folders with programs and their data.
 _SYSTEM = """
     /usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix/store /gnu/store /snap /proc /sys/devices/system
     /sys/fs/cgroup /sys/kernel/mm /home/linuxbrew/.linuxbrew
 """
-# In /etc, what every program may know; passwords, keys and connections are not among it.
+# The parts of /etc that any program may read; no passwords, keys or connection settings.
 _CONFIGURATION = """
     alternatives ca-certificates ca-certificates.conf debian_version default/locale fonts gai.conf gitattributes
     gitconfig group host.conf hostname hosts ld.so.cache ld.so.conf ld.so.conf.d locale.alias locale.conf
@@ -28,7 +27,7 @@ _CONFIGURATION = """
     redhat-release resolv.conf rpc services shells ssl/cert.pem ssl/certs ssl/openssl.cnf static terminfo
     timezone
 """
-# Toolchains in the home folder: the parts that hold programs. Beside those, some of them keep passwords.
+# Toolchains in the home folder: only the parts with programs, because some of them keep passwords next to those.
 _TOOLCHAINS = """
     .asdf/asdf.sh .asdf/bin .asdf/installs .asdf/lib .asdf/plugins .asdf/shims .bun/bin .cargo/bin .deno/bin
     .fnm/aliases .fnm/node-versions .local/bin .local/lib .local/pipx/venvs .local/share/fnm/aliases
@@ -44,7 +43,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 @dataclass(frozen=True, slots=True)
 class SandboxPaths:
-    """What a command may read, write and use, and what of that is to stay as it is (`kept`)."""
+    """The paths that a command may read, write and use as devices, and those it must not change (`protected`)."""
 
     readable: tuple[str, ...]
     writable: tuple[str, ...]
@@ -63,10 +62,10 @@ def find_sandbox_paths(
     git: Git = "read-only",
     inner: Iterable[str] | None = None,
 ) -> SandboxPaths:
-    """The places for a command in the workspace `root`, with folders of its own to scribble in (`scratch`).
+    """Find the paths for a command in the workspace `root`, with its own temporary folders (`scratch`).
 
-    `own` is where we run from: in the workspace it is protected, unless it is among the `writable` places. `inner` are
-    the repositories below the root's own; without it they are looked for.
+    `own` are the folders of the Python we run from; inside the workspace they are protected unless `writable` lists
+    them. `inner` are the repositories below the root's own; `None` searches for them.
     """
     java = map(str, Path("/etc").glob("java-*"))
     read = (
@@ -89,7 +88,7 @@ def find_sandbox_paths(
 
 
 def _find_program_folders(environment: Mapping[str, str]) -> list[str]:
-    """The folders of the PATH, this Python, and the toolchains at home; never a folder that has a home inside."""
+    """List the folders of PATH, this Python, and the toolchains at home; never a folder that contains a home folder."""
     home = os.path.expanduser("~")
     found = [*environment.get("PATH", "").split(os.pathsep), sys.prefix, sys.base_prefix]
     found += [environment[name] for name in ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV") if name in environment]

@@ -1,11 +1,13 @@
-"""A private folder for temporary files: nobody can guess its name or look in, and it goes when its owner goes.
+"""A private temporary folder with an unguessable name, removed when its owner ends.
 
-Where the owner was killed, the next one removes it. Who owns a folder holds a lock in it, which ends with the process.
+The owner holds a file lock in it, which ends with the process: the next program removes folders whose lock is free.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import threading
 import weakref
 from pathlib import Path
@@ -15,7 +17,7 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """Folders made when they are first asked for, removed with this object or at the end of the program."""
+    """Temporary folders, created on first use and removed with this object or at the end of the program."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +25,7 @@ class Scratch:
         self._removal: weakref.finalize[[str, int, int], Scratch] | None = None
 
     def make_folder(self, name: str) -> str:
-        """The folder of that name, which only its owner can enter."""
+        """Create the folder of that name, or return it; only its owner can enter it."""
         with self._lock:
             if self._base is None or not self._base.is_dir():
                 self._base = self._make_base()
@@ -39,19 +41,19 @@ class Scratch:
                 self._removal()
 
     def _make_base(self) -> Path:
-        # Only a call that needs a folder pays for this import.
+        # Imported late: only needed when a folder is created.
         import tempfile
 
         _remove_stale(tempfile.gettempdir())
         base = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
         if self._removal is not None:
-            self._removal()  # of a folder that somebody deleted
+            self._removal()  # its folder was deleted from outside
         self._removal = weakref.finalize(self, _remove, base, _take_lock(base), os.getpid())
         return Path(base)
 
 
 def _take_lock(base: str) -> int:
-    """A lock of ours in a folder. It has its name only once it is held, so nobody takes it for a stale one."""
+    """Lock a folder for this process. The lock file gets its name once it is locked, so it never looks stale."""
     import fcntl
 
     new = os.path.join(base, f".{_LOCK}")
@@ -62,27 +64,25 @@ def _take_lock(base: str) -> int:
 
 
 def _remove(base: str, lock: int, process: int) -> None:
-    # A forked child takes its parent's folder for its own.
+    # A forked child must not remove the folder of its parent.
     if os.getpid() == process:
         _delete(base)
         os.close(lock)
 
 
 def _delete(base: str) -> None:
-    """Delete a folder, the lock last: whatever ends us on the way, the next one can finish it."""
-    import shutil
-
+    """Delete a folder, the lock file last: if we are killed meanwhile, the next program can finish it."""
     try:
         names = [name for name in os.listdir(base) if name != _LOCK]
     except OSError:
-        return  # gone already
+        return  # already deleted
     for name in names:
         shutil.rmtree(os.path.join(base, name), ignore_errors=True)
     shutil.rmtree(base, ignore_errors=True)
 
 
 def _remove_stale(parent: str) -> None:
-    """Remove the folders of ours that nobody owns any more; what cannot be judged stays."""
+    """Remove our folders whose owner has ended; a folder that cannot be checked stays."""
     try:
         names = os.listdir(parent)
     except OSError:
@@ -94,7 +94,6 @@ def _remove_stale(parent: str) -> None:
 
 def _remove_if_stale(base: str) -> None:
     import fcntl
-    import stat
 
     try:
         found = os.lstat(base)
@@ -107,6 +106,6 @@ def _remove_if_stale(base: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _delete(base)
     except OSError:
-        pass  # somebody holds it
+        pass  # its owner still runs
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""A filter of system calls for a confined command, as the bytes the kernel takes: pure, and the same every time.
+"""Builds the seccomp filter (BPF) of a sandboxed command, as bytes for the kernel. Pure: no system call is made here.
 
-It lets through what ordinary programs do. Denied are sockets of other families than those allowed, namespaces, mounts,
-and the calls that reach into the kernel itself or around the other walls.
+It allows what ordinary programs do. It denies sockets of families that are not allowed, namespaces, mounts, and the
+system calls that reach into the kernel or around the rest of the sandbox.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _UNIX, _DATAGRAM = 1, 2
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _NOT_PERMITTED, _NOT_THERE = 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 38
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # where the kernel puts what a filter may look at
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in `struct seccomp_data`
 _NEW_NAMESPACE = 0x7E020000
 _TYPE_INTO_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 
 class _Machine(NamedTuple):
-    """An architecture: its name for the kernel, and the numbers of the calls the filter knows."""
+    """An architecture: its audit number, and the numbers of the system calls that the filter checks."""
 
     audit: int
     foreign_from: int | None
@@ -35,12 +35,12 @@ class _Machine(NamedTuple):
     denied: tuple[int, ...]
 
 
-# The same on all: io_uring, which opens sockets past any filter; the new mount calls; pidfd_getfd; quotactl_fd.
+# The same on all: io_uring, which opens sockets past any seccomp filter; the new mount calls; pidfd_getfd; quotactl_fd.
 _DENIED_EVERYWHERE = (*range(425, 434), 438, 442, 443, 467)
 _MACHINES = {
     "x86_64": _Machine(
         audit=0xC000003E,
-        foreign_from=0x40000000,  # the numbers of the x32 calls, which are others than the ones below
+        foreign_from=0x40000000,  # x32 calls have other numbers than those below
         clone=56,
         clone3=435,
         ioctl=16,
@@ -83,9 +83,9 @@ def is_supported(machine: str | None = None) -> bool:
 
 
 def build_filter(families: Iterable[int] | None, *, machine: str | None = None) -> bytes:
-    """The filter; `families` are the sockets that may be opened, `None` where another wall takes care of them.
+    """Build the filter; `families` are the socket families that may be opened, `None` where a namespace confines them.
 
-    A pair of connected sockets may always be made: it leads nowhere else.
+    A connected pair of sockets (`socketpair`) is always allowed: it reaches no other process.
     """
     known = _MACHINES[machine or platform.machine()]
     steps: list[_Step] = [
@@ -96,7 +96,7 @@ def build_filter(families: Iterable[int] | None, *, machine: str | None = None) 
     ]
     if known.foreign_from is not None:
         steps += _return_if(_AT_LEAST, known.foreign_from, _NOT_THERE)
-    # Its flags are behind a pointer that no filter can follow; without it, programs use `clone`.
+    # The flags of `clone3` are behind a pointer, which a filter cannot follow; programs fall back to `clone`.
     steps += _return_if(_EQUAL, known.clone3, _NOT_THERE)
     for number in (*known.denied, *_DENIED_EVERYWHERE):
         steps += _return_if(_EQUAL, number, _NOT_PERMITTED)
@@ -117,12 +117,12 @@ def _return_if(test: int, value: int, verdict: int) -> list[_Step]:
 
 
 def _filter_call(number: int, steps: list[_Step]) -> list[_Step]:
-    """Steps for one call only; whoever gets through them is let through."""
+    """Apply steps to one system call only; it is allowed when none of them returns."""
     return [(_EQUAL, 0, len(steps) + 1, number), *steps, (_RETURN, 0, 0, _ALLOW)]
 
 
 def _check_socketpair() -> list[_Step]:
-    """Unix pairs that stay paired: one for datagrams could be turned to somebody else's address."""
+    """Allow Unix stream pairs only: a datagram socket could be connected to another address later."""
     return [
         (_LOAD, 0, 0, _FIRST),
         (_EQUAL, 1, 0, _UNIX),

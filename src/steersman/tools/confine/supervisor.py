@@ -1,8 +1,8 @@
-"""Runs one command and leaves nothing of it behind: a small program of its own, between us and the command.
+"""A small program between us and a command: it runs the command and leaves no process of it behind, and no zombie.
 
-It imports nothing of Steersman and as little else as can be, so that it is on its feet in milliseconds. It is the
-subreaper of what it starts: whoever loses its parent there becomes its child, so none gets away, neither by a second
-fork nor by `setsid`. A letter ends them all, and so does silence, when whoever gave the orders has died.
+It imports nothing of Steersman and little else, so that it starts in milliseconds. It is a subreaper: a process that
+loses its parent becomes its child, so none escapes by a second fork or by `setsid`. An order on the pipe ends all of
+them, and so does the end of the pipe, when the process that gives the orders has died.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-_KILL = b"k"  # any other letter asks everything to end
+_KILL = b"k"  # any other order means SIGTERM
 _SIGKILL, _SIGTERM, _SIGCONT, _SIG_SETMASK = 9, 15, 18, 2
 _SET_CHILD_SUBREAPER = 36
-# Seconds for what is left when the command is over: to end by itself, to end when asked to, to be gone when killed.
+# Seconds for the processes that outlive the command: to end by themselves, after SIGTERM, and after SIGKILL.
 _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
 
 Process = tuple[int, int, str, str]
@@ -33,7 +33,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -> dict[str, Any]:
-    """Run the command to its end, end what it left running, put right what it may not change; what is to be said."""
+    """Run the command to its end, end what it left running, restore what it must not change; return the report."""
     _reset_signals()
     if libc.prctl(_SET_CHILD_SUBREAPER, *[ctypes.c_ulong(bit) for bit in (1, 0, 0, 0)]):
         return {"error": "could not become a subreaper"}
@@ -48,7 +48,7 @@ def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -
 
 
 def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
-    """Fork and become the command; what fails before that is told through a pipe that `exec` closes."""
+    """Fork and exec the command; an error before `exec` comes back through a pipe that `exec` closes."""
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -64,7 +64,7 @@ def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
 def _exec_command(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
     step = "put up the sandbox"
     try:
-        os.setsid()
+        os.setsid()  # a session and process group of its own, without a terminal
         build(plan)
         step = f"enter {plan['cwd']!r}"
         os.chdir(plan["cwd"])
@@ -76,16 +76,16 @@ def _exec_command(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
 
 
 def _reset_signals() -> None:
-    """What our parent ignored or blocked is no affair of the command's."""
+    """Reset signals that our parent ignored or blocked, so that the command starts with the defaults."""
     for number in range(1, 65):
         libc.signal(number, None)
     libc.sigprocmask(_SIG_SETMASK, ctypes.create_string_buffer(128), None)
 
 
 def _watch(main: int, orders: int, *, spared: int) -> tuple[int, bool]:
-    """Wait for the command to exit and obey meanwhile; its wait status, and whether somebody asked for its end.
+    """Wait for the command to exit and follow orders meanwhile; return its wait status and whether an order came.
 
-    A wrapper is `spared` a request to end: it would take the command with it, which could no longer clean up.
+    Bubblewrap is `spared` the SIGTERM: it would kill the command, which could then not clean up.
     """
     poll = select.poll()
     poll.register(orders, select.POLLIN)
@@ -93,20 +93,20 @@ def _watch(main: int, orders: int, *, spared: int) -> tuple[int, bool]:
         poll.register(os.pidfd_open(main), select.POLLIN)
         pause = 1000
     except (OSError, AttributeError):
-        pause = 20  # an older kernel, which has to be asked
+        pause = 20  # an older kernel without pidfd: poll
     asked = killing = False
     while main not in (dead := _reap()):
         for number, _ in poll.poll(5 if killing else pause):
             if number == orders and not killing:
                 asked, killing = True, _obey(orders, spared)
         if killing:
-            # Every time round: what was forked just now was not there the last time.
+            # On every pass: a process may have been forked since the last one.
             _signal_all(_SIGKILL)
     return dead[main], asked
 
 
 def _obey(orders: int, spared: int) -> bool:
-    """Ask everybody to end, or say that they are to be killed: because of the letter, or because nobody is there."""
+    """Send SIGTERM to all; return whether to kill them instead: by order, or because the pipe has ended."""
     letters = os.read(orders, 64)
     if letters and _KILL not in letters:
         _signal_all(_SIGTERM, _SIGCONT, spared=spared)
@@ -115,7 +115,7 @@ def _obey(orders: int, spared: int) -> bool:
 
 
 def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
-    """End what is left in the background: waited for, asked, then killed. The names of those that had to be asked."""
+    """End background processes: wait, then SIGTERM, then SIGKILL. Return the names of those that needed SIGTERM."""
     if not asked:
         _wait_for_all(orders, _DRAIN)
     left = _list_alive(wrapped=wrapped)
@@ -130,7 +130,7 @@ def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
 
 
 def _wait_for_all(orders: int, seconds: float) -> None:
-    """Wait until no process is left, for some seconds or until there is an order."""
+    """Wait until no process is left, at most `seconds`, or until an order comes."""
     poll = select.poll()
     poll.register(orders, select.POLLIN)
     end = time.monotonic() + seconds
@@ -139,7 +139,7 @@ def _wait_for_all(orders: int, seconds: float) -> None:
 
 
 def _reap() -> dict[int, int]:
-    """The dead children and their wait status, now gone for good."""
+    """Reap the zombies; return their wait status by process id."""
     dead: dict[int, int] = {}
     try:
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -150,7 +150,7 @@ def _reap() -> dict[int, int]:
 
 
 def _are_all_gone() -> bool:
-    """Whether no process is left, the dead ones reaped."""
+    """Whether no process is left, after reaping zombies."""
     _reap()
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -160,7 +160,7 @@ def _are_all_gone() -> bool:
 
 
 def _list_alive(*, wrapped: bool) -> list[str]:
-    """The names of those that live; the first process of a wrapper's namespace is none of the command's."""
+    """List the names of running processes, without bubblewrap's own first process in its namespace."""
     me = os.getpid()
     found = [] if _are_all_gone() else _list_descendants()
     return [name for _, parent, name, state in found if state != "Z" and not (wrapped and parent == me)]
@@ -172,11 +172,11 @@ def _signal_all(*signals: int, spared: int = 0) -> None:
             try:
                 os.kill(pid, number)
             except OSError:
-                pass  # gone by itself, or not ours to signal
+                pass  # already ended, or of another user
 
 
 def _list_descendants() -> list[Process]:
-    """All processes below this one: number, parent, name and state."""
+    """List all processes below this one: process id, parent, name and state."""
     children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -184,7 +184,7 @@ def _list_descendants() -> list[Process]:
                 with open(f"/proc/{entry}/stat", "rb") as file:
                     head, _, tail = file.read().rpartition(b")")
             except OSError:
-                continue  # it went while we looked
+                continue  # it ended meanwhile
             state, parent = tail.split(None, 2)[:2]
             name = head.partition(b"(")[2].decode("utf-8", "replace")
             children.setdefault(int(parent), []).append((int(entry), int(parent), name, state.decode()))
@@ -195,15 +195,15 @@ def _list_descendants() -> list[Process]:
 
 
 def main(plan: dict[str, Any], build: Build, settle: Settle) -> NoReturn:
-    """The program: it obeys and reports through the two pipes that its arguments name."""
+    """Run the program: read orders from and report to the two file descriptors in its arguments."""
     orders, reports = (int(number) for number in sys.argv[1:3])
     for number in (orders, reports):
         os.set_inheritable(number, False)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     report = marshal.dumps(supervise(plan, orders, build, settle))
-    # The output ends before the report, and both before we do: whoever reads them then waits for nothing but our end,
-    # and we are no zombie for longer than it takes to wake up.
+    # Close the output before the report, and both before we exit: the reader then only waits for our exit, and we are
+    # a zombie no longer than it takes the reader to wake up.
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     os.write(reports, report)

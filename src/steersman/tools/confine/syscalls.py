@@ -1,6 +1,6 @@
-"""Two questions that Python has no function for: open beneath a folder and nowhere else, and whose file system is it.
+"""The system calls `openat2` and `fstatfs` through ctypes, because Python has no functions for them.
 
-Where the kernel cannot answer the first, its absence is told and the caller walks step by step instead.
+Where the kernel has no `openat2`, `has_openat2` says so and paths are resolved step by step instead.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-"""How a folder is opened that is only passed through."""
+"""The flags to open a folder that is only a step on the way to another one."""
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 
-# What these hold is made by the kernel when it is read: memory, keys, environments, settings of the machine.
-_MADE_BY_THE_KERNEL = frozenset(
+# Pseudo file systems: the kernel makes their content when it is read, such as memory, keys, environment variables.
+_PSEUDO_FILE_SYSTEMS = frozenset(
     (
         0x9FA0,  # proc
         0x62656572,  # sys
@@ -41,7 +41,10 @@ _MADE_BY_THE_KERNEL = frozenset(
 
 
 def openat2(folder: int, path: str) -> int:
-    """A folder beneath another, as a descriptor; no link is followed and nothing can lead out. One call, so no race."""
+    """Open a folder beneath another one as a file descriptor, without following symlinks.
+
+    It is one system call that cannot lead outside, so there is no TOCTOU race.
+    """
     call = _load_openat2()
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -58,7 +61,7 @@ def has_openat2() -> bool:
     try:
         os.close(openat2(folder, "."))
     except OSError:
-        # Older than Linux 5.6, another system, or a container that filters the call.
+        # Linux before 5.6, another operating system, or a container whose seccomp filter denies the call.
         return False
     finally:
         os.close(folder)
@@ -66,9 +69,9 @@ def has_openat2() -> bool:
 
 
 def is_pseudo_file(descriptor: int) -> bool:
-    """Whether an open file is of /proc, /sys or the like."""
+    """Whether an open file is on a pseudo file system such as /proc or /sys."""
     ask = _load_fstatfs()
-    return ask is not None and not _MADE_BY_THE_KERNEL.isdisjoint(ask(descriptor))
+    return ask is not None and not _PSEUDO_FILE_SYSTEMS.isdisjoint(ask(descriptor))
 
 
 @functools.cache
@@ -113,7 +116,7 @@ def _load_fstatfs() -> Callable[[int], tuple[int, int]] | None:
         if library.fstatfs(ctypes.c_int(descriptor), buffer) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        # The kind comes first, as a long on nearly every machine and as an int on the rest.
+        # `f_type` comes first, as a long on nearly every architecture and as an int on the others.
         return int.from_bytes(buffer.raw[:4], sys.byteorder), int.from_bytes(buffer.raw[:8], sys.byteorder)
 
     return ask

@@ -1,23 +1,24 @@
-"""A URL taken apart in the one way it can be read; what clients and servers may read differently is refused."""
+"""Parses http(s) URLs strictly: a URL that two parsers could read differently is refused, since that enables SSRF."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import quote, urljoin
 
 from steersman.tools.text import show
 from steersman.types.errors import ToolError
 
-_LONGEST = 8_000
-_LONGEST_HOST = 253
+_MAX_URL_LENGTH = 8_000
+_MAX_HOST_LENGTH = 253
 _PORTS = {"http": 80, "https": 443}
-# White space, controls, and the backslash, which some read as a slash and others as part of a name.
+# White space, control characters, and the backslash, which some parsers read as a slash and others as part of a name.
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]")
 _PARTS = re.compile(r"(https?)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.ASCII | re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:\[([^\[\]]*)\]|([^\[\]:]*))(?::([0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# A name that ends in a number is an address to whoever resolves it, in one of half a dozen notations.
+# Resolvers read a name that ends in a number as an address, in one of half a dozen notations.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
 _DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
@@ -26,12 +27,12 @@ _IN_QUERY = _IN_PATH + "?"
 
 
 class InvalidUrl(ToolError):
-    """A URL that is not fetched because of how it is written."""
+    """A URL that is malformed, ambiguous, or neither http nor https."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedUrl:
-    """Where a URL leads: `host` in lower case and ASCII, an IPv6 address without brackets; `url` without a fragment."""
+    """A parsed URL: `host` in lower case and ASCII, an IPv6 address without brackets; `url` without a fragment."""
 
     url: str
     scheme: str
@@ -39,11 +40,9 @@ class ParsedUrl:
     port: int
 
     def join(self, location: str) -> ParsedUrl:
-        """Where a redirect or a link from here leads."""
-        # Before it is joined, since joining takes out some of what is refused.
+        """Resolve a redirect or a link relative to this URL."""
+        # Before joining, because `urljoin` removes some of the characters that are refused.
         _check_characters(location)
-        from urllib.parse import urljoin
-
         try:
             return parse_url(urljoin(self.url, location))
         except ValueError as error:
@@ -51,10 +50,10 @@ class ParsedUrl:
 
 
 def parse_url(url: str) -> ParsedUrl:
-    """The place a URL names; raises `UnfitUrl` for one that is not http or https, or that can be read in two ways."""
+    """Parse a URL; raise `InvalidUrl` for one that is not http or https, or that can be read in two ways."""
     url = url.strip(" \t\r\n")
-    if len(url) > _LONGEST:
-        raise InvalidUrl(f"The URL has {len(url):,} characters; at most {_LONGEST:,} are allowed.")
+    if len(url) > _MAX_URL_LENGTH:
+        raise InvalidUrl(f"The URL has {len(url):,} characters; at most {_MAX_URL_LENGTH:,} are allowed.")
     _check_characters(url)
     if (parts := _PARTS.fullmatch(url)) is None:
         raise InvalidUrl(f"Only http:// and https:// URLs can be fetched, got {show(url, 200)}.")
@@ -62,8 +61,6 @@ def parse_url(url: str) -> ParsedUrl:
     host, port = _parse_authority(authority, url)
     if any(_DOTS.fullmatch(segment) for segment in path.split("/")):
         raise InvalidUrl(f"The path of {show(url, 200)} has a '.' or '..' in it; write the path it leads to.")
-    # Only what is fetched pays for this import.
-    from urllib.parse import quote
 
     shown = f"[{host}]" if ":" in host else host
     if port not in (None, _PORTS[scheme]):
@@ -73,12 +70,15 @@ def parse_url(url: str) -> ParsedUrl:
 
 
 def normalize_host(text: str) -> str:
-    """A host's name in lower case and ASCII without a dot at its end; raises `UnfitUrl`, and so for odd addresses."""
+    """Normalize a host name to lower case and ASCII without a trailing dot.
+
+    Raises `InvalidUrl` for an invalid name, and for an IPv4 address in an unusual notation.
+    """
     if not text.isascii():
         text = _encode_idna(text)
     name = text.lower().removesuffix(".")
     labels = name.split(".")
-    if len(name) > _LONGEST_HOST or not all(_LABEL.fullmatch(label) for label in labels):
+    if len(name) > _MAX_HOST_LENGTH or not all(_LABEL.fullmatch(label) for label in labels):
         raise InvalidUrl(f"{show(text)} is not the name of a host.")
     if _NUMBER.fullmatch(labels[-1]):
         return _check_ipv4(name)
@@ -105,10 +105,10 @@ def _parse_authority(authority: str, url: str) -> tuple[str, int | None]:
 
 
 def _encode_idna(text: str) -> str:
-    # A dependency of yarl, as yarl is of aiohttp.
+    # Imported late: rarely needed, and it loads large tables. A dependency of yarl, which aiohttp needs.
     import idna
 
-    if len(text) > _LONGEST_HOST:
+    if len(text) > _MAX_HOST_LENGTH:
         raise InvalidUrl(f"{show(text)} is not the name of a host.")
     try:
         return idna.encode(text, uts46=True, std3_rules=True).decode("ascii")

@@ -1,7 +1,7 @@
-"""The files a tool may touch: those beneath a root, reached by descriptors and never by a checked string.
+"""`Workspace` confines file access to a root folder: by file descriptor instead of a checked path string (TOCTOU).
 
-Links are followed where they stay inside. Protected names are read and not written. What is neither a regular file nor
-a folder is not opened. Whatever is mounted beneath the root belongs to it, apart from what the kernel makes up.
+Symlinks are followed while they stay inside. Protected names can be read but not written. Only regular files and
+folders are opened. What is mounted beneath the root belongs to it, except pseudo file systems such as /proc.
 """
 
 from __future__ import annotations
@@ -42,81 +42,6 @@ from steersman.tools.confine.path_resolution import (
 )
 from steersman.tools.confine.syscalls import FOLDER, has_openat2
 
-PROTECTED = (".git", ".steersman", ".mcp.json")
-"""Hooks and settings of git, and what tells this library which servers to start and what to allow."""
-
-_LONGEST_POINTER = 4_096
-# What NTFS also calls it.
-_SHORT_GIT = re.compile(r"git~\d+", re.IGNORECASE)
-
-
-class Protection:
-    """Which places are protected: a bare name wherever it stands, a path with a slash from the root."""
-
-    def __init__(self, protected: Iterable[str]) -> None:
-        if isinstance(protected, str):
-            raise TypeError(f"'protected' is a list of names, got {protected!r}.")
-        paths = [tuple(split_path(name)) for name in protected]
-        self._names = {normalize_name(path[0]): path[0] for path in paths if len(path) == 1}
-        self._paths = [tuple(map(normalize_name, path)) for path in paths if len(path) > 1]
-
-    def check(self, root: Root, place: ResolvedPath, shown: str) -> None:
-        """Raise `ProtectedPath` if the place is one of them, or leads through one."""
-        real = tuple(map(normalize_name, place.real_names))
-        covered = [name for name in (*real, *map(normalize_name, place.links)) if name in self._names]
-        covered += ["/".join(path) for path in self._paths if real[: len(path)] == path]
-        covered += [name for name, home in self._find_real_locations(root) if real[: len(home)] == home]
-        if covered:
-            raise ProtectedPath(f"{shown!r} is protected by {covered[0]!r}: it can be read and not written.")
-
-    def _find_real_locations(self, root: Root) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Where the protected names of the root really are, when they are links or point somewhere else."""
-        for name in self._names.values():
-            found = stat_entry(root.folder, name)
-            if found is not None and (stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode)):
-                home = _resolve_home(root, name, found)
-                if home:
-                    yield name, home
-
-
-def normalize_name(name: str) -> str:
-    """A name as the most forgiving file system reads it."""
-    if _SHORT_GIT.fullmatch(name):
-        return ".git"
-    seen = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
-    seen = seen.casefold().partition(":")[0].rstrip(". ")
-    return seen or name
-
-
-def _resolve_home(root: Root, name: str, found: os.stat_result) -> tuple[str, ...]:
-    try:
-        target = name if stat.S_ISLNK(found.st_mode) else _read_pointer(root, name)
-        if target is None:
-            return ()
-        place = resolve_path(root, split_path(target), name)
-    except (OSError, ValueError, WorkspaceError):
-        # Outside, nowhere or not ours to read: not for these tools to write anyway.
-        return ()
-    os.close(place.folder)
-    return tuple(map(normalize_name, place.real_names))
-
-
-def _read_pointer(root: Root, name: str) -> str | None:
-    """Where a file says that the folder is which it stands for, as git's do."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.folder)
-    try:
-        words = os.read(descriptor, _LONGEST_POINTER)
-    finally:
-        os.close(descriptor)
-    if not words.startswith(b"gitdir:"):
-        return None
-    target = os.fsdecode(words[7:].strip())
-    if not target.startswith("/"):
-        return target
-    names, depth = split_path(target), len(root.parts)
-    return "/".join(names[depth:]) if tuple(names[:depth]) == root.parts else None
-
-
 __all__ = [
     "PROTECTED",
     "Entry",
@@ -131,17 +56,93 @@ __all__ = [
     "WrongKind",
 ]
 
+PROTECTED = (".git", ".steersman", ".mcp.json")
+"""Git's hooks and settings, and the files that tell this library which servers to start and what to allow.
+
+A program that can write there decides what other programs will run.
+"""
+
 T = TypeVar("T")
 Kind: TypeAlias = Literal["file", "folder", "link", "other"]
 
-_LONGEST = 4_095
-_TRIES = 100
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_MAX_PATH_BYTES = 4_095
+_MAX_ATTEMPTS = 100
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHUNK = 1 << 20
+_MAX_POINTER_BYTES = 4_096
+# The short name of .git on NTFS.
+_SHORT_GIT = re.compile(r"git~\d+", re.IGNORECASE)
+
+
+class Protection:
+    """The protected paths: a bare name is protected everywhere, a path with a slash from the root on."""
+
+    def __init__(self, protected: Iterable[str]) -> None:
+        if isinstance(protected, str):
+            raise TypeError(f"'protected' is a list of names, got {protected!r}.")
+        paths = [tuple(split_path(name)) for name in protected]
+        self._names = {normalize_name(path[0]): path[0] for path in paths if len(path) == 1}
+        self._paths = [tuple(map(normalize_name, path)) for path in paths if len(path) > 1]
+
+    def check(self, root: Root, place: ResolvedPath, shown: str) -> None:
+        """Raise `ProtectedPath` if the path is protected, or leads through a protected one."""
+        real = tuple(map(normalize_name, place.real_names))
+        covered = [name for name in (*real, *map(normalize_name, place.links)) if name in self._names]
+        covered += ["/".join(path) for path in self._paths if real[: len(path)] == path]
+        covered += [name for name, home in self._find_real_locations(root) if real[: len(home)] == home]
+        if covered:
+            raise ProtectedPath(f"{shown!r} is protected by {covered[0]!r}: it can be read but not written.")
+
+    def _find_real_locations(self, root: Root) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Resolve the protected names in the root that are symlinks, or files that point elsewhere as `.git` can."""
+        for name in self._names.values():
+            found = stat_entry(root.folder, name)
+            if found is not None and (stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode)):
+                home = _resolve_home(root, name, found)
+                if home:
+                    yield name, home
+
+
+def normalize_name(name: str) -> str:
+    """Normalize a name as the most lenient file system does: case, Unicode form, invisible characters, NTFS streams."""
+    if _SHORT_GIT.fullmatch(name):
+        return ".git"
+    seen = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
+    seen = seen.casefold().partition(":")[0].rstrip(". ")
+    return seen or name
+
+
+def _resolve_home(root: Root, name: str, found: os.stat_result) -> tuple[str, ...]:
+    try:
+        target = name if stat.S_ISLNK(found.st_mode) else _read_pointer(root, name)
+        if target is None:
+            return ()
+        place = resolve_path(root, split_path(target), name)
+    except (OSError, ValueError, WorkspaceError):
+        # Outside, missing or unreadable: these tools cannot write there in any case.
+        return ()
+    os.close(place.folder)
+    return tuple(map(normalize_name, place.real_names))
+
+
+def _read_pointer(root: Root, name: str) -> str | None:
+    """Read the folder that a `gitdir:` file names; `None` for another file or a folder outside the root."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.folder)
+    try:
+        words = os.read(descriptor, _MAX_POINTER_BYTES)
+    finally:
+        os.close(descriptor)
+    if not words.startswith(b"gitdir:"):
+        return None
+    target = os.fsdecode(words[7:].strip())
+    if not target.startswith("/"):
+        return target
+    names, depth = split_path(target), len(root.parts)
+    return "/".join(names[depth:]) if tuple(names[:depth]) == root.parts else None
 
 
 class Entry(NamedTuple):
-    """A name in a folder and what it is; a link is not followed."""
+    """An entry of a folder and what it is; a symlink is not followed."""
 
     name: str
     kind: Kind
@@ -149,7 +150,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A root as it was when it was given: its real path, the ways to spell it, and which folder it is."""
+    """A root folder as it was at the start: its real path, its spellings, and its device and inode."""
 
     path: Path
     spellings: tuple[tuple[str, ...], ...]
@@ -162,10 +163,10 @@ class _Base:
 
 
 class Workspace:
-    """A root folder and what may be done beneath it.
+    """Reads and writes files beneath a root folder.
 
-    `protected` names can be read and not written. `extra_roots` are further folders that can be read, by absolute
-    path. `openat2` is for tests: `False` walks step by step even where the kernel could do it at once.
+    `protected` names can be read but not written. `extra_roots` are more folders that can be read, by absolute path.
+    `openat2` is for tests: `False` resolves paths step by step even where the kernel has `openat2`.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Workspace:
         openat2: bool | None = None,
     ) -> None:
         if os.open not in os.supports_dir_fd:
-            raise NotImplementedError("A workspace needs files that are opened relative to a folder, as POSIX has it.")
+            raise NotImplementedError("A workspace needs a system that opens files relative to a folder (openat).")
         self._base = _make_base(root, writable=True)
         self._extra = tuple(_make_base(extra, writable=False) for extra in extra_roots)
         self._protection = Protection(protected)
@@ -189,31 +190,31 @@ class Workspace:
         return f"Workspace({str(self.root)!r})"
 
     def relative(self, path: str) -> str:
-        """Where a path really leads, links resolved, relative to the root; absolute for an extra root."""
+        """The path with symlinks resolved, relative to the root; absolute for an extra root."""
         base, _ = self._find_base(path)
         real = "/".join(self._visit(path, lambda place: place.real_names))
         return real or "." if base is self._base else str(base.path / real)
 
     def key(self, path: str) -> str:
-        """The same for every way to name a file: links, hard links, other spellings. For any text; it never raises."""
+        """A key that is the same for every name of a file: symlinks, hard links, other spellings. Never raises."""
         try:
             return self._visit(path, _identify)
         except WorkspaceError:
             return f"path:{path}"
 
     def keys(self, path: str) -> tuple[str, ...]:
-        """What `Tool.keys` wants to know of a path: which file is there now, and which path it is."""
+        """The keys of a path for `Tool.keys`: which file is there now, and which path it is."""
         try:
             return self.key(path), f"path:{self.relative(path)}"
         except WorkspaceError:
             return (f"path:{path}",)
 
     def lock(self, path: str) -> AbstractContextManager[Any]:
-        """Held while a file is read and written again, so that nobody in this process changes it in between."""
+        """A lock to hold from reading a file to writing it, so that nothing else in this process changes it."""
         return lock_file(str(self.root / self.relative(path)))
 
     def stat(self, path: str) -> os.stat_result:
-        """What is at the end of a path, links inside the workspace followed."""
+        """The stat of a path; symlinks inside the workspace are followed."""
 
         def ask(place: ResolvedPath) -> os.stat_result:
             return raise_missing(place, path) if place.found is None else place.found
@@ -221,8 +222,8 @@ class Workspace:
         return self._visit(path, ask)
 
     def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-        """A regular file as a descriptor; never waits, whatever is at the path."""
-        writing = bool(flags & _WRITING)
+        """Open a regular file as a file descriptor; never blocks, not even on a named pipe."""
+        writing = bool(flags & _WRITE_FLAGS)
 
         def open_(place: ResolvedPath) -> int:
             return open_file(place, path, flags, mode, writing=writing)
@@ -230,7 +231,7 @@ class Workspace:
         return self._visit(path, open_, writing=writing)
 
     def open_folder(self, path: str = ".") -> int:
-        """A folder as a descriptor that can be listed and opened from."""
+        """Open a folder as a file descriptor, to list it and to open files in it."""
 
         def open_(place: ResolvedPath) -> int:
             if place.found is None:
@@ -242,7 +243,7 @@ class Workspace:
         return self._visit(path, open_)
 
     def scan(self, path: str = ".") -> list[Entry]:
-        """The names in a folder, sorted, and what they are."""
+        """The entries of a folder, sorted by name."""
         folder = self.open_folder(path)
         try:
             with os.scandir(folder) as entries:
@@ -253,7 +254,7 @@ class Workspace:
             os.close(folder)
 
     def read_bytes(self, path: str, *, limit: int) -> bytes:
-        """A whole file; `TooLarge` when it has more than `limit` bytes."""
+        """Read a whole file; raise `TooLarge` when it has more than `limit` bytes."""
         descriptor = self.open(path)
         try:
             with open(descriptor, "rb", buffering=0, closefd=False) as file:
@@ -267,10 +268,10 @@ class Workspace:
         return data
 
     def replace(self, path: str, data: bytes, *, expect: str | None = None) -> Written:
-        """Put `data` in the place of a file, at once and for good, or make the file and the folders it needs.
+        """Replace the content of a file atomically, or create the file and the folders it needs.
 
-        With `expect`, the `digest` of the content that is to be replaced, a file with other content stays as it is
-        (`StaleFile`). Mode and owner are kept. Other names of the file (hard links) keep the old content.
+        With `expect`, the `digest` of the content to replace, a file with other content is not changed (`StaleFile`).
+        Mode and owner are kept. Other names of the file (hard links) keep the old content.
         """
         with self.lock(path):
             if path.endswith(("/", "/.")):
@@ -278,15 +279,15 @@ class Workspace:
             return self._visit(path, lambda place: write_atomically(place, data, path, expect), writing=True)
 
     def _find_base(self, path: str) -> tuple[_Base, list[str]]:
-        """Which root a path belongs to, and the names from there; a path that is no path raises."""
+        """Find the root that a path belongs to, and the names from there; raise for an unusable path."""
         try:
             size = len(os.fsencode(path))
         except UnicodeEncodeError as error:
             raise WorkspaceError(f"{path!r} cannot be the name of a file.") from error
-        if size > _LONGEST:
+        if size > _MAX_PATH_BYTES:
             raise WorkspaceError(f"The path {path[:60]!r}... is too long ({size:,} bytes). Use a shorter one.")
         if "\0" in path:
-            raise WorkspaceError(f"{path!r} has a NUL character, which no path can have.")
+            raise WorkspaceError(f"{path!r} has a NUL character, which is not allowed in a path.")
         if path == "~" or (path.startswith("~") and "/" in path):
             path = os.path.expanduser(path)
         names = split_path(path)
@@ -299,18 +300,18 @@ class Workspace:
         raise make_outside_error(path, str(self.root))
 
     def _visit(self, path: str, action: Callable[[ResolvedPath], T], *, writing: bool = False) -> T:
-        """Do something at the end of a path, again from the start while someone moves things about."""
+        """Call `action` with the resolved path; start again when another process changes the path meanwhile."""
         base, names = self._find_base(path)
         if writing and not base.writable:
-            raise ProtectedPath(f"{path!r} is in a folder that can be read and not written.")
-        for _ in range(_TRIES):
+            raise ProtectedPath(f"{path!r} is in a folder that can be read but not written.")
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 return self._visit_once(base, names, path, action, writing=writing)
             except PathChanged:
                 continue
             except OSError as error:
                 raise translate_os_error(error, path) from error
-        raise WorkspaceError(f"{path!r} kept changing while it was looked at. Try again later.")
+        raise WorkspaceError(f"{path!r} kept changing while it was resolved. Try again later.")
 
     def _visit_once(
         self, base: _Base, names: list[str], path: str, action: Callable[[ResolvedPath], T], *, writing: bool
