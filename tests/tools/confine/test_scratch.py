@@ -16,14 +16,14 @@ KILLED = """
 import os
 from steersman.tools.confine.scratch import Scratch
 scratch = Scratch()
-open(scratch.folder("tmp") + "/file", "w").close()
+open(scratch.make_folder("tmp") + "/file", "w").close()
 os.kill(os.getpid(), 9)
 """
 LIVING = """
 import sys
 from steersman.tools.confine.scratch import Scratch
 scratch = Scratch()
-print(scratch.folder("tmp"), flush=True)
+print(scratch.make_folder("tmp"), flush=True)
 sys.stdin.read()
 """
 
