@@ -114,13 +114,13 @@ def test_broken_folders_are_told_and_the_rest_is_there(tmp_path: Path) -> None:
         f"No skills in {tmp_path / 'nope'}: No such file or directory.",
         "binary is no skill: 'SKILL.md' of skill 'binary' is not a text file.",
         "empty is no skill: it has no SKILL.md.",
-        "endless is no skill: its head has no end, a second line '---'.",
+        "endless is no skill: its front matter has no end, a second line '---'.",
         "folder is no skill: 'SKILL.md' is a folder, not a file.",
         "garbled is no skill: '- a' is not a line such as 'name: value'.",
         "gone is no skill: No such file or directory.",
         "headless is no skill: it does not begin with a line '---'.",
         "large is no skill: 'SKILL.md' is too large: more than 100,000 bytes.",
-        "nameless is no skill: it has no description, so nobody would know when to use it.",
+        "nameless is no skill: it has no description, so the model would not know when to use it.",
     ]
 
 

@@ -1,6 +1,6 @@
-"""What the model can do: tools described once, arguments checked before they run, answers by returning.
+"""Tools for the model: each has a name, a description and a JSON Schema, and its arguments are checked before it runs.
 
-Nothing here knows the loop. A tool that wants something from it returns an effect; a tool that fails raises.
+Nothing here imports the loop. A tool that needs something from it returns an effect; a tool that fails raises.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steersman.lazy import export_lazily
-from steersman.tools.tool import Tool, Toolset, tool  # not lazily: the module has the name of the decorator
+from steersman.tools.tool import Tool, Toolset, tool  # not lazy: the module and the decorator have the same name
 
 if TYPE_CHECKING:
     from steersman.tools.builtin import builtin_tools

@@ -1,4 +1,4 @@
-"""How a tool's function is called: with names, with one dict, with the context or without, in a thread or not."""
+"""How a tool's function takes its arguments: by name or as one dict, with or without the context, in a thread."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from steersman.tools.schema.from_types import Parameters, is_context_parameter, 
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """The way one function wants its arguments.
+    """How one function takes its arguments.
 
-    `bundled` functions get them as one dict, with the context after it where `context` is `""`; the others by name.
-    `schema` is what the arguments are checked against: what the function cannot take is refused there.
+    `bundled` functions get them as one dict, with the context after it where `context` is `""`; other functions get
+    them by name. Arguments are checked against `schema`, which refuses what the function cannot take.
     """
 
     function: Callable[..., Any]
@@ -29,7 +29,7 @@ class Calling(msgspec.Struct, frozen=True):
     converts: Sequence[tuple[str, Convert]] = ()
 
     def bind(self, arguments: dict[str, Any], ctx: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and the named arguments for one call."""
+        """Return the positional and the named arguments for one call."""
         if self.bundled:
             if self.context is None:
                 return [arguments], {}
@@ -44,13 +44,13 @@ class Calling(msgspec.Struct, frozen=True):
             named[self.context] = ctx
         if not self.positional:
             return [], named
-        # A gap would shift what follows it: after the first one left out, the defaults stand.
+        # A gap would shift the arguments after it, so everything after the first missing one keeps its default.
         first = next((index for index, name in enumerate(self.positional) if name not in named), len(self.positional))
         return [named.pop(name) for name in self.positional[:first]], named
 
 
 def calling_from_signature(function: Callable[..., Any], parameters: Parameters) -> Calling:
-    """How to call a function whose schema came from its own signature."""
+    """Describe how to call a function whose schema was made from its own signature."""
     return Calling(
         function,
         parameters.schema,
@@ -62,12 +62,12 @@ def calling_from_signature(function: Callable[..., Any], parameters: Parameters)
 
 
 def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str) -> Calling:
-    """How to call a function that came with a schema: by the names of its parameters, seen once."""
+    """Describe how to call a function that was given with a schema, by the names of its parameters."""
     threaded = not is_async(function)
     try:
         listed = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        # Some builtins do not say what they take; a dict is what a hand-made tool most often gets.
+        # Some builtins have no signature; most tools with a hand-written schema take one dict.
         return Calling(function, schema, threaded, bundled=True)
     hints = resolve_hints(function, tool)
     named = [p for p in listed if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD]
@@ -93,7 +93,7 @@ def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any],
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Whether calling the function returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(cast(Any, function), "__call__", None)  # noqa: B004  # the question is what kind of call it is
     )
@@ -102,7 +102,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 def _bundle_arguments(
     function: Callable[..., Any], schema: Mapping[str, Any], threaded: bool, context: str | None, named: Sequence[Any]
 ) -> Calling:
-    """One dict, and the context by name; one that stands first or has no name goes by position instead."""
+    """Pass one dict, and the context by name; pass the context by position where it comes first or second."""
     if context is None:
         return Calling(function, schema, threaded, bundled=True)
     place = [p.name for p in named].index(context)
@@ -121,7 +121,7 @@ def _bundle_arguments(
 def _close_schema(
     schema: Mapping[str, Any], names: Sequence[str], needed: Sequence[str], tool: str, *, rest: bool
 ) -> Mapping[str, Any]:
-    """The schema with what the function itself demands: what it needs is required, what it cannot take is refused."""
+    """Add what the function demands: its required parameters are required, and unknown arguments are refused."""
     properties = cast(Mapping[str, Any], schema.get("properties", {}))
     surplus = [name for name in properties if name not in names]
     if surplus and not rest:

@@ -1,4 +1,4 @@
-"""What a tool may know about the call it answers, and the way it shows progress."""
+"""`ToolContext`: what a tool knows about its call, and how it reports progress."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from steersman.types.tools import ToolOutput
 
 
 def ignore(_: Any) -> None:
-    """Nobody watches."""
+    """Drop an update that has no reader."""
 
 
 class ToolContext:
-    """One call: its ids, whether it should stop, and a way to show something before it is done.
+    """One tool call: its ids, whether it is cancelled, and a way to report progress.
 
-    `scope` belongs to whoever runs the tool. `on_late` is told the outcome of a `def` tool that was abandoned.
+    `scope` belongs to the caller that runs the tool. `on_late` gets the outcome of an abandoned `def` tool.
     """
 
     __slots__ = ("idempotency_key", "on_late", "on_update", "scope", "token", "tool_call_id", "tool_name")
@@ -42,15 +42,15 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the tool should stop; a `def` tool that runs long does well to look now and then."""
+        """Whether the tool should stop; a long-running `def` tool should check this regularly."""
         return self.token.cancelled
 
     def update(self, value: Any) -> None:
-        """Show something to whoever watches the run: partial output, a number, any JSON value. Safe from any thread."""
+        """Report partial output, a number or any JSON value to the subscribers of the run. Safe from any thread."""
         self.on_update(value)
 
     def progress(self, text: str) -> None:
-        """Show a line of progress."""
+        """Report a line of progress."""
         self.on_update({"type": "progress", "text": text})
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a tool returned, in one form and of bounded size."""
+"""Normalize what a tool returns to a `ToolOutput`, and truncate long output."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.text import show
-from steersman.types.content import Content, ImageContent, TextContent, replace_lone_surrogates
+from steersman.types.content import Content, ImageContent, TextContent, replace_in_json, replace_lone_surrogates
 from steersman.types.tools import ToolOutput
 
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
 
 
 def normalize_output(value: Any) -> ToolOutput:
-    """A tool's return value as a `ToolOutput`; `TypeError` for what is neither text, blocks nor JSON-able."""
+    """Convert a tool's return value to a `ToolOutput`; `TypeError` for anything but text, blocks and JSON-able data."""
     if type(value) is str:
         return ToolOutput(_clean_text(value))
     if value is None:
@@ -42,7 +42,7 @@ def _to_content(value: Any) -> str | Sequence[Content]:
 
 
 def _are_blocks(items: Sequence[Any]) -> bool:
-    """Whether a list is meant as content: only blocks, or texts among blocks. A list of texts alone is data."""
+    """Whether a list is content: only blocks, or texts among blocks. A list of texts alone is data."""
     blocks = [item for item in items if not isinstance(item, str)]
     return bool(blocks) and all(
         isinstance(item, TextContent | ImageContent) or _is_plain_block(item) for item in blocks
@@ -74,7 +74,7 @@ def _to_json(value: Any) -> str:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_clean_nested(msgspec.to_builtins(value, enc_hook=_to_plain)))
+        return _encode(replace_in_json(msgspec.to_builtins(value, enc_hook=_to_plain)))
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise TypeError(
             "A tool returns text, JSON-able data, content blocks or a ToolOutput, "
@@ -87,7 +87,7 @@ def _encode(value: Any) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """For what msgspec does not know."""
+    """Convert types that msgspec does not know."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, os.PathLike):
@@ -99,25 +99,15 @@ def _to_plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__!r} objects have no JSON form")
 
 
-def _clean_nested(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, dict):
-        return {_clean_nested(key): _clean_nested(item) for key, item in cast(dict[Any, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [_clean_nested(item) for item in cast(Sequence[Any], value)]
-    return value
-
-
 def _clean_text(text: str) -> str:
-    """Text that can be sent, stored and shown: no lone surrogates, and no NUL, which ends text in many places."""
+    """Remove lone surrogates, and NUL, which ends the text in many programs."""
     return replace_lone_surrogates(text).replace("\x00", "") if "\x00" in text else replace_lone_surrogates(text)
 
 
 def truncate_output(output: ToolOutput, *, max_bytes: int, max_lines: int, directory: str | None = None) -> ToolOutput:
-    """The same output, or its beginning and end with a note of what is left out and where all of it is.
+    """Truncate long output to its beginning and end, with a note about what is left out and where the full output is.
 
-    Only text counts; images stay. Writes a file, so long outputs belong in a thread.
+    Only text counts; images stay. Writes a file, so call it in a thread for long outputs.
     """
     text = _join_texts(output)
     if not _is_too_long(text, max_bytes, max_lines):
@@ -140,7 +130,7 @@ def _join_texts(output: ToolOutput) -> str:
 
 
 def _is_too_long(text: str, max_bytes: int, max_lines: int) -> bool:
-    # No character takes more than four bytes: most texts need no encoding to be found short.
+    # A character takes at most four bytes, so most texts need not be encoded to be found short.
     if len(text) * 4 > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes:
         return True
     return _count_lines(text) > max_lines
@@ -151,7 +141,7 @@ def _count_lines(text: str) -> int:
 
 
 def _shorten(text: str, max_bytes: int, max_lines: int, where: str) -> str:
-    """Head and tail, within both limits, the note between them counted in."""
+    """Return head, note and tail, together within both limits."""
     room = max(0, max_bytes - len(_describe_omission(len(text) * 4, len(text), where).encode("utf-8", "replace")))
     lines = max(0, max_lines - 1)
     data = text.encode("utf-8", "replace")
@@ -168,7 +158,7 @@ def _describe_omission(size: int, lines: int, where: str) -> str:
 
 
 def _take_head(data: bytes, room: int, lines: int) -> bytes:
-    """The first lines that fit; part of a line only where not even half of the room would be used."""
+    """Return the first lines that fit; part of a line only where whole lines would use less than half of the limit."""
     end = 0
     for _ in range(lines):
         found = data.find(b"\n", end)
@@ -183,7 +173,7 @@ def _take_head(data: bytes, room: int, lines: int) -> bytes:
 
 
 def _take_tail(data: bytes, room: int, lines: int) -> bytes:
-    """The last lines that fit, likewise."""
+    """Return the last lines that fit, by the same rule."""
     if lines == 0 or room == 0:
         return b""
     start = len(data)
@@ -199,13 +189,13 @@ def _take_tail(data: bytes, room: int, lines: int) -> bytes:
 
 
 def _save(text: str, directory: str | None) -> tuple[str | None, str]:
-    # Only an output that is too long pays for this import.
+    # Imported here because only long output needs it.
     import tempfile
 
     try:
         if directory is not None:
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        # Made by mkstemp: a name nobody can guess, readable by its owner alone.
+        # mkstemp makes a name that cannot be guessed, readable only by its owner.
         handle, path = tempfile.mkstemp(prefix="tool-output-", suffix=".txt", dir=directory)
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode("utf-8", "replace"))

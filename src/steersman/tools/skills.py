@@ -1,4 +1,4 @@
-"""Skills: folders with a `SKILL.md` that says how something is done. A skill is text: it runs and permits nothing."""
+"""Skills: folders with a `SKILL.md` of front matter and instructions. A skill is text: it runs and permits nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -19,82 +20,8 @@ from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 
-_KEY = re.compile(r"([A-Za-z0-9_-]+)[ \t]*:(?:[ \t]+(.*))?")
-_BLOCK = re.compile(r"([|>])[-+0-9]*(?:[ \t]+#.*)?")
-_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*(?:#.*)?""")
-# What YAML begins something else with than a text.
-_NO_TEXT = "[]{}&*!%@`,?"
-
-
-class BadFrontMatter(ValueError):
-    """A head that is not one; its text says what is wrong."""
-
-
-def parse_front_matter(text: str) -> tuple[dict[str, str], str]:
-    """The keys with their texts, and the body behind the head."""
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    if not lines or lines[0].rstrip() != "---":
-        raise BadFrontMatter("it does not begin with a line '---'")
-    end = next((place for place, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
-    if end is None:
-        raise BadFrontMatter("its head has no end, a second line '---'")
-    found: dict[str, str] = {}
-    for key, value, more in _split_entries(lines[1:end]):
-        read = _parse_value(key, value, more)
-        if read is not None:
-            found[key] = read
-    return found, "\n".join(lines[end + 1 :]).strip("\n")
-
-
-def _split_entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """Each key, what stands beside it, and the indented lines and list items below it."""
-    place = 0
-    while place < len(lines):
-        line = lines[place]
-        place += 1
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = _KEY.fullmatch(line.rstrip())
-        if match is None:
-            raise BadFrontMatter(f"{line!r:.80} is not a line such as 'name: value'")
-        start = place
-        while place < len(lines) and (not lines[place].strip() or lines[place][0] in " \t-"):
-            place += 1
-        yield match[1], (match[2] or "").strip(), list(lines[start:place])
-
-
-def _parse_value(key: str, value: str, more: list[str]) -> str | None:
-    """A value as text; `None` for a list, a table or whatever else it may be."""
-    if block := _BLOCK.fullmatch(value):
-        return _parse_block(more, folded=block[1] == ">")
-    if value[:1] in ('"', "'"):
-        return _parse_quoted(key, value)
-    if (value and value[0] in _NO_TEXT) or (not value and more):
-        return None
-    plain = [re.split(r"[ \t]#", value)[0], *more]
-    return " ".join(" ".join(plain).split())
-
-
-def _parse_block(lines: list[str], *, folded: bool) -> str:
-    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    text = "\n".join(line[indent:].rstrip() for line in lines).strip("\n")
-    return re.sub(r"\n+", lambda breaks: breaks[0][1:] or " ", text) if folded else text
-
-
-def _parse_quoted(key: str, value: str) -> str:
-    match = _QUOTED.fullmatch(value)
-    if match is None:
-        raise BadFrontMatter(f"the quoted text of {key!r} does not end on its line")
-    if value[0] == "'":
-        return match[1][1:-1].replace("''", "'")
-    try:
-        return str(json.loads(match[1]))
-    except ValueError as error:
-        raise BadFrontMatter(f"the quoted text of {key!r} has an escape that is not known here") from error
-
-
 SKILL_FOLDERS = (".steersman/skills", ".agents/skills", ".claude/skills")
-"""Where skills are looked for, in the workspace, above it up to its repository, and in the user's home."""
+"""Where skills are found: in the workspace, in the folders above it up to its repository, and in the user's home."""
 
 SKILL_FILE = "SKILL.md"
 MAX_BYTES = 100_000
@@ -104,6 +31,11 @@ MAX_DESCRIPTION = 1_024
 MAX_LISTED = 16_000
 MAX_FILES = 200
 
+_KEY = re.compile(r"([A-Za-z0-9_-]+)[ \t]*:(?:[ \t]+(.*))?")
+_BLOCK = re.compile(r"([|>])[-+0-9]*(?:[ \t]+#.*)?")
+_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*(?:#.*)?""")
+# Characters that begin a YAML value other than text.
+_NO_TEXT = "[]{}&*!%@`,?"
 _INTRODUCTION = (
     "Skills are folders with instructions for particular tasks. When a task fits one of these, "
     "call the skill tool with its name before you begin:"
@@ -122,7 +54,7 @@ class Skill:
     home: Workspace = field(repr=False)
 
     def read(self, file: str = SKILL_FILE) -> str:
-        """A text file of the skill's folder."""
+        """Read a text file of the skill's folder."""
         data = self.home.read_bytes(file, limit=MAX_BYTES)
         if b"\0" in data:
             raise ToolError(f"{file!r} of skill {self.name!r} is not a text file.")
@@ -130,7 +62,7 @@ class Skill:
 
 
 class Skills:
-    """The skills that were found, and what was wrong with others. May stand among the tools of an agent."""
+    """The skills that were found, and the problems with others. Can be passed among the tools of an agent."""
 
     def __init__(self, skills: Iterable[Skill], problems: Iterable[str] = ()) -> None:
         self.skills = tuple(skills)
@@ -144,9 +76,9 @@ class Skills:
 
 
 def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Where | None = "~") -> Skills:
-    """The skills in the given folders, in the workspace and above it up to its repository, and in the user's home.
+    """Find the skills in the given folders, in the workspace and up to its repository, and in the user's home.
 
-    Of two with the same name the nearer one is taken. `home=None` leaves the user's own out.
+    Of two skills with the same name the nearer one is used. `home=None` leaves out the user's own skills.
     """
     finder = _Finder()
     for root in roots:
@@ -160,7 +92,7 @@ def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Wh
 
 
 def find_project_folders(workspace: Path) -> list[Path]:
-    """The workspace and the folders above it up to its repository, as far as they have the same owner."""
+    """Return the workspace and the folders above it up to its repository, as long as they have the same owner."""
     start = Path(os.path.realpath(workspace, strict=True))
     owner = start.stat().st_uid
     folders: list[Path] = []
@@ -170,12 +102,12 @@ def find_project_folders(workspace: Path) -> list[Path]:
         folders.append(folder)
         if os.path.lexists(folder / ".git"):
             return folders
-    # No repository: nothing above was put there for this workspace.
+    # There is no repository, so nothing above belongs to this workspace.
     return [start]
 
 
 class _Finder:
-    """Collects skills, the nearest first, and says what is wrong with the rest."""
+    """Collects skills, the nearest first, and the problems with others."""
 
     def __init__(self) -> None:
         self.found: dict[str, Skill] = {}
@@ -183,14 +115,14 @@ class _Finder:
         self.known: set[tuple[int, int]] = set()
 
     def look_in_project(self, folder: Path) -> None:
-        """A project's skills stay inside the project: a link that leads out of it is not followed."""
+        """Add a project's skills; a link that leads out of the project is not followed."""
         project = Workspace(folder)
         for place in SKILL_FOLDERS:
             for name in self._list_names(project, place, str(folder / place)):
                 self._add_skill(folder / place / name, project, f"{place}/{name}")
 
     def look_in_own(self, root: Path, *, must_exist: bool) -> None:
-        """The user's own skills may be anywhere: the user has put the link there."""
+        """Add the user's own skills, whose links may lead anywhere."""
         try:
             own = Workspace(root)
         except OSError as error:
@@ -242,12 +174,12 @@ def _read_skill(home: Workspace, path: Path) -> Skill:
     name = to_one_line(head.get("name", ""), MAX_NAME) or to_one_line(path.name, MAX_NAME)
     description = to_one_line(head.get("description", ""), MAX_DESCRIPTION)
     if not description:
-        raise BadFrontMatter("it has no description, so nobody would know when to use it")
+        raise BadFrontMatter("it has no description, so the model would not know when to use it")
     return Skill(name, description, str(path), home)
 
 
 def to_one_line(text: str, limit: int) -> str:
-    """A text on one line without characters nobody sees, cut where it is too long."""
+    """Put a text on one line, without unprintable characters, truncated to `limit` characters."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text[: limit * 4]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
@@ -288,9 +220,6 @@ def _make_skill_tool(skills: dict[str, Skill]) -> Tool:
 
 
 def _describe_unknown(name: str, names: list[str]) -> str:
-    # Only a mistake pays for this import.
-    from difflib import get_close_matches
-
     near = get_close_matches(name, names, 1)
     text = f"No skill named {name!r:.100}. Skills: {to_one_line(', '.join(names), 2_000)}."
     return f"{text} Did you mean {near[0]!r}?" if near else text
@@ -308,3 +237,70 @@ def _list_files(skill: Skill, ctx: ToolContext) -> list[str]:
         return ["It has no other files."]
     more = [f"[{len(others) - MAX_FILES:,} more]"] if len(others) > MAX_FILES else []
     return ["Its other files, which the skill tool reads with 'file':", *others[:MAX_FILES], *more]
+
+
+class BadFrontMatter(ValueError):
+    """Malformed front matter; the text says what is wrong."""
+
+
+def parse_front_matter(text: str) -> tuple[dict[str, str], str]:
+    """Parse front matter: return its keys with their texts, and the body after it."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    if not lines or lines[0].rstrip() != "---":
+        raise BadFrontMatter("it does not begin with a line '---'")
+    end = next((place for place, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    if end is None:
+        raise BadFrontMatter("its front matter has no end, a second line '---'")
+    found: dict[str, str] = {}
+    for key, value, more in _split_entries(lines[1:end]):
+        read = _parse_value(key, value, more)
+        if read is not None:
+            found[key] = read
+    return found, "\n".join(lines[end + 1 :]).strip("\n")
+
+
+def _split_entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each key, the value on its line, and the indented lines and list items below it."""
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        place += 1
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _KEY.fullmatch(line.rstrip())
+        if match is None:
+            raise BadFrontMatter(f"{line!r:.80} is not a line such as 'name: value'")
+        start = place
+        while place < len(lines) and (not lines[place].strip() or lines[place][0] in " \t-"):
+            place += 1
+        yield match[1], (match[2] or "").strip(), list(lines[start:place])
+
+
+def _parse_value(key: str, value: str, more: list[str]) -> str | None:
+    """Parse a value as text; `None` for a list, a table or any other value."""
+    if block := _BLOCK.fullmatch(value):
+        return _parse_block(more, folded=block[1] == ">")
+    if value[:1] in ('"', "'"):
+        return _parse_quoted(key, value)
+    if (value and value[0] in _NO_TEXT) or (not value and more):
+        return None
+    plain = [re.split(r"[ \t]#", value)[0], *more]
+    return " ".join(" ".join(plain).split())
+
+
+def _parse_block(lines: list[str], *, folded: bool) -> str:
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    text = "\n".join(line[indent:].rstrip() for line in lines).strip("\n")
+    return re.sub(r"\n+", lambda breaks: breaks[0][1:] or " ", text) if folded else text
+
+
+def _parse_quoted(key: str, value: str) -> str:
+    match = _QUOTED.fullmatch(value)
+    if match is None:
+        raise BadFrontMatter(f"the quoted text of {key!r} does not end on its line")
+    if value[0] == "'":
+        return match[1][1:-1].replace("''", "'")
+    try:
+        return str(json.loads(match[1]))
+    except ValueError as error:
+        raise BadFrontMatter(f"the quoted text of {key!r} has an escape that is not known here") from error

@@ -1,4 +1,4 @@
-"""Values shown short."""
+"""Values as short text for error messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from steersman.types.content import replace_lone_surrogates
 
 
 def show(value: Any, limit: int = 80) -> str:
-    """A value as an error text quotes it: short, and JSON's words for what JSON has words for."""
+    """Format a value for an error message: truncated, with `null`, `true` and `false` as JSON writes them."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     try:
-        # Slicing first keeps a huge text from being escaped as a whole only to be cut.
+        # Sliced first, so that a huge text is not escaped as a whole only to be truncated.
         text = repr(value[: limit + 1] if isinstance(value, str) else value)
     except (RecursionError, ValueError):
         # A value nested too deeply, or an integer with more digits than Python prints.

@@ -1,6 +1,6 @@
-"""Threads for `def` tools: one that will not stop is left behind, and nobody waits for it or runs out because of it.
+"""Threads for `def` tools. A thread that does not stop is abandoned: no caller waits for it, and others still run.
 
-Not the event loop's default executor: that one has few threads, is shared with name lookups, and is joined at exit.
+Not the event loop's default executor: that one has few threads, is shared with DNS lookups, and is joined at exit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 OnLate: TypeAlias = Callable[[Any, BaseException | None], None]
 
 MAX_THREADS = 4_000
-"""Beyond this the machine suffers before the tools do."""
+"""A safe upper limit; more threads would exhaust the machine."""
 
 _IDLE_SECONDS = 10.0
 _BUSY = "steersman-tool"
@@ -26,7 +26,7 @@ _IDLE = "steersman-tool idle"
 
 
 def call_soon_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
-    """Call back on an event loop, from any thread; one that is closed has nobody left to tell."""
+    """Schedule a callback on an event loop, from any thread; does nothing when the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
@@ -34,7 +34,7 @@ def call_soon_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object
 
 
 class _Job:
-    """One call on its way through a thread and back to the event loop that waits for it."""
+    """One call that runs in a thread, and the future in the event loop that waits for it."""
 
     __slots__ = ("abandoned", "call", "context", "finished", "future", "loop", "on_late")
 
@@ -51,11 +51,11 @@ class _Job:
         try:
             return self.context.run(self.call), None
         except StopIteration as error:
-            # A future cannot carry it: whoever awaits would take it for an end of iteration.
+            # A future cannot carry a StopIteration: awaiting code would take it for the end of an iteration.
             return None, _wrap_error("StopIteration", error)
-        except Exception as error:  # noqa: BLE001  # it goes to whoever awaits the call
+        except Exception as error:  # noqa: BLE001  # it goes to the code that awaits the call
             return None, error
-        except BaseException as error:  # noqa: BLE001  # exit requests and the like concern this thread, not the program
+        except BaseException as error:  # noqa: BLE001  # SystemExit and the like end this call, not the program
             return None, _wrap_error(repr(error), error)
 
     def deliver(self, value: Any, error: BaseException | None) -> None:
@@ -72,7 +72,7 @@ class _Job:
 
 
 class _Worker:
-    """A thread and the place where its next call arrives. Its name says whether it is idle."""
+    """A thread and the queue of its next call. The thread's name says whether it is idle."""
 
     __slots__ = ("inbox", "thread")
 
@@ -82,11 +82,11 @@ class _Worker:
 
 
 class Threads:
-    """Threads that wait for work for a while and then go; `max_threads` counts the abandoned ones too."""
+    """A pool of threads that end when idle for long; `max_threads` includes the abandoned ones."""
 
     def __init__(self, max_threads: int = MAX_THREADS) -> None:
         self.max_threads = max_threads
-        # Reentrant, because a collected coroutine may abandon its call while this very thread holds the lock.
+        # Reentrant: garbage collection of a coroutine may abandon its call while this thread holds the lock.
         self.lock = threading.RLock()
         self.idle: list[_Worker] = []
         self.threads = 0
@@ -96,8 +96,8 @@ class Threads:
     async def run(self, call: Callable[[], T], *, on_late: OnLate | None = None) -> T:
         """Await a blocking call that runs in a thread, with this task's context variables.
 
-        A cancelled wait leaves the thread to itself at once; `on_late(value, error)` is then told, in the event loop,
-        how it ended. A call that had not begun never begins.
+        When the wait is cancelled, the thread is abandoned at once; `on_late(value, error)` is then called in the event
+        loop when the call ends. A call that had not begun never begins.
         """
         job = _Job(call, on_late)
         self.submit(job)
@@ -108,7 +108,7 @@ class Threads:
             raise
 
     def submit(self, job: _Job) -> None:
-        """Give a call to an idle thread, or to a new one."""
+        """Pass a call to an idle thread, or to a new one."""
         with self.lock:
             worker = self.idle.pop() if self.idle else self.start_worker()
             worker.thread.name = _BUSY
@@ -116,7 +116,7 @@ class Threads:
         worker.inbox.put(job)
 
     def start_worker(self) -> _Worker:
-        """Start a thread, if there is room for one."""
+        """Start a thread; raise `RuntimeError` when the limit is reached."""
         if self.threads >= self.max_threads:
             raise RuntimeError(
                 f"{self.threads} tool threads are running, {self.abandoned} of them abandoned. "
@@ -134,7 +134,7 @@ class Threads:
         return worker
 
     def run_worker(self, worker: _Worker) -> None:
-        """What a thread does until it has been idle for long."""
+        """Run calls in a thread until it has been idle for long."""
         while (job := self.next_job(worker)) is not None:
             begun = not job.abandoned
             value, error = job.run() if begun else (None, None)
@@ -144,27 +144,27 @@ class Threads:
                 self.abandoned -= job.abandoned
                 if begun:
                     job.deliver(value, error)
-                # Idle only once the outcome is on its way: whoever sees it idle may count on that.
+                # Idle only after the outcome is scheduled: tests and callers rely on that order.
                 worker.thread.name = _IDLE
                 self.idle.append(worker)
-            # An idle thread must not keep the last call and its outcome alive.
+            # An idle thread must not keep the last call and its outcome in memory.
             del job, value, error
 
     def next_job(self, worker: _Worker) -> _Job | None:
-        """The next call for a thread, or `None` when it may go."""
+        """Wait for the next call of a thread; `None` when the thread should end."""
         while True:
             try:
                 return worker.inbox.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self.lock:
-                    # Not among the idle ones: a job was given to it just now and is about to arrive.
+                    # If it is not idle, a job was just assigned to it and is about to arrive.
                     if worker in self.idle:
                         self.idle.remove(worker)
                         self.threads -= 1
                         return None
 
     def abandon(self, job: _Job) -> None:
-        """Count a call nobody waits for any more, unless it is over."""
+        """Count a call as abandoned, unless it is over."""
         with self.lock:
             if not job.finished and not job.abandoned:
                 job.abandoned = True
@@ -175,7 +175,7 @@ _pool = Threads()
 
 
 def _reset_after_fork() -> None:
-    """A forked child has none of its parent's threads, and its locks may be held by one of them."""
+    """Use a new pool: a forked child has none of its parent's threads, and the lock may be held by one of them."""
     global _pool
     _pool = Threads()
 
@@ -194,12 +194,12 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
 
 def count_abandoned_threads() -> int:
-    """How many threads run on although nobody waits for them any more."""
+    """Count the threads whose call was abandoned and still runs."""
     return _pool.abandoned
 
 
 def count_running_threads() -> int:
-    """How many calls are in threads now, the abandoned ones included."""
+    """Count the calls that run in threads, including the abandoned ones."""
     return _pool.running
 
 

@@ -1,9 +1,10 @@
-"""A tool: a name, words for the model, a schema, and a function."""
+"""`Tool`: a name, a description for the model, a JSON Schema, and a function; and the `tool` decorator."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 import msgspec
@@ -25,11 +26,11 @@ Access: TypeAlias = Literal["read", "edit", "full"]
 
 
 class Tool:
-    """Something the model can do.
+    """A function that the model can call.
 
-    `sequential` tools run alone; calls whose `keys` share an element run one after another; `uninterruptible` ones are
-    not cancelled by steering; `idempotent` says that doing it twice is the same as once. `access` says what a call can
-    touch, for an approval policy: "read" changes nothing, "edit" files of the workspace only, "full" anything.
+    `sequential` tools run alone; calls whose `keys` share an element run one after another; steering does not cancel
+    `uninterruptible` ones; an `idempotent` tool may be called twice with the effect of one call. `access` says what a
+    call can change, for an approval policy: "read" nothing, "edit" only files of the workspace, "full" anything.
     """
 
     __slots__ = (
@@ -101,13 +102,13 @@ class Tool:
 
     @property
     def takes_context(self) -> bool:
-        """Whether a call needs a `ToolContext` of its own: the function asks for it, or its thread may be late."""
+        """Whether a call needs a `ToolContext` of its own: the function takes one, or its thread may be abandoned."""
         return self._calling.context is not None or self._calling.threaded
 
     def check(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The arguments the tool will get: a fresh dict, mended where nothing is lost by it.
+        """Return the arguments the tool will get: a new dict, coerced where that loses nothing.
 
-        Raises `InvalidArguments`, whose text the model can act on.
+        Raises `InvalidArguments`, whose text tells the model what to correct.
         """
         if not isinstance(arguments, dict):
             arguments = _to_dict(self.name, arguments)
@@ -121,7 +122,7 @@ class Tool:
         return checked
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        """Run the tool with checked arguments; whatever it raises goes through."""
+        """Run the tool with checked arguments; exceptions of the tool pass through."""
         calling = self._calling
         positional, named = calling.bind(arguments, ctx)
         try:
@@ -130,7 +131,7 @@ class Tool:
             else:
                 value = await calling.function(*positional, **named)
             if hasattr(value, "__await__"):
-                # A plain function that gives a coroutine, such as a lambda around an async one.
+                # A plain function that returns a coroutine, such as a lambda around an async function.
                 value = await value
         except SystemExit as error:
             raise ToolError(f"The tool tried to exit the program ({error!r}).") from error
@@ -151,11 +152,11 @@ class Tool:
         return await run_in_thread(lambda: function(*positional, **named), on_late=report_late)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, as if it were no tool."""
+        """Call the function itself, without checks."""
         return self.execute(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Tool:
-        """A tool made from a method, bound to its object."""
+        """Bind a tool that was made from a method to its object."""
         if instance is None or self._parameters is None or not self._parameters.method:
             return self
         bound = self._copy(self.execute.__get__(instance, owner))
@@ -196,7 +197,7 @@ def tool(
     description: str | None = None,
     **settings: Any,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """A tool from a typed function: the schema from its signature, the descriptions from its docstring.
+    """Make a tool from a typed function: its schema from the signature, its descriptions from the docstring.
 
     A parameter `ctx: ToolContext` gets the context of the call and is not shown to the model.
     """
@@ -217,12 +218,12 @@ class Toolset(Protocol):
 
 
 def has_toolsets(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> bool:
-    """Whether the same list may give other tools at the next run."""
+    """Whether the same list may hold other tools at the next run."""
     return any(_find_members(item) is not None for item in tools)
 
 
 def build_tool_table(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> dict[str, Tool]:
-    """The tools by name; plain functions become tools, and a toolset stands for those it has now."""
+    """Return the tools by name; plain functions become tools, and a toolset adds the tools it has now."""
     table: dict[str, Tool] = {}
     if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
         raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
@@ -241,7 +242,7 @@ def _expand_toolsets(tools: Iterable[Any]) -> Iterator[Any]:
 
 
 def _find_members(item: Any) -> Sequence[Tool] | None:
-    """The tools of a toolset; `None` for anything else."""
+    """Return the tools of a toolset; `None` for anything else."""
     if isinstance(item, Tool):
         return None
     found = getattr(item, "tools", None)
@@ -249,12 +250,9 @@ def _find_members(item: Any) -> Sequence[Tool] | None:
 
 
 def describe_unknown_tool(name: str, names: Iterable[str]) -> str:
-    """What a model is told that asked for a tool there is not."""
+    """Describe a call of an unknown tool, for the model."""
     known = list(names)
     text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
-    # Only a mistake pays for this import.
-    from difflib import get_close_matches
-
     near = get_close_matches(name, known, 1)
     return f"{text} Did you mean {near[0]!r}?" if near else text
 
@@ -278,9 +276,9 @@ def _make_tool(function: Any, name: str | None, description: str | None, setting
 
 
 def _take_dict(_arguments_in_one_dict: dict[str, Any]) -> dict[str, Any]:
-    """Stands in until the real function is set, so that the signature is read once and not twice.
+    """Take the place of the real function until it is set, so that its signature is read only once.
 
-    Its parameter is one that no tool has: a tool's own `arguments` would be taken for it.
+    The parameter has a name that no tool uses: a tool's own parameter `arguments` would be mistaken for it.
     """
     return _arguments_in_one_dict
 

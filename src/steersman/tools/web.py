@@ -1,4 +1,7 @@
-"""One HTTP request of a tool: no cookies, no proxy of the environment, no redirect, and its answer within a limit."""
+"""HTTP requests of tools: no cookies, no proxy from the environment, no redirects, and a bounded response body.
+
+The body is decoded here (content-encoding and charset), because a small compressed body may expand to a huge one.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,18 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from aiohttp.abc import AbstractResolver
 
-
 Kind: TypeAlias = Literal["html", "text", "image", "other"]
+
+USER_AGENT = "steersman"
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 _CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
 _META = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 _META_WITHIN = 4_096
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _WIDE_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# By the names of Python's codecs. What pages call latin-1 or ascii is windows-1252, and likewise for the others.
-# A list, because Python's codecs hold things that are no charsets, some of them slow.
+# From the names of Python's codecs to the codec that browsers use: a page that declares latin-1 or ascii is
+# windows-1252, and so on. An allowlist, because some of Python's codecs are no charsets, and some are slow.
 _CODECS = {
     **{f"cp{page}": f"cp{page}" for page in (866, 874, 932, 949, *range(1250, 1259))},
     **{f"iso8859-{part}": f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
@@ -53,7 +58,7 @@ _TEXTUAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What came, and what it was said to be; `whole` is false where it was longer than it may be, or was cut off."""
+    """A response body and its declared type; `whole` is false where it was over the limit or truncated."""
 
     data: bytes
     media_type: str = ""
@@ -62,13 +67,13 @@ class Body:
 
     @property
     def kind(self) -> Kind:
-        """What can be made of it, by what it is said to be and, where that says nothing, by what it is."""
+        """The kind of content, by the declared media type or, where there is none, by the first bytes."""
         said = classify_media_type(self.media_type) if self.media_type else self._guess_kind()
         return "other" if said in ("html", "text") and self._is_binary() else said
 
     @property
     def text(self) -> str:
-        """The body as text, however broken it is."""
+        """The body as text; malformed bytes are replaced."""
         for mark, codec in _BOMS:
             if self.data.startswith(mark):
                 return self.data[len(mark) :].decode(codec, "replace")
@@ -92,19 +97,19 @@ class Body:
             return None
         found = _META.search(self.data[:_META_WITHIN])
         codec = _find_codec(found[1].decode("ascii", "replace")) if found else None
-        # It was read as ASCII just now, so it cannot be true.
+        # The declaration was readable as ASCII, so the body cannot be UTF-16.
         return "utf-8" if codec is not None and codec.startswith("utf-16") else codec
 
 
 def parse_content_type(header: str) -> tuple[str, str | None]:
-    """The media type and the charset of a `Content-Type`."""
+    """Split a `Content-Type` header into its media type and its charset."""
     media_type, _, rest = header.partition(";")
     found = _CHARSET.search(rest)
     return media_type.strip().lower(), found[1] if found else None
 
 
 def classify_media_type(media_type: str) -> Kind:
-    """What can be made of a media type."""
+    """Classify a media type as HTML, text, image or other."""
     if media_type in ("text/html", "application/xhtml+xml"):
         return "html"
     if _TEXTUAL.fullmatch(media_type):
@@ -113,64 +118,51 @@ def classify_media_type(media_type: str) -> Kind:
 
 
 class ContentDecoder:
-    """Undoes a `Content-Encoding` piece by piece and never makes more than it is asked for."""
+    """Decodes a content-encoding piece by piece, and never produces more bytes than requested."""
 
     __slots__ = ("_coding", "_stream")
 
     def __init__(self, coding: str) -> None:
         coding = coding.strip().lower()
         if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise ToolError(f"The server sent its answer packed as {coding!r:.80}, which cannot be unpacked here.")
+            raise ToolError(f"The server sent the content-encoding {coding!r:.80}, which cannot be decoded here.")
         self._coding = coding
         self._stream: Any = None
 
     @property
     def whole(self) -> bool:
-        """Whether the packed data came to its end."""
+        """Whether the encoded data is complete."""
         return self._stream is None or self._stream.eof
 
-    def decode(self, data: bytes, room: int) -> bytes:
-        """What a piece holds, at most `room` bytes of it; once there is no room the rest is lost."""
+    def decode(self, data: bytes, limit: int) -> bytes:
+        """Decode a piece to at most `limit` bytes; the rest of the piece is dropped."""
         if self._coding in ("", "identity"):
-            return data[:room]
+            return data[:limit]
         parts: list[bytes] = []
-        while data and room > 0:
+        while data and limit > 0:
             if self._stream is None or self._stream.eof:
-                # Packed files may be joined: each begins anew.
-                self._stream = zlib.decompressobj(self._window(data))
+                # Several gzip members may follow each other.
+                self._stream = zlib.decompressobj(self._choose_window_bits(data))
             try:
-                part = self._stream.decompress(data, room)
+                part = self._stream.decompress(data, limit)
             except zlib.error as error:
-                raise ToolError(f"The server's answer could not be unpacked ({error}).") from error
+                raise ToolError(f"The {self._coding} answer of the server could not be decoded ({error}).") from error
             parts.append(part)
-            room -= len(part)
+            limit -= len(part)
             data = self._stream.unused_data
         return b"".join(parts)
 
-    def _window(self, data: bytes) -> int:
+    def _choose_window_bits(self, data: bytes) -> int:
         if self._coding != "deflate":
             return 16 + zlib.MAX_WBITS
-        # By its name it has a header; some servers leave it out.
+        # "deflate" means zlib with a header, but some servers leave the header out.
         return zlib.MAX_WBITS if data[0] & 0x0F == 8 else -zlib.MAX_WBITS
-
-
-def _find_codec(charset: str | None) -> str | None:
-    if charset is None:
-        return None
-    try:
-        return _CODECS.get(codecs.lookup(charset).name)
-    except LookupError:
-        return None
-
-
-USER_AGENT = "steersman"
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 def open_session(
     *, connect_timeout: float, addresses: Sequence[str] | None = None, ssl_context: SSLContext | None = None
 ) -> ClientSession:
-    """A session for one request; with `addresses` its connection goes to one of them, whatever the host is."""
+    """Open a session for one request; with `addresses` its connection goes to one of them, whatever the host is."""
     import aiohttp
 
     resolver = None if addresses is None else _make_pinned_resolver(addresses)
@@ -180,31 +172,31 @@ def open_session(
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
-        # The whole has a deadline of its own, around all of it.
+        # The caller sets a deadline for the whole request.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout),
-        # Unpacked by us, since a small answer may be packed from a huge one.
+        # Decoded in `read_body`, within a limit.
         auto_decompress=False,
-        # A proxy would look up the name itself, and nobody could say where the request went.
+        # A proxy would resolve the name itself, which would bypass the SSRF check of the addresses.
         trust_env=False,
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
     )
 
 
 async def read_body(response: ClientResponse, limit: int) -> Body:
-    """The body, or as much of it as the limit takes; what is left is not read."""
+    """Read the body up to `limit` bytes; the rest is not read."""
     media_type, charset = parse_content_type(response.headers.get("Content-Type", ""))
-    unpacker = ContentDecoder(response.headers.get("Content-Encoding", ""))
+    decoder = ContentDecoder(response.headers.get("Content-Encoding", ""))
     data, received = bytearray(), 0
     async for piece in response.content.iter_any():
         received += len(piece)
-        data += unpacker.decode(piece, limit + 1 - len(data))
+        data += decoder.decode(piece, limit + 1 - len(data))
         if len(data) > limit or received > limit:
             return Body(bytes(data[:limit]), media_type, charset, whole=False)
-    return Body(bytes(data), media_type, charset, whole=unpacker.whole)
+    return Body(bytes(data), media_type, charset, whole=decoder.whole)
 
 
 def to_tool_error(url: str, error: Exception) -> ToolError:
-    """What a tool says when a request came to nothing."""
+    """Convert the exception of a failed request to the error the model reads."""
     import aiohttp
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -220,7 +212,7 @@ def _make_pinned_resolver(addresses: Sequence[str]) -> AbstractResolver:
     from aiohttp.abc import AbstractResolver, ResolveResult
 
     class Pinned(AbstractResolver):
-        """Answers with the addresses that were judged, and asks nobody."""
+        """Returns the addresses that were checked, without a DNS lookup (against TOCTOU: DNS rebinding)."""
 
         async def resolve(
             self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -242,3 +234,12 @@ def _make_pinned_resolver(addresses: Sequence[str]) -> AbstractResolver:
             """Nothing is open."""
 
     return Pinned()
+
+
+def _find_codec(charset: str | None) -> str | None:
+    if charset is None:
+        return None
+    try:
+        return _CODECS.get(codecs.lookup(charset).name)
+    except LookupError:
+        return None

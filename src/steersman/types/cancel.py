@@ -1,4 +1,4 @@
-"""The token that asks a run to stop. It never waits; whoever waits registers a callback."""
+"""`CancelToken`: asks a run to stop. It never waits; code that waits registers a callback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class CancelToken:
-    """Set once, seen everywhere: `cancel()` is idempotent and tells each callback once, in registration order."""
+    """A one-way flag: `cancel()` is idempotent and calls each callback once, in registration order."""
 
     __slots__ = ("_callbacks", "reason")
 
@@ -16,11 +16,11 @@ class CancelToken:
 
     @property
     def cancelled(self) -> bool:
-        """Whether someone asked to stop."""
+        """Whether `cancel()` was called."""
         return self.reason is not None
 
     def cancel(self, reason: str = "aborted") -> None:
-        """Ask to stop; the first reason stays."""
+        """Ask the run to stop; the first reason stays."""
         if self.reason is not None:
             return
         self.reason = reason
@@ -29,12 +29,12 @@ class CancelToken:
             callback()
 
     def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back when cancelled, at once if that already happened; the result takes the callback back."""
+        """Call back when cancelled, at once if that already happened. Returns a function that removes the callback."""
         if self.reason is not None:
             callback()
             return lambda: None
         key = object()
         self._callbacks[key] = callback
         if self.reason is not None and self._callbacks.pop(key, None) is not None:
-            callback()  # another thread cancelled in between and did not see this one
+            callback()  # another thread cancelled in between and did not see this callback
         return lambda: self._callbacks.pop(key, None) and None

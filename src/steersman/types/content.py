@@ -1,7 +1,7 @@
-"""The blocks a message is made of.
+"""The content blocks of a message, lone surrogates in text, and parsing of tool call arguments.
 
-Messages, blocks and events are made of finished values and never refer back to themselves, so they are kept out of the
-garbage collector's sight (`gc=False`): in a long run there are many of them.
+Messages, blocks and events hold immutable values and never refer back to themselves, so the garbage collector does not
+track them (`gc=False`): a long run has many of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from steersman.types.frozen import FrozenDict, freeze
 
 
 class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True, gc=False):
-    """Words. `signature` is a provider's opaque mark, replayed byte for byte to the model that made it."""
+    """Text. `signature` is the provider's opaque value, sent back unchanged to the model that made it."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
@@ -28,7 +28,7 @@ class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omi
 
 
 class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True, gc=False):
-    """A picture as base64 text."""
+    """An image as base64 text."""
 
     type: ClassVar[Literal["image"]] = "image"
     data: str
@@ -46,10 +46,10 @@ class ThinkingContent(msgspec.Struct, frozen=True, tag="thinking", tag_field="ty
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", omit_defaults=True, gc=False):
-    """A tool the model asks for.
+    """A tool call of the model.
 
-    `raw_arguments` is set when what the model wrote is not a JSON object: it is kept as written and never guessed at.
-    `provider_id` is the provider's own id where it could not serve as ours because it was taken.
+    `raw_arguments` is set when the arguments are not a JSON object: the text is kept as written and never repaired.
+    `provider_id` is the provider's own id where `id` had to be another one because that id was taken.
     """
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
@@ -66,12 +66,12 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the arguments are not whole. What is whole and no object is wrong, and not cut."""
+        """Whether the arguments break off. Complete JSON that is not an object is malformed, and not truncated."""
         raw = self.raw_arguments
         if raw is None:
             return False
         try:
-            # An object would be in `arguments` had the server not said that it broke off.
+            # A complete object stands here only when the server said that the call broke off.
             return isinstance(msgspec.json.decode(raw), dict)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return True
@@ -81,7 +81,7 @@ Content: TypeAlias = TextContent | ImageContent | ThinkingContent | ToolCall
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """The text with surrogate halves joined and lone ones replaced, so that it can be encoded anywhere."""
+    """Join surrogate pairs and replace lone surrogates, so that the text can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -89,8 +89,22 @@ def replace_lone_surrogates(text: str) -> str:
     return text
 
 
+def replace_in_json(value: Any) -> Any:
+    """Replace the lone surrogates in every text of a JSON value, keys included."""
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, dict):
+        return {replace_in_json(key): replace_in_json(item) for key, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [replace_in_json(item) for item in cast(Sequence[Any], value)]
+    return value
+
+
 def escape_lone_surrogates(text: str) -> str:
-    """Arguments of a call with surrogate halves joined and lone ones as JSON escapes: no strict reader takes those."""
+    """Join surrogate pairs and write lone surrogates as JSON escapes, for the arguments of a tool call.
+
+    A strict JSON parser refuses such an escape, so the damage shows when the arguments are parsed.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -100,21 +114,21 @@ def escape_lone_surrogates(text: str) -> str:
 
 
 def split_trailing_surrogate(text: str) -> tuple[str, str]:
-    """The text without half a surrogate pair at its end, and that half: the other may come with the next delta."""
+    """Split off a high surrogate at the end of the text: its low surrogate may come with the next delta."""
     return (text[:-1], text[-1]) if text and "\ud800" <= text[-1] <= "\udbff" else (text, "")
 
 
 def text_of(content: Sequence[Content]) -> str:
-    """The text blocks, joined."""
+    """Join the text blocks."""
     return "".join([block.text for block in content if type(block) is TextContent])
 
 
 def parse_tool_call(
     id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
 ) -> ToolCall:
-    """A tool call from arguments as a server sent them: text, an object, or nothing.
+    """Build a tool call from the arguments a server sent: text, an object, or nothing.
 
-    Nothing, `""` and `null` mean no arguments. What is not a JSON object stays in `raw_arguments`.
+    Nothing, `""` and `null` mean no arguments. Text that is not a JSON object stays in `raw_arguments`.
     """
     value, raw = _parse_arguments(arguments)
     return ToolCall(id, name, value, None if raw is None else escape_lone_surrogates(raw), signature, provider_id)
@@ -130,7 +144,7 @@ def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
     if not arguments.strip():
         return FrozenDict(), None
     if not arguments.isascii():
-        # Halves of a character that came in two deltas are joined; a lone half is not guessed at, and does not parse.
+        # Surrogate pairs that came in two deltas are joined; a lone surrogate stays, and does not parse.
         arguments = arguments.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     try:
         value: object = msgspec.json.decode(arguments)

@@ -20,21 +20,21 @@ class Default(msgspec.Struct, frozen=True, tag="default", tag_field="kind"):
 
 
 class Rerun(msgspec.Struct, frozen=True, tag="rerun", tag_field="kind", omit_defaults=True):
-    """The last answer is asked for again."""
+    """The model is asked for the last answer again."""
 
     kind: ClassVar[Literal["rerun"]] = "rerun"
     tag: str | None = None
 
 
 class Branch(msgspec.Struct, frozen=True, tag="branch", tag_field="kind", omit_defaults=True):
-    """Another way is taken from an earlier point."""
+    """The conversation continues from an earlier point."""
 
     kind: ClassVar[Literal["branch"]] = "branch"
     tag: str | None = None
 
 
 class Compaction(msgspec.Struct, frozen=True, tag="compaction", tag_field="kind"):
-    """The first turn compacts the context, whatever its size."""
+    """The first turn compacts the context, whatever its size is."""
 
     kind: ClassVar[Literal["compaction"]] = "compaction"
 

@@ -1,6 +1,6 @@
-"""What can go wrong, as values and as exceptions.
+"""Errors, as values (`ErrorInfo`) and as exceptions.
 
-A model's failure is a message, a tool's failure is a result the model reads; only a programmer's mistake raises.
+A model's failure is a message, a tool's failure is a result that the model reads; only a programmer's mistake raises.
 
     SteersmanError
       AgentBusy               a second prompt while one runs
@@ -12,12 +12,12 @@ A model's failure is a message, a tool's failure is a result the model reads; on
         RateLimitError        too many requests; `retry_after` says how long to wait
         OverloadedError       the server is over capacity or failed
         ContextOverflowError  the request is longer than the model's window
-        InvalidRequestError   the server would not take the request
-        RefusedError          the model or its filter declined
+        InvalidRequestError   the server rejected the request
+        RefusedError          the model or its content filter refused
         NetworkError          the connection failed
         StalledError          no bytes for too long
         IncompleteStreamError the stream ended before its terminal event
-        ProtocolError         the server sent something else than its protocol
+        ProtocolError         the server violated its protocol
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ RETRYABLE: frozenset[ErrorKind] = frozenset(("rate_limit", "overloaded", "networ
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A provider's failure, told apart so that retry, fallback and overflow recovery can act on it.
+    """A provider's failure, classified so that retry, fallback and overflow recovery can act on it.
 
-    `retryable` is the server's own word when it gave one; otherwise the kind decides.
+    `retryable` is what the server said about retrying; where it is `None`, the kind decides.
     """
 
     kind: ErrorKind
@@ -66,7 +66,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def describe_exception(error: BaseException) -> str:
-    """An exception in one line: its type and its text, where it has one."""
+    """Describe an exception in one line: its type, and its text where it has one."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -76,7 +76,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 class SteersmanError(Exception):
-    """The root of the exceptions defined here."""
+    """The base class of all exceptions of this library."""
 
 
 class AgentBusy(SteersmanError, RuntimeError):
@@ -92,7 +92,7 @@ class ToolError(SteersmanError):
 
 
 class ProviderError(SteersmanError):
-    """A failure of the model's side, with what is known about it in `info`."""
+    """A failure of the provider; `info` holds what is known about it."""
 
     kind: ClassVar[ErrorKind] = "internal"
 
@@ -142,13 +142,13 @@ class ContextOverflowError(ProviderError):
 
 
 class InvalidRequestError(ProviderError):
-    """The server would not take the request."""
+    """The server rejected the request."""
 
     kind = "invalid_request"
 
 
 class RefusedError(ProviderError):
-    """The model or its filter declined."""
+    """The model or its content filter refused."""
 
     kind = "refused"
 
@@ -172,7 +172,7 @@ class IncompleteStreamError(ProviderError):
 
 
 class ProtocolError(ProviderError):
-    """The server sent something else than its protocol."""
+    """The server violated its protocol."""
 
     kind = "protocol"
 
@@ -180,11 +180,11 @@ class ProtocolError(ProviderError):
 EXCEPTIONS: dict[ErrorKind, type[ProviderError]] = {
     error.kind: error for error in (ProviderError, *ProviderError.__subclasses__())
 }
-"""The exception of each kind."""
+"""The exception class of each error kind."""
 
 
 def to_exception(info: ErrorInfo) -> ProviderError:
-    """The exception for a failure that came as a value, with all that is known of it."""
+    """Build the exception for an `ErrorInfo`; the exception carries it as `info`."""
     error = EXCEPTIONS[info.kind](info.message)
     error.info = info
     return error

@@ -1,4 +1,4 @@
-"""What a run tells while it happens. Every event carries its run's `loop_id` and a gapless `seq`."""
+"""The events of a run. Every event carries its run's `loop_id` and a `seq` without gaps."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class MessageStart(_Event, frozen=True, tag="message_start"):
 
 
 class _PartialSlot:
-    """Room for the function that rebuilds the partial message, outside the struct's fields and so never encoded."""
+    """A slot for the function that rebuilds the partial message; it is no struct field, so it is never encoded."""
 
     __slots__ = ("_partial",)
 
@@ -107,7 +107,7 @@ class MessageUpdate(_PartialSlot, msgspec.Struct, frozen=True, tag="message_upda
 
     @property
     def message(self) -> AssistantMessage | None:
-        """The answer as far as it had come with this delta, built when asked for; `None` on a decoded event."""
+        """The partial answer up to this delta, built on access; `None` on a decoded event."""
         partial: tuple[Callable[[int], AssistantMessage], int] | None = getattr(self, "_partial", None)
         return None if partial is None else partial[0](partial[1])
 
@@ -120,7 +120,7 @@ class MessageEnd(_Event, frozen=True, tag="message_end"):
 
 
 class _ToolEvent(_Event, frozen=True):
-    """What all events of a tool call say; `args` are the ones it really gets."""
+    """The fields of all tool events; `args` are the arguments the tool really gets."""
 
     tool_call_id: str
     tool_name: str
@@ -138,7 +138,7 @@ class ToolExecutionStart(_ToolEvent, frozen=True, tag="tool_execution_start"):
 
 
 class ToolExecutionUpdate(_ToolEvent, frozen=True, tag="tool_execution_update"):
-    """A running tool shows something: progress, partial output, or the event of a sub-agent."""
+    """A running tool reports progress, partial output, or the event of a sub-agent."""
 
     type: ClassVar[Literal["tool_execution_update"]] = "tool_execution_update"
     update: Any = None
@@ -149,7 +149,7 @@ class ToolExecutionUpdate(_ToolEvent, frozen=True, tag="tool_execution_update"):
 
 
 class ToolExecutionEnd(_ToolEvent, frozen=True, tag="tool_execution_end", kw_only=True):
-    """A tool call is settled; `duration` is in seconds."""
+    """A tool call has its result; `duration` is in seconds."""
 
     type: ClassVar[Literal["tool_execution_end"]] = "tool_execution_end"
     result: ToolResultMessage
@@ -158,7 +158,7 @@ class ToolExecutionEnd(_ToolEvent, frozen=True, tag="tool_execution_end", kw_onl
 
 
 class CompactionStarted(_Event, frozen=True, tag="compaction_started"):
-    """The context is about to be made shorter."""
+    """The context is about to be compacted."""
 
     type: ClassVar[Literal["compaction_started"]] = "compaction_started"
     estimated_tokens: int
@@ -166,7 +166,7 @@ class CompactionStarted(_Event, frozen=True, tag="compaction_started"):
 
 
 class CompactionEnded(_Event, frozen=True, tag="compaction_ended"):
-    """The context is shorter, or not (`reduced`)."""
+    """Compaction is over; `reduced` says whether the context is shorter."""
 
     type: ClassVar[Literal["compaction_ended"]] = "compaction_ended"
     messages_before: int
@@ -190,7 +190,7 @@ class PrunApplied(_Event, frozen=True, tag="prun_applied"):
 
 
 class InputRejected(_Event, frozen=True, tag="input_rejected"):
-    """An input filter would not let messages in; `source` is `prompt`, `steering` or `follow_up`."""
+    """An input filter rejected messages; `source` is `prompt`, `steering` or `follow_up`."""
 
     type: ClassVar[Literal["input_rejected"]] = "input_rejected"
     reason: str
@@ -198,7 +198,7 @@ class InputRejected(_Event, frozen=True, tag="input_rejected"):
 
 
 class RetryScheduled(_Event, frozen=True, tag="retry_scheduled"):
-    """The model is asked again after `delay` seconds."""
+    """The request is retried after `delay` seconds."""
 
     type: ClassVar[Literal["retry_scheduled"]] = "retry_scheduled"
     attempt: int
@@ -207,7 +207,7 @@ class RetryScheduled(_Event, frozen=True, tag="retry_scheduled"):
 
 
 class ModelFallback(_Event, frozen=True, tag="model_fallback"):
-    """Another model is asked instead."""
+    """The request goes to another model instead."""
 
     type: ClassVar[Literal["model_fallback"]] = "model_fallback"
     from_model: str
@@ -216,7 +216,7 @@ class ModelFallback(_Event, frozen=True, tag="model_fallback"):
 
 
 class LoopDetected(_Event, frozen=True, tag="loop_detected"):
-    """The model repeats itself; `action` is what is done about it."""
+    """The model repeats itself; `action` is what the loop does about it."""
 
     type: ClassVar[Literal["loop_detected"]] = "loop_detected"
     tool_names: Sequence[str]
@@ -228,7 +228,7 @@ class LoopDetected(_Event, frozen=True, tag="loop_detected"):
 
 
 class CustomEvent(_Event, frozen=True, tag="custom"):
-    """An application's own event, or one of ours too rare to have a type."""
+    """An application's own event, or one of the library that is too rare to have a type."""
 
     type: ClassVar[Literal["custom"]] = "custom"
     name: str
@@ -239,13 +239,13 @@ class CustomEvent(_Event, frozen=True, tag="custom"):
 
 
 class UnknownEvent(_Event, frozen=True):
-    """An event of a type this version does not know, kept as it came."""
+    """An event of a type that this version does not know; its fields are kept unchanged."""
 
     fields: dict[str, Any]
 
     @property
     def type(self) -> str:
-        """The type it came with."""
+        """The type in its fields."""
         return self.fields["type"]
 
 

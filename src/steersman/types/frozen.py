@@ -1,7 +1,6 @@
-"""Containers that compare equal to `dict` and `list` and cannot be changed.
+"""Read-only containers that compare equal to `dict` and `list`, and a list that carries memos.
 
-Messages and events are handed to subscribers, hooks and tools; whatever those do with them, the transcript stays as it
-was.
+Messages and events are passed to subscribers, hooks and tools, none of which must be able to change the transcript.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class FrozenList(list[T]):
         return FrozenList, (list(self),)
 
 
-# Most values hold nothing but these, and are copied in one step.
+# Most values hold only these types, and are copied in one step.
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 _IMMUTABLE = _LEAVES | {FrozenDict, FrozenList}
 
 
 def freeze(value: Any) -> Any:
-    """The same JSON value, read-only all the way down."""
+    """Return an equal JSON value that is read-only at every level."""
     if type(value) in _IMMUTABLE:
         return value
     if isinstance(value, dict):
@@ -60,7 +59,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """A copy of a JSON value that may be changed."""
+    """Return a copy of a JSON value that may be changed."""
     if isinstance(value, dict):
         items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
         if _LEAVES.issuperset(map(type, items.values())):
@@ -72,9 +71,9 @@ def thaw(value: Any) -> Any:
 
 
 class MemoList(list[T]):
-    """Whoever works something out of the items, such as their encoded form, may keep it in `memo` under its own key.
+    """A list that is only appended to, with a `memo` for values computed from its items, such as their encoded form.
 
-    Items are appended and never changed, so what was worked out stays true and only the new items are left to do.
+    Items never change, so a memo stays valid and only new items have to be added to it.
     """
 
     __slots__ = ("memo",)

@@ -1,4 +1,4 @@
-"""The guard for callers without a type checker: it looks at a value whose annotation already promises its type."""
+"""The guard for callers without a type checker: it checks a value whose annotation already promises its type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps what a run does, so that it can go on after a crash: here is only the waiting for it."""
+"""The `Journal` protocol: a write-ahead log of a run, so that the run can be resumed after a crash."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from steersman.types.content import ToolCall
 
 
 class Journal(Protocol):
-    """Waited for before the model is asked, before tools start, and at the end of a run.
+    """The loop waits for it before it asks the model, before tools start, and at the end of a run.
 
-    What cannot be kept is the journal's business: it never raises because a disk is full, and a run goes on without it.
+    It never raises because a record could not be written, such as on a full disk: the run continues without it.
     """
 
     @property
     def degraded(self) -> str | None:
-        """Why what happens is in memory only at the moment; `None` when it is kept."""
+        """Why records are kept in memory only at the moment; `None` when they are written."""
         ...
 
     def redact(self, secrets: Set[str], /) -> None:
-        """Leave these keys out of what is kept; the set is the run's and may grow."""
+        """Redact these keys in every record; the set belongs to the run and may grow."""
         ...
 
     async def record_intent(self, calls: Sequence[ToolCall], /) -> None:
-        """Return once it is kept that these calls are about to start."""
+        """Return once the log says that these calls are about to start."""
         ...
 
     async def save(self) -> None:
-        """Return once everything told so far is kept."""
+        """Return once every record so far is saved."""
         ...

@@ -1,4 +1,4 @@
-"""What is said in a run: by a user, the model, a tool, or the application to itself."""
+"""The messages of a run: from the user, the model, a tool, or the application itself."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class _MessageFields(msgspec.Struct, frozen=True, tag_field="role", omit_default
 
 
 class UserMessage(_MessageFields, frozen=True, tag="user"):
-    """A prompt, a steering message, a follow-up, or (when `synthetic`) the loop's own word."""
+    """A prompt, a steering message, a follow-up, or (when `synthetic`) a message of the loop itself."""
 
     role: ClassVar[Literal["user"]] = "user"
 
 
 class AssistantMessage(_MessageFields, frozen=True, tag="assistant"):
-    """The model's answer, whole; a failed one says why in `error_message`."""
+    """The model's complete answer; a failed one says why in `error_message`."""
 
     role: ClassVar[Literal["assistant"]] = "assistant"
     stop_reason: StopReason = "stop"
@@ -62,7 +62,7 @@ class AssistantMessage(_MessageFields, frozen=True, tag="assistant"):
 
     @property
     def failed(self) -> bool:
-        """Whether the answer broke off: kept in the log, left out of requests, its tool calls never run."""
+        """Whether the answer failed: it stays in the log, is left out of requests, and its tool calls never run."""
         return self.stop_reason in _FAILED
 
 
@@ -70,7 +70,7 @@ _FAILED = frozenset(("error", "aborted", "refusal"))
 
 
 class ToolResultMessage(_MessageFields, frozen=True, tag="tool_result"):
-    """What a tool call came to; `details["status"]` says honestly what happened to it."""
+    """The result of a tool call; `details["status"]` says what happened to it."""
 
     role: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_call_id: str = ""
@@ -99,7 +99,7 @@ class ExtensionMessage(_MessageFields, frozen=True, tag="extension", gc=True):
 
 AgentMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | ExtensionMessage
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
-"""What a model is sent."""
+"""The messages that are sent to a model."""
 
 MessageLike: TypeAlias = str | AgentMessage | Mapping[str, Any]
 
@@ -107,12 +107,12 @@ _TYPES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
 
 
 def user_message(text: str, *, synthetic: bool = False, timestamp: float = 0.0) -> UserMessage:
-    """A user message of one text."""
+    """Build a user message with one text block."""
     return UserMessage([TextContent(text)], timestamp, synthetic)
 
 
 def to_message(value: MessageLike) -> AgentMessage:
-    """A message from a string, a message, or a dict such as `{"role": "user", "content": "Hello"}`."""
+    """Build a message from a string, a message, or a dict such as `{"role": "user", "content": "Hello"}`."""
     if isinstance(value, _TYPES):
         return value
     if isinstance(value, str):
@@ -125,7 +125,7 @@ def to_message(value: MessageLike) -> AgentMessage:
 
 
 def require_content(message: AgentMessage) -> AgentMessage:
-    """The message, unless a user says nothing in it: no server takes that."""
+    """Return the message; raise `ValueError` for a user message without content, which no server accepts."""
     blank = all(type(block) is TextContent and not block.text.strip() for block in message.content)
     if type(message) is UserMessage and blank:
         raise ValueError(f"A message needs some text or an image, got {message!r}.")
@@ -133,7 +133,7 @@ def require_content(message: AgentMessage) -> AgentMessage:
 
 
 def to_messages(value: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
-    """One message or several, as a list."""
+    """Build a list of messages from one message or several."""
     if isinstance(value, (str, Mapping, *_TYPES)):
         return [to_message(value)]
     if is_instance(value, Sequence) and not is_instance(value, bytes | bytearray):
@@ -158,7 +158,7 @@ def _from_mapping(value: Mapping[str, Any]) -> AgentMessage:
 
 
 def _normalize_block(block: Any) -> Any:
-    """A tool call whose arguments are still text is parsed; what is already a block passes as it is."""
+    """Parse a tool call whose arguments are still text; return other blocks as plain values."""
     if not isinstance(block, Mapping):
         return msgspec.to_builtins(block) if isinstance(block, msgspec.Struct) else block
     plain = cast(Mapping[str, Any], block)

@@ -1,4 +1,4 @@
-"""A model, what it is asked, and the one callable type every provider and wrapper is: `StreamFn`."""
+"""A model, a request to it, and `StreamFn`, the callable type of every provider and wrapper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Which model, where, and what is known about it."""
+    """A model: its provider and id, its URL and key, its context window and prices."""
 
     provider: str
     id: str
@@ -34,7 +34,7 @@ class Model:
         return f"{self.provider}:{self.id}"
 
     def __repr__(self) -> str:
-        # An address may hold a password, and other fields hold keys.
+        # A URL may hold a password, and other fields hold keys.
         return f"Model({self.name!r})"
 
 
@@ -51,11 +51,11 @@ class ToolSpec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the model is asked: a valid transcript, ready to send.
+    """A request to a model: a valid transcript, ready to send.
 
-    `tokens` is about how long the messages are, where whoever asks has counted. `said` is what they were made from,
-    where another model may have to be asked: what was left out for one may be what the other has thought. Whoever asks
-    a model is not given it.
+    `tokens` is the estimated size of the messages, where the caller has counted them. `source_messages` are the
+    messages before they were converted for this model: a fallback to another model converts them again, because what
+    is left out for one model may be the other model's own thinking. Providers get requests without them.
     """
 
     system_prompt: str
@@ -67,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How the model is asked."""
+    """The options of a request."""
 
     api_key: str | None = field(default=None, repr=False)
     thinking_level: ThinkingLevel = "off"

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""`RunResult`: how a run ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RunResult:
     """The new messages of a run, how it ended and what it cost.
 
     `output` is the validated value when an `output_type` was asked for; `undelivered` are messages still queued.
-    `error` tells of the failed answer that ended the run: its kind, provider, status, request id, a redacted body.
+    `error` describes the failed answer that ended the run: its kind, provider, status, request id, a redacted body.
     """
 
     messages: list[AgentMessage]
@@ -37,7 +37,7 @@ class RunResult:
 
     @property
     def error_kind(self) -> ErrorKind | None:
-        """What kind of failure ended the run, where a model's answer failed: `authentication`, `rate_limit`, ..."""
+        """The kind of failure that ended the run, where a model's answer failed: `authentication`, `rate_limit`, ..."""
         for message in reversed(self.messages):
             if type(message) is AssistantMessage:
                 return message.error_kind if self.end_reason == "error" else None

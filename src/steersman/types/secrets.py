@@ -1,22 +1,22 @@
-"""Keeping keys out of texts: servers quote what they were sent, and what quotes them may cut the quotation short."""
+"""Redaction: remove keys from text, whole or truncated. Servers quote keys in their errors, and cut the quotation."""
 
 from __future__ import annotations
 
 import re
 
 REDACTED = "[redacted]"
-# What is shorter is no secret but a word such as "none", and hiding it would spoil the text.
+# A shorter value is a word such as "none" and no secret; redacting it would spoil the text.
 _MIN_SECRET_LENGTH = 6
-# The beginning of a key is hidden too where this much of it stands at the end of what was cut.
+# The beginning of a key is redacted too when it has at least this many characters.
 _MIN_PREFIX_LENGTH = 8
 _MAX_KEY_LENGTH = 4_000
 
 
 def redact(text: str, *secrets: str | None) -> str:
-    """The text without the secrets, and without the beginning of one that a cut may have left.
+    """Redact the secrets, and the beginning of a secret that a truncated text may hold.
 
-    They have to come together: keys of one provider begin alike, and where the beginning of one was hidden first, the
-    rest of another would not be known any more.
+    Pass all secrets in one call: keys of one provider begin alike, and after the beginning of one key is redacted, the
+    rest of another key would no longer be recognized.
     """
     keys = [secret for secret in secrets if secret is not None and len(secret) >= _MIN_SECRET_LENGTH]
     begun = [key for key in keys if key[:_MIN_PREFIX_LENGTH] in text]
@@ -26,7 +26,7 @@ def redact(text: str, *secrets: str | None) -> str:
     return text
 
 
-# The keys of the providers by how they begin, and whatever stands behind "Bearer"; servers put stars into some.
+# Keys of known providers by their prefix, and the token after "Bearer". Servers mask some of them with stars.
 _KEY_PATTERN = (
     r"\b(?:sk|sess|pk|rk)-[\w*.-]{3,}"
     r"|\b(?:sk|gsk|xai|key|or|pk)[-_][\w*.-]{6,}"
@@ -35,8 +35,8 @@ _KEY_PATTERN = (
 )
 
 
-def redact_key_patterns(text: str, most: int) -> str:
-    """The text, or the beginning of a long one, without anything that looks like a key, whosever it is."""
-    # Cut after the keys are gone: half a key is no longer found.
-    shown = re.sub(_KEY_PATTERN, REDACTED, text[: most + _MAX_KEY_LENGTH])
-    return shown if len(shown) <= most and len(text) <= most + _MAX_KEY_LENGTH else f"{shown[: most - 3]}..."
+def redact_key_patterns(text: str, limit: int) -> str:
+    """Redact everything that looks like a key, and truncate the text to `limit` characters."""
+    # Truncate after redaction: a truncated key does not match the pattern.
+    shown = re.sub(_KEY_PATTERN, REDACTED, text[: limit + _MAX_KEY_LENGTH])
+    return shown if len(shown) <= limit and len(text) <= limit + _MAX_KEY_LENGTH else f"{shown[: limit - 3]}..."

@@ -1,4 +1,4 @@
-"""What a model's answer looks like while it arrives: the events a `StreamFn` yields.
+"""Stream events: what a `StreamFn` yields while a model's answer arrives.
 
 `start`, then any number of updates, then exactly one `done` or `error` that carries the whole assistant message.
 """
@@ -16,7 +16,7 @@ from steersman.types.usage import Usage
 
 
 class StreamStart(msgspec.Struct, frozen=True, tag="start", tag_field="type", gc=False):
-    """The server has begun to answer."""
+    """The server begins its answer."""
 
     type: ClassVar[Literal["start"]] = "start"
 
@@ -75,7 +75,7 @@ class ToolCallStart(msgspec.Struct, frozen=True, tag="tool_call_start", tag_fiel
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call_delta", tag_field="type", gc=False):
-    """More of a tool call's arguments, as JSON text that need not parse yet."""
+    """More of a tool call's arguments, as JSON text that may still be incomplete."""
 
     type: ClassVar[Literal["tool_call_delta"]] = "tool_call_delta"
     delta: str
@@ -91,13 +91,13 @@ class ToolCallEnd(msgspec.Struct, frozen=True, tag="tool_call_end", tag_field="t
 
 
 class Reset(msgspec.Struct, frozen=True, tag="reset", tag_field="type", gc=False):
-    """What was shown of this answer is void; it starts again."""
+    """The answer starts again; everything shown of it so far is void."""
 
     type: ClassVar[Literal["reset"]] = "reset"
 
 
 class RetryNotice(msgspec.Struct, frozen=True, tag="retry", tag_field="type"):
-    """A wrapper is about to wait and ask again; `usage` is what the failed attempt cost."""
+    """A wrapper is about to wait and retry; `usage` is what the failed attempt cost."""
 
     type: ClassVar[Literal["retry"]] = "retry"
     attempt: int
@@ -143,10 +143,10 @@ Delta: TypeAlias = (
     | ToolCallEnd
     | Reset
 )
-"""What `message_update` carries."""
+"""The stream events that a `message_update` event carries."""
 
 StreamEvent: TypeAlias = StreamStart | Delta | RetryNotice | FallbackNotice | Done | Failed
-"""What a `StreamFn` yields."""
+"""Everything a `StreamFn` may yield."""
 
 STREAM_UPDATE_EVENTS: frozenset[str] = frozenset(
     f"{block}_{part}" for block in ("text", "thinking", "tool_call") for part in ("start", "delta", "end")

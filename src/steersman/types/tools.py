@@ -1,4 +1,4 @@
-"""What a tool gives back, and what it may ask the loop for."""
+"""`ToolOutput`, the answer of a tool, and the effects through which a tool asks the loop for something."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steersman.types.content import Content
 
 @dataclass(frozen=True, slots=True)
 class Prun:
-    """Asks the loop to drop the model's own recent work once the batch is done."""
+    """Asks the loop to drop the model's own recent messages once the batch of tool calls is done."""
 
     tokens: int
     memo: str | None = None
@@ -23,7 +23,7 @@ Effect: TypeAlias = Prun
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """A tool's answer in full: `content` for the model, `details` for the application, `effects` for the loop."""
+    """A tool's answer: `content` for the model, `details` for the application, `effects` for the loop."""
 
     content: str | Sequence[Content] = ""
     details: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])

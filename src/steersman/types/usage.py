@@ -1,4 +1,4 @@
-"""What a request cost, in tokens and money. Unknown is `None`, never 0."""
+"""Usage of requests, in tokens and US dollars. An unknown number is `None`, never 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens of one request, or of many added up.
 
     `input`, `cache_read` and `cache_write` are disjoint; `reasoning` is part of `output`; `total` is all of them.
-    `cost` is in US dollars. `partial` says that some request behind this sum did not report: a lower bound, then.
+    `cost` is in US dollars. `partial` says that a request in this sum reported no usage: the numbers are lower bounds.
     """
 
     input: int | None = None
@@ -51,7 +51,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
     def _lacks_one_cost(self, other: Usage) -> bool:
-        """Whether only one of the two has a cost: their sum is then less than both cost."""
+        """Whether only one of the two has a cost, so that their sum is a lower bound."""
         return (self.cost is None) is not (other.cost is None) and self.known and other.known
 
     @property
@@ -61,7 +61,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def add_cost(usage: Usage, prices: Prices | None) -> Usage:
-    """The same usage with its cost, where the prices are known and the provider did not say."""
+    """Return the usage with its cost, where the prices are known and the provider reported none."""
     if prices is None or usage.cost is not None or not usage.known:
         return usage
     cost = (

@@ -1,4 +1,4 @@
-"""Messages and events as JSON and back: one form for files, pipes and servers. What is unknown is kept, not dropped."""
+"""JSON encoding and decoding of messages and events, for files, pipes and servers. Unknown events are kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
-from steersman.types.content import replace_lone_surrogates
+from steersman.types.content import replace_in_json
 from steersman.types.events import AgentEvent, KnownEvent, UnknownEvent
 from steersman.types.messages import AgentMessage, to_message
 from steersman.types.stream import StreamEvent
@@ -30,16 +30,16 @@ _heads: msgspec.json.Decoder[_Head] = msgspec.json.Decoder(_Head)
 
 
 def encode(value: WireValue) -> bytes:
-    """One line of JSON without the line end."""
+    """Encode a message or an event as one line of JSON, without the line end."""
     plain = value.fields if type(value) is UnknownEvent else value
     try:
         return _encoder.encode(plain)
-    except UnicodeEncodeError:  # half a surrogate pair, as a delta may end with
-        return _encoder.encode(_replace_in_nested(msgspec.to_builtins(plain)))
+    except UnicodeEncodeError:  # a lone surrogate, such as a delta may end with
+        return _encoder.encode(replace_in_json(msgspec.to_builtins(plain)))
 
 
 def decode(data: bytes | str) -> WireValue:
-    """The message, event or stream event that `encode` was given; `ValueError` when it is none."""
+    """Decode a message, event or stream event that `encode` wrote; raise `ValueError` for anything else."""
     try:
         head = _heads.decode(data)
         if head.type is None and head.role is not None:
@@ -59,7 +59,7 @@ def _decode_message(data: bytes | str) -> AgentMessage:
     try:
         return _messages.decode(data)
     except msgspec.ValidationError:
-        # As a person writes it: content that is a string, arguments that are still text.
+        # Written by hand: the content may be a string, and arguments may still be text.
         return to_message(msgspec.json.decode(data))
 
 
@@ -72,14 +72,3 @@ def _decode_unknown_event(fields: dict[str, Any]) -> UnknownEvent:
         timestamp=float(stamp) if isinstance(stamp, int | float) else 0.0,
         fields=fields,
     )
-
-
-def _replace_in_nested(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, dict):
-        items = cast(dict[str, Any], value).items()
-        return {replace_lone_surrogates(key): _replace_in_nested(item) for key, item in items}
-    if isinstance(value, list):
-        return [_replace_in_nested(item) for item in cast(list[Any], value)]
-    return value

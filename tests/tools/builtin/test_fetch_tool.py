@@ -214,9 +214,9 @@ async def test_no_more_than_the_limit_is_read_however_it_is_packed(raw: bytes, t
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (page("x", Content_Encoding="br"), "packed as 'br', which cannot be unpacked here"),
-        (page("x", Content_Encoding="gzip, gzip"), "packed as 'gzip, gzip', which cannot be unpacked here"),
-        (page("not packed at all", Content_Encoding="gzip"), "could not be unpacked"),
+        (page("x", Content_Encoding="br"), "content-encoding 'br', which cannot be decoded here"),
+        (page("x", Content_Encoding="gzip, gzip"), "content-encoding 'gzip, gzip', which cannot be decoded here"),
+        (page("not packed at all", Content_Encoding="gzip"), "could not be decoded"),
         (b"nonsense\r\n\r\n", "could not be read"),
         (b"", "could not be read"),
         (reply("half", Content_Type="text/plain").replace(b": 4", b": 40"), "could not be read"),

@@ -16,6 +16,17 @@ from steersman.tools.mcp.errors import McpError, UntrustedFile
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name, redact_url
 from steersman.tools.mcp.trust import Trust, hash_content
 
+_MAX_FILE_BYTES = 1024 * 1024
+_MAX_SERVERS = 100
+_LOADER_VARIABLE = re.compile(
+    r"PATH|(LD|DYLD)_.*|GCONV_PATH|BASH_ENV|BASH_FUNC_.*|ENV|SHELLOPTS|BASHOPTS|IFS", re.IGNORECASE
+)
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_REFERRED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_STDIO_KEYS = ("command", "args", "env", "cwd")
+_HTTP_KEYS = ("url", "headers")
+_HTTP_TYPES = ("http", "streamable-http", "streamableHttp")
+# Limits of what is shown of an entry.
 _MAX_TEXT_LENGTH = 300
 _MAX_ITEMS = 50
 # What decides which programs run, or what they load; it is shown as it stands, because a person has to judge it.
@@ -28,70 +39,6 @@ _SHOWN_VARIABLE = re.compile(
 )
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/?#@]*(?=@)")
-
-
-def summarize_entry(name: str, entry: dict[str, Any]) -> str:
-    """What an entry would start, as written: nothing is expanded for a file that nobody trusts."""
-    told = _describe_program(entry) if "command" in entry else _describe_url(entry)
-    said, *beside = filter(None, told)
-    return f"{name}: {said} ({'; '.join(beside)})" if beside else f"{name}: {said}"
-
-
-def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
-    args: Any = entry.get("args", [])
-    given = cast(list[Any], args) if isinstance(args, list) else [args]
-    cwd, env = entry.get("cwd"), _as_mapping(entry.get("env"))
-    variables = [
-        f"{variable}={_quote(value)}"
-        if _SHOWN_VARIABLE.fullmatch(variable) and not _SECRET.search(variable)
-        else _sanitize(variable)
-        for variable, value in env.items()
-    ]
-    return (
-        _join_limited([_quote(item) for item in (entry["command"], *given)], " "),
-        "" if cwd is None else f"in the folder {_quote(cwd)}",
-        f"env: {_join_limited(variables, ', ')}" if variables else "",
-    )
-
-
-def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
-    headers = [_sanitize(header) for header in _as_mapping(entry.get("headers"))]
-    return _sanitize(redact_url(str(entry.get("url")))), f"headers: {_join_limited(headers, ', ')}" if headers else ""
-
-
-def _as_mapping(value: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
-def _quote(value: Any) -> str:
-    return _sanitize(_USER.sub("...", shlex.quote(str(value))))
-
-
-def _join_limited(items: list[str], between: str) -> str:
-    left_out = len(items) - _MAX_ITEMS
-    return between.join(items[:_MAX_ITEMS]) + (f" [AND {left_out:,} MORE, not shown]" if left_out > 0 else "")
-
-
-def _sanitize(text: str) -> str:
-    """The text without what a terminal would obey; where it is cut, that is said."""
-    plain = "".join([letter if letter.isprintable() else "?" for letter in text[:_MAX_TEXT_LENGTH]])
-    return (
-        plain
-        if len(text) <= _MAX_TEXT_LENGTH
-        else f"{plain} [AND {len(text) - _MAX_TEXT_LENGTH:,} MORE CHARACTERS, not shown]"
-    )
-
-
-_MAX_FILE_BYTES = 1024 * 1024
-_MAX_SERVERS = 100
-_LOADER_VARIABLE = re.compile(
-    r"PATH|(LD|DYLD)_.*|GCONV_PATH|BASH_ENV|BASH_FUNC_.*|ENV|SHELLOPTS|BASHOPTS|IFS", re.IGNORECASE
-)
-_REFERENCE = re.compile(r"\$\{([^}]*)\}")
-_REFERRED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_STDIO_KEYS = ("command", "args", "env", "cwd")
-_HTTP_KEYS = ("url", "headers")
-_HTTP_TYPES = ("http", "streamable-http", "streamableHttp")
 
 
 def read_config_file(
@@ -253,3 +200,55 @@ class _Entry:
                     f"{key!r} refers to a variable, and command lines can be read by every user of the machine. "
                     "Hand it over in 'env'."
                 )
+
+
+def summarize_entry(name: str, entry: dict[str, Any]) -> str:
+    """What an entry would start, as written: nothing is expanded for a file that nobody trusts."""
+    told = _describe_program(entry) if "command" in entry else _describe_url(entry)
+    said, *beside = filter(None, told)
+    return f"{name}: {said} ({'; '.join(beside)})" if beside else f"{name}: {said}"
+
+
+def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
+    args: Any = entry.get("args", [])
+    given = cast(list[Any], args) if isinstance(args, list) else [args]
+    cwd, env = entry.get("cwd"), _as_mapping(entry.get("env"))
+    variables = [
+        f"{variable}={_quote(value)}"
+        if _SHOWN_VARIABLE.fullmatch(variable) and not _SECRET.search(variable)
+        else _sanitize(variable)
+        for variable, value in env.items()
+    ]
+    return (
+        _join_limited([_quote(item) for item in (entry["command"], *given)], " "),
+        "" if cwd is None else f"in the folder {_quote(cwd)}",
+        f"env: {_join_limited(variables, ', ')}" if variables else "",
+    )
+
+
+def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
+    headers = [_sanitize(header) for header in _as_mapping(entry.get("headers"))]
+    return _sanitize(redact_url(str(entry.get("url")))), f"headers: {_join_limited(headers, ', ')}" if headers else ""
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def _quote(value: Any) -> str:
+    return _sanitize(_USER.sub("...", shlex.quote(str(value))))
+
+
+def _join_limited(items: list[str], between: str) -> str:
+    left_out = len(items) - _MAX_ITEMS
+    return between.join(items[:_MAX_ITEMS]) + (f" [AND {left_out:,} MORE, not shown]" if left_out > 0 else "")
+
+
+def _sanitize(text: str) -> str:
+    """The text without what a terminal would obey; where it is cut, that is said."""
+    plain = "".join([letter if letter.isprintable() else "?" for letter in text[:_MAX_TEXT_LENGTH]])
+    return (
+        plain
+        if len(text) <= _MAX_TEXT_LENGTH
+        else f"{plain} [AND {len(text) - _MAX_TEXT_LENGTH:,} MORE CHARACTERS, not shown]"
+    )

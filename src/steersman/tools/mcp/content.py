@@ -19,6 +19,10 @@ from steersman.types.tools import ToolOutput
 _MAX_PICTURES = 20
 _MAX_LABEL_LENGTH = 500
 _MAX_DETAILS_BYTES = 256 * 1024
+_UPDATE_SECONDS = 0.1
+_MAX_PROGRESS_LENGTH = 1_000
+
+ProgressNote = tuple[float, float | None, str | None]
 
 
 def to_output(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
@@ -102,12 +106,6 @@ def _describe_binary(what: str, kind: str | None, data: str) -> str:
 
 def _to_one_line(text: str) -> str:
     return strip_invisible(text, _MAX_LABEL_LENGTH, lines=False)
-
-
-_UPDATE_SECONDS = 0.1
-_MAX_PROGRESS_LENGTH = 1_000
-
-ProgressNote = tuple[float, float | None, str | None]
 
 
 class Progress:

@@ -19,6 +19,7 @@ from steersman.types.tools import ToolOutput
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 48
 MAX_SCHEMA_WEIGHT = 10_000
+MAX_DESCRIPTION_LENGTH = 4_096
 # Up to here a schema is checked on our side too. What is heavier or recursive is left to the server, which must anyway.
 _MAX_CHECKED_WEIGHT = 1_000
 _MAX_NAME_LENGTH = 128
@@ -29,9 +30,52 @@ _VALUES = frozenset(("enum", "const", "default", "examples", "required"))
 _CHOICES = frozenset(("anyOf", "oneOf"))
 _DEFINITIONS = frozenset(("$defs", "definitions"))
 _TEXTS = ("title", "description", "$comment")
+# No wildcard may stand in it: a rule made from a tool's name must not cover other tools.
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _OBJECT: Mapping[str, Any] = {"type": "object"}
 
 Schema = dict[str, Any]
+Execute = Callable[[dict[str, Any], ToolContext], Awaitable[ToolOutput]]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool of a server: `digest` stands for what the server said, word for word; the rest is fit to be shown."""
+
+    tool: str
+    description: str
+    parameters: Mapping[str, Any]
+    digest: str
+
+
+def define(name: str, description: str | None, schema: Mapping[str, Any]) -> Definition:
+    """A definition from what a server said; `McpError` says why there can be none."""
+    if _TOOL_NAME.fullmatch(name) is None:
+        raise McpError("its name has other characters than letters, digits, '_', '-', '.' and '/', or more than 128")
+    parameters = clean_schema(schema)
+    digest = sha256(msgspec.json.encode([name, description, schema], order="deterministic")).hexdigest()
+    return Definition(name, strip_invisible(description or "", MAX_DESCRIPTION_LENGTH), parameters, digest)
+
+
+def make_tool(name: str, definition: Definition, execute: Execute, access: Access) -> Tool:
+    """The tool an agent gets; `McpError` for a schema that no tool can have.
+
+    What the server hints about its own tools (`readOnlyHint` and the like) has no say here.
+    """
+    # First of all: what is too complicated to be looked through is refused before anybody tries.
+    schema = build_validation_schema(definition.parameters)
+    try:
+        made = Tool(name, definition.description, definition.parameters, _take_all, access=access)
+        made.execute = made.__wrapped__ = execute
+        # A stranger's schema may have a property of any name, so its arguments are never passed by name.
+        made._set_calling(Calling(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise McpError(f"its schema is wrong ({strip_invisible(str(error), 300, lines=False)})") from error
+    return made
+
+
+def _take_all(_arguments_of_a_remote_tool: dict[str, Any]) -> None:
+    """Stands in until the real function is set."""
 
 
 def clean_schema(schema: Mapping[str, Any]) -> Schema:
@@ -153,50 +197,3 @@ def _resolve_pointer(root: Mapping[str, Any], pointer: str) -> Any:
         step = step.replace("~1", "/").replace("~0", "~")
         found = cast(Schema, found).get(step) if isinstance(found, dict) else None
     return found
-
-
-MAX_DESCRIPTION_LENGTH = 4_096
-# No wildcard may stand in it: a rule made from a tool's name must not cover other tools.
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
-
-Execute = Callable[[dict[str, Any], ToolContext], Awaitable[ToolOutput]]
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A tool of a server: `digest` stands for what the server said, word for word; the rest is fit to be shown."""
-
-    tool: str
-    description: str
-    parameters: Mapping[str, Any]
-    digest: str
-
-
-def define(name: str, description: str | None, schema: Mapping[str, Any]) -> Definition:
-    """A definition from what a server said; `McpError` says why there can be none."""
-    if _TOOL_NAME.fullmatch(name) is None:
-        raise McpError("its name has other characters than letters, digits, '_', '-', '.' and '/', or more than 128")
-    parameters = clean_schema(schema)
-    digest = sha256(msgspec.json.encode([name, description, schema], order="deterministic")).hexdigest()
-    return Definition(name, strip_invisible(description or "", MAX_DESCRIPTION_LENGTH), parameters, digest)
-
-
-def make_tool(name: str, definition: Definition, execute: Execute, access: Access) -> Tool:
-    """The tool an agent gets; `McpError` for a schema that no tool can have.
-
-    What the server hints about its own tools (`readOnlyHint` and the like) has no say here.
-    """
-    # First of all: what is too complicated to be looked through is refused before anybody tries.
-    schema = build_validation_schema(definition.parameters)
-    try:
-        made = Tool(name, definition.description, definition.parameters, _take_all, access=access)
-        made.execute = made.__wrapped__ = execute
-        # A stranger's schema may have a property of any name, so its arguments are never passed by name.
-        made._set_calling(Calling(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise McpError(f"its schema is wrong ({strip_invisible(str(error), 300, lines=False)})") from error
-    return made
-
-
-def _take_all(_arguments_of_a_remote_tool: dict[str, Any]) -> None:
-    """Stands in until the real function is set."""

@@ -16,6 +16,19 @@ from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.spec import StdioServer
 from steersman.tools.threads import in_thread
 
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
+_EXITED, _STOPPED = "it exited", "it was stopped"
+_STDERR_TAIL = 4_096
+# Lines that wait to be read; what it writes beyond them stays in the pipe. Each one costs more than its bytes.
+_MAX_WAITING_BYTES = 1024 * 1024
+_LINE_COST = 64
+# What it said last may still be in the pipe when it is already gone; a grandchild may hold the pipe open for ever.
+_LAST_WORDS_SECONDS = 0.2
+# First its input is closed, then it is asked, each with so many seconds to take effect; then it is made to.
+_WAYS_TO_END = ((None, 1.0), (signal.SIGTERM, 0.5))
+_CLOSE_SECONDS = 2.0
+
 
 class LineTooLong(Exception):
     """A line went on past what one may have."""
@@ -51,20 +64,6 @@ class LineBuffer:
             raise LineTooLong
         if piece:
             self._parts.append(piece)
-
-
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
-_CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
-_EXITED, _STOPPED = "it exited", "it was stopped"
-_STDERR_TAIL = 4_096
-# Lines that wait to be read; what it writes beyond them stays in the pipe. Each one costs more than its bytes.
-_MAX_WAITING_BYTES = 1024 * 1024
-_LINE_COST = 64
-# What it said last may still be in the pipe when it is already gone; a grandchild may hold the pipe open for ever.
-_LAST_WORDS_SECONDS = 0.2
-# First its input is closed, then it is asked, each with so many seconds to take effect; then it is made to.
-_WAYS_TO_END = ((None, 1.0), (signal.SIGTERM, 0.5))
-_CLOSE_SECONDS = 2.0
 
 
 class ServerProcess(asyncio.SubprocessProtocol):

@@ -33,6 +33,8 @@ _MAX_STRAY_LINES = 1_000
 UNREADABLE = "its answer is not as MCP has it"
 """How the error begins that stands in for an answer nobody can read."""
 
+_CONNECT_SECONDS = 30.0
+_EVENTS = "text/event-stream"
 _MAX_END_LENGTH = 400
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
 _ID = rb'"id"\s*:\s*(?P<id>-?[0-9]{1,15}|"[^"\\]{0,100}")'
@@ -112,10 +114,6 @@ async def _write_messages(process: ServerProcess, outgoing: Outgoing) -> None:
     async with outgoing:
         async for item in outgoing:
             process.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-
-
-_CONNECT_SECONDS = 30.0
-_EVENTS = "text/event-stream"
 
 
 class TooLarge(httpx2.StreamError):

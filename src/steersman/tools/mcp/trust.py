@@ -19,6 +19,7 @@ from steersman.tools.mcp.errors import McpError
 from steersman.tools.threads import in_thread
 
 _VERSION = 1
+_SECTION = "mcp_files"
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
@@ -80,26 +81,6 @@ class JsonFile:
         except BaseException:
             os.unlink(name)
             raise
-
-
-@contextmanager
-def _lock_file(path: Path) -> Generator[None, None, None]:
-    """Hold a lock that dies with its process."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            import fcntl
-        except ImportError:
-            # Without such locks the whole file is still replaced at once; only two writers at a time may lose an entry.
-            pass
-        else:
-            cast(Any, fcntl).flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-_SECTION = "mcp_files"
 
 
 class Trust:
@@ -194,3 +175,20 @@ class Pins:
         self._known.setdefault(server, {}).update(found)
         if self._file is not None:
             await in_thread(self._file.update, lambda entries: entries.setdefault(server, {}).update(found))
+
+
+@contextmanager
+def _lock_file(path: Path) -> Generator[None, None, None]:
+    """Hold a lock that dies with its process."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            import fcntl
+        except ImportError:
+            # Without such locks the whole file is still replaced at once; only two writers at a time may lose an entry.
+            pass
+        else:
+            cast(Any, fcntl).flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

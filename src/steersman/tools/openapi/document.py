@@ -25,6 +25,18 @@ _PLAIN_VALUES = {
     "merge": "<<",
 }
 
+# Shared parts of a YAML text can make a small description huge once it is walked.
+_MAX_PARTS = 50_000
+_MAX_DEPTH = 60
+_PLAIN = (
+    *("type", "format", "title", "description", "enum", "const", "default", "pattern", "uniqueItems", "multipleOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("minProperties", "maxProperties"),
+)
+_ONE = ("items", "additionalProperties", "not")
+_SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems")
+_BY_NAME = ("properties", "patternProperties")
+
 
 class Document:
     """A description, and where its references lead."""
@@ -130,19 +142,6 @@ def _parse_yaml(text: str) -> Any:
 
 def _as_list(value: Any) -> Sequence[Any]:
     return cast(Sequence[Any], value) if isinstance(value, list | tuple) else ()
-
-
-# Shared parts of a YAML text can make a small description huge once it is walked.
-_MAX_PARTS = 50_000
-_MAX_DEPTH = 60
-_PLAIN = (
-    *("type", "format", "title", "description", "enum", "const", "default", "pattern", "uniqueItems", "multipleOf"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
-    *("minProperties", "maxProperties"),
-)
-_ONE = ("items", "additionalProperties", "not")
-_SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems")
-_BY_NAME = ("properties", "patternProperties")
 
 
 class SchemaConverter:

@@ -28,10 +28,20 @@ from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
 from steersman.types.secrets import REDACTED, redact
 
+KeySource: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
+
 _LITERAL = "/%:@!$&'()*+,;=-._~"
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+# Values that are no keys; those of all other headers are hidden, since nobody can tell by a name.
+_HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
+# As for all keys: what is shorter is a word, and hiding it would spoil the text.
+_MIN_SECRET_LENGTH = 6
+_COOKIES = ("header", "cookie")
+_SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_INVALID_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +133,6 @@ def _encode_multipart(fields: Sequence[tuple[str, Any]]) -> tuple[bytes, str]:
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="{escaped}"\r\nContent-Type: {kind}\r\n\r\n'
         parts.append(head.encode() + to_text(item).encode() + b"\r\n")
     return b"".join(parts) + f"--{boundary}--\r\n".encode(), f"{_MULTIPART}; boundary={boundary}"
-
-
-KeySource: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
-
-# Values that are no keys; those of all other headers are hidden, since nobody can tell by a name.
-_HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
-# As for all keys: what is shorter is a word, and hiding it would spoil the text.
-_MIN_SECRET_LENGTH = 6
-_COOKIES = ("header", "cookie")
-_SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_INVALID_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

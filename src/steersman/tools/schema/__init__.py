@@ -1,1 +1,1 @@
-"""Python types to JSON Schema and back, and validation of arguments."""
+"""JSON Schema from Python types, objects from JSON values, and validation of arguments."""

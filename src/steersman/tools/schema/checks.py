@@ -1,6 +1,6 @@
-"""The checks for plain JSON values, as functions that `validation` puts together.
+"""Checks for JSON values, as functions that `validation` combines.
 
-A check gets a value, its place and the list of problems; it gives the value back, mended where that loses nothing.
+A check (`Node`) gets a value, its path and the list of problems. It returns the value, coerced if that loses nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
@@ -16,7 +17,7 @@ from steersman.tools.text import show
 from steersman.types.content import replace_lone_surrogates
 
 ValuePath: TypeAlias = "tuple[ValuePath, str | int] | None"
-"""Where a value stands: the place of its container and its key there. A linked list, because most are never printed."""
+"""The path of a value: the path of its container, and its key there. A linked list: most paths are never shown."""
 
 Problems: TypeAlias = list[tuple[ValuePath, str]]
 Node: TypeAlias = Callable[[Any, ValuePath, Problems], Any]
@@ -29,7 +30,7 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
 def check_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
-    """Any JSON value, as a fresh copy the tool may change."""
+    """Accept any JSON value; return a new copy that the tool may change."""
     if type(value) is str:
         return replace_lone_surrogates(value)
     if type(value) is int or type(value) is bool or value is None:
@@ -47,13 +48,13 @@ def check_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
 
 
 def refuse(value: Any, at: ValuePath, problems: Problems) -> Any:
-    """No value at all."""
+    """Refuse every value."""
     problems.append((at, f"no value is allowed here, got {show(value)}"))
     return value
 
 
 def compile_enum(allowed: Sequence[Any]) -> Node:
-    """One of some values; true and 1 are different ones, 1 and 1.0 are not."""
+    """Compile the check for one of some values; true and 1 are different, 1 and 1.0 are equal."""
     try:
         known = {(type(value) is bool, value): value for value in allowed}
     except TypeError:
@@ -75,7 +76,7 @@ def compile_enum(allowed: Sequence[Any]) -> Node:
 
 
 def compile_string(schema: Mapping[str, Any]) -> Node:
-    """A string, never made from anything else."""
+    """Compile the check for a string; no other type is coerced to one."""
     tests = make_length_tests(schema, "Length", "characters")
     if (pattern := compile_pattern(schema.get("pattern"))) is not None:
         tests.append((lambda value: pattern.search(value) is not None, f"text matching {schema['pattern']!r}"))
@@ -92,14 +93,14 @@ def compile_string(schema: Mapping[str, Any]) -> Node:
 
 
 def compile_integer(schema: Mapping[str, Any], *, coerce: bool) -> Node:
-    """A whole number."""
+    """Compile the check for an integer."""
     tests = _make_bound_tests(schema)
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if type(value) is not int:
             number = _parse_number(value) if coerce and isinstance(value, str) else value
             if type(number) is float and number.is_integer():
-                # Text is exact and a float is not: beyond 2**53 the number meant may be another one.
+                # Text is exact and a float is not: beyond 2**53 the float may be another number than the text.
                 number = int(number) if number is value or abs(number) < _MAX_EXACT_FLOAT else None
             if type(number) is not int:
                 problems.append((at, f"expected an integer, got {show(value)}"))
@@ -111,7 +112,7 @@ def compile_integer(schema: Mapping[str, Any], *, coerce: bool) -> Node:
 
 
 def compile_number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
-    """A finite number."""
+    """Compile the check for a finite number."""
     tests = _make_bound_tests(schema)
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
@@ -130,7 +131,7 @@ def compile_number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
 
 
 def compile_boolean(*, coerce: bool) -> Node:
-    """True or false."""
+    """Compile the check for a boolean."""
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if type(value) is bool:
@@ -144,7 +145,7 @@ def compile_boolean(*, coerce: bool) -> Node:
 
 
 def compile_null(*, coerce: bool) -> Node:
-    """Nothing."""
+    """Compile the check for null."""
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if value is None or (coerce and value == "null"):
@@ -156,7 +157,7 @@ def compile_null(*, coerce: bool) -> Node:
 
 
 def check_key(key: Any, at: ValuePath, problems: Problems) -> str:
-    """The name of a property; JSON has only strings for these."""
+    """Check the name of a property, which has to be a string."""
     if not isinstance(key, str):
         problems.append((at, f"expected names that are strings, got {show(key)}"))
         return str(key)
@@ -174,16 +175,16 @@ def _parse_number(text: str) -> int | float | None:
 
 
 def compile_pattern(text: Any) -> re.Pattern[str] | None:
-    """A compiled pattern, or `None` for one that Python cannot read."""
+    """Compile a regular expression; `None` for one that Python cannot compile."""
     try:
         return None if text is None else re.compile(text)
     except re.error:
-        # JSON Schema speaks another dialect than Python; what cannot be read is left for the tool to check.
+        # JSON Schema uses another regex dialect than Python; the tool has to check such a pattern itself.
         return None
 
 
 def run_tests(value: Any, tests: Sequence[Test], at: ValuePath, problems: Problems) -> Any:
-    """The value, with a problem noted for each test it fails."""
+    """Return the value, and add a problem for each test it fails."""
     for fits, label in tests:
         if not fits(value):
             problems.append((at, f"expected {label}, got {show(value)}"))
@@ -206,7 +207,7 @@ def _make_bound_tests(schema: Mapping[str, Any]) -> list[Test]:
 
 
 def make_length_tests(schema: Mapping[str, Any], kind: str, unit: str) -> list[Test]:
-    """The tests for how long a value may be."""
+    """Make the tests for the minimum and maximum length of a value."""
     tests: list[Test] = []
     if low := _read_limit(schema, f"min{kind}"):
         tests.append((lambda value: len(value) >= low, f"at least {low} {unit}"))
@@ -218,7 +219,7 @@ def make_length_tests(schema: Mapping[str, Any], kind: str, unit: str) -> list[T
 def _read_limit(schema: Mapping[str, Any], word: str) -> int | float | None:
     value = schema.get(word)
     if value is None or isinstance(value, bool):
-        return None  # Booleans are the oldest drafts' way to say exclusive.
+        return None  # In the oldest drafts a boolean says that a bound is exclusive.
     if not isinstance(value, int | float):
         raise ValueError(f"{word!r} is a number, got {show(value)}.")
     return value
@@ -234,18 +235,18 @@ def _is_multiple(value: int | float, step: int | float) -> bool:
 
 
 class NodeCompiler(Protocol):
-    """What the checks of containers need from the compiler."""
+    """What the checks of lists and objects need from the compiler in `validation`."""
 
     def compile(self, schema: Any, *, coerce: bool) -> Node: ...
     def describe(self, schema: Any) -> str: ...
 
 
 def compile_array(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: bool) -> Node:
-    """A list, or text that spells one."""
+    """Compile the check for a list; JSON text of a list is coerced."""
     items = schema.get("items", True)
     positional: Any = schema.get("prefixItems", ())
     if isinstance(items, Sequence) and not isinstance(items, str):
-        # The older spelling of fixed positions.
+        # Older drafts spell fixed positions this way.
         positional, items = cast(Sequence[Any], items), schema.get("additionalItems", True)
     first = [compiler.compile(item, coerce=coerce) for item in positional]
     rest = compiler.compile(items, coerce=coerce)
@@ -269,7 +270,7 @@ def compile_array(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: 
 
 
 def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: bool) -> Node:
-    """An object, or text that spells one."""
+    """Compile the check for an object; JSON text of an object is coerced."""
     declared = schema.get("properties", {})
     if not isinstance(declared, Mapping):
         raise ValueError(f"'properties' is an object of schemas, got {show(declared)}.")
@@ -329,9 +330,6 @@ def _compile_other_properties(
 def _suggest_name(key: Any, names: Sequence[str]) -> str:
     if not names:
         return "none are taken"
-    # Only a mistake pays for this import.
-    from difflib import get_close_matches
-
     near = get_close_matches(key, names, 1) if isinstance(key, str) else []
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
@@ -339,7 +337,7 @@ def _suggest_name(key: Any, names: Sequence[str]) -> str:
 def _read_required(schema: Mapping[str, Any]) -> Sequence[str]:
     required = schema.get("required", ())
     if isinstance(required, bool):
-        return ()  # The oldest drafts marked the property itself.
+        return ()  # In the oldest drafts a property says itself whether it is required.
     if not isinstance(required, Sequence) or isinstance(required, str):
         raise ValueError(f"'required' is a list of names, got {show(required)}.")
     return cast(Sequence[str], required)
@@ -352,7 +350,7 @@ def _accepts_null(node: Node) -> bool:
 
 
 def _parse_json(text: Any, kind: type[Any]) -> Any:
-    """The list or object that a text spells, or `None`."""
+    """Parse JSON text of a list or an object; `None` for anything else."""
     if not isinstance(text, str):
         return None
     try:

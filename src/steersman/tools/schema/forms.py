@@ -1,4 +1,4 @@
-"""Python types as JSON: for each type its schema, and the function that makes the object from a checked JSON value."""
+"""Forms of Python types in JSON: a schema, and a function that builds the object from a checked JSON value."""
 
 from __future__ import annotations
 
@@ -13,33 +13,6 @@ import msgspec
 
 from steersman.tools.schema.records import Record, apply_constraints, find_description, read_record
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
-
-
-def rename_references(schema: Any, names: Mapping[str, str]) -> Any:
-    """The schema with its references led to the new names."""
-    if isinstance(schema, list):
-        return [rename_references(item, names) for item in cast(list[Any], schema)]
-    if not isinstance(schema, dict):
-        return schema
-    result: dict[str, Any] = {}
-    for key, item in cast(dict[str, Any], schema).items():
-        if key == "$ref" and isinstance(item, str):
-            head, _, name = item.rpartition("/")
-            result[key] = f"{head}/{names.get(name, name)}"
-        else:
-            result[key] = rename_references(item, names)
-    return result
-
-
-def has_reference(schema: Any, reference: str) -> bool:
-    """Whether a reference occurs anywhere in a schema."""
-    if isinstance(schema, list):
-        return any(has_reference(item, reference) for item in cast(list[Any], schema))
-    if not isinstance(schema, dict):
-        return False
-    items = cast(dict[str, Any], schema)
-    return items.get("$ref") == reference or any(has_reference(item, reference) for item in items.values())
-
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -66,14 +39,14 @@ class Form(msgspec.Struct, frozen=True):
     convert: Convert | None = None
 
     def add_description(self, description: str | None) -> Form:
-        """The same, with a description if there is none yet."""
+        """Return the form with a description, unless it has one."""
         if not description or self.schema.get("description"):
             return self
         return Form({**self.schema, "description": description}, self.convert)
 
 
 class Forms:
-    """The forms of some types that share one set of definitions; only what refers to itself is defined apart."""
+    """Makes forms that share one set of definitions; only recursive types get a definition of their own."""
 
     __slots__ = ("_open", "_used", "definitions")
 
@@ -83,11 +56,11 @@ class Forms:
         self._used: set[str] = set()
 
     def make(self, kind: Any) -> Form:
-        """The form of a type; `TypeError` for one that JSON cannot carry."""
+        """Make the form of a type; `TypeError` for a type without a JSON form."""
         if kind in _PLAIN:
             return Form(_PLAIN[kind])
         if kind is float:
-            # JSON does not tell 3 from 3.0; the function was promised a float.
+            # JSON does not distinguish 3 from 3.0; the function expects a float.
             return Form({"type": "number"}, float)
         if hasattr(kind, "__metadata__"):
             return self._make_annotated(kind)
@@ -105,7 +78,7 @@ class Forms:
         return self._make_from_class(kind, origin or kind, get_args(kind))
 
     def embed_definitions(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """A schema that stands alone: its definitions inside, and no bare reference at the top."""
+        """Return a self-contained schema: its definitions inside, and no bare reference at the top."""
         if not self.definitions:
             return schema
         if "$ref" in schema and "properties" not in schema:
@@ -151,16 +124,16 @@ class Forms:
         return Form(schema, self._make_choice(forms))
 
     def make_nullable(self, form: Form) -> Form:
-        """The same form, or null; what is said about it is said about both."""
+        """Return a form that also accepts null, with the same description."""
         return self._make_union([form, Form(_PLAIN[None])]).add_description(form.schema.get("description"))
 
     def _make_choice(self, forms: Sequence[Form]) -> Convert:
-        """Converts with the first branch that takes the value as it is."""
+        """Make a converter that uses the first branch that accepts the value unchanged."""
         checks: list[tuple[Convert, Convert | None]] = []
 
         def convert(value: Any) -> Any:
             if not checks:
-                # Now, not earlier: the definitions a branch refers to are complete only when all is described.
+                # Compiled on first use: definitions are complete only after all forms are made.
                 for form in forms:
                     branch = {**form.schema, "$defs": self.definitions}
                     checks.append((compile_schema(branch, coerce=False), form.convert))
@@ -214,7 +187,7 @@ class Forms:
         return Form(schema, lambda value: {name(k): inner(v) for k, v in value.items()})
 
     def _make_key_converter(self, kind: Any) -> Convert | None:
-        """JSON has only strings as keys; numbers and enums are read from them."""
+        """Make a converter for keys: JSON keys are strings, from which numbers and enums are parsed."""
         form = self.make(kind)
         if form.schema.get("type") == "integer" and form.convert is None:
             return int
@@ -255,7 +228,7 @@ class Forms:
                 errors = getattr(error, "errors", None)
                 if errors is None:
                     raise
-                # Its own text spans several lines and ends in an address.
+                # Pydantic's own text spans several lines and ends in a URL.
                 raise ValueError(
                     "; ".join(": ".join([*[str(step) for step in item["loc"]], item["msg"]]) for item in errors())
                 ) from error
@@ -263,7 +236,7 @@ class Forms:
         return Form(self._adopt_schema(cls.model_json_schema()), convert)
 
     def _make_foreign(self, kind: Any) -> Form:
-        """What msgspec knows and we do not: dates, UUIDs, decimals, bytes, attrs classes."""
+        """Make the form of a type that only msgspec supports: dates, UUIDs, decimals, bytes, attrs classes."""
         try:
             schema = self._adopt_schema(msgspec.json.schema(kind))
         except (TypeError, RecursionError) as error:
@@ -271,17 +244,17 @@ class Forms:
         return Form(schema, lambda value: msgspec.convert(value, kind))
 
     def _adopt_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """A schema made elsewhere, its definitions moved to ours under names that are free here."""
+        """Take over a schema of another library; its definitions move to ours under free names."""
         own = schema.pop("$defs", {})
         names: dict[str, str] = {}
         for name in own:
             names[name] = self._find_free_name(name)
             self.definitions[names[name]] = {}
         for name, definition in own.items():
-            self.definitions[names[name]] = rename_references(definition, names)
-        adopted = rename_references(schema, names)
+            self.definitions[names[name]] = _rename_references(definition, names)
+        adopted = _rename_references(schema, names)
         target = adopted["$ref"].rpartition("/")[2] if set(adopted) == {"$ref"} else ""
-        if target in names.values() and not has_reference(self.definitions, adopted["$ref"]):
+        if target in names.values() and not _has_reference(self.definitions, adopted["$ref"]):
             return self.definitions.pop(target)
         return adopted
 
@@ -314,7 +287,7 @@ def _make_enum(cls: type[enum.Enum]) -> Form:
 
 def _make_enum_schema(values: list[Any], owner: str) -> dict[str, Any]:
     if not values or any(type(value) not in _SCALARS for value in values):
-        raise TypeError(f"{owner} needs values that JSON has: text, numbers, booleans or None.")
+        raise TypeError(f"{owner} needs values that have a JSON form: text, numbers, booleans or None.")
     kinds: set[type[Any]] = {type(value) for value in values}
     return {"type": _TYPE_NAMES[kinds.pop()], "enum": values} if len(kinds) == 1 else {"enum": values}
 
@@ -325,3 +298,29 @@ def _describe_unsupported(kind: Any) -> str:
         f"{name!r} has no JSON form. Use str, int, float, bool, list, dict, Literal, an Enum, a dataclass, "
         "a TypedDict, a msgspec Struct or a pydantic model, or write a Tool with a JSON Schema of its own."
     )
+
+
+def _rename_references(schema: Any, names: Mapping[str, str]) -> Any:
+    """Return the schema with its references changed to the new names."""
+    if isinstance(schema, list):
+        return [_rename_references(item, names) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    result: dict[str, Any] = {}
+    for key, item in cast(dict[str, Any], schema).items():
+        if key == "$ref" and isinstance(item, str):
+            head, _, name = item.rpartition("/")
+            result[key] = f"{head}/{names.get(name, name)}"
+        else:
+            result[key] = _rename_references(item, names)
+    return result
+
+
+def _has_reference(schema: Any, reference: str) -> bool:
+    """Whether a reference occurs anywhere in a schema."""
+    if isinstance(schema, list):
+        return any(_has_reference(item, reference) for item in cast(list[Any], schema))
+    if not isinstance(schema, dict):
+        return False
+    items = cast(dict[str, Any], schema)
+    return items.get("$ref") == reference or any(_has_reference(item, reference) for item in items.values())

@@ -1,4 +1,4 @@
-"""JSON Schema from Python: of a type, and of the parameters of a function."""
+"""JSON Schema from Python types and from the parameters of a function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GUESSABLE = (str, int, float, bool)
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """What a function takes: as a schema, and as ways from JSON to what it was promised."""
+    """The parameters of a function: their schema, and the converters from JSON to the annotated types."""
 
     schema: dict[str, Any]
     description: str
@@ -31,21 +31,21 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def build_schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of a type."""
+    """Build the JSON Schema of a type."""
     forms = Forms()
     return forms.embed_definitions(forms.make(kind).schema)
 
 
 def build_converter(kind: Any) -> Callable[[Any], Any]:
-    """A function from a JSON value that fits the schema to an object of the type."""
+    """Build a function from a JSON value that fits the schema to an object of the type."""
     return Forms().make(kind).convert or (lambda value: value)
 
 
 def build_output_codec(kind: Any) -> OutputCodec:
-    """The schema of a type, and a function from any JSON value to a checked object of it.
+    """Build the schema of a type, and a function from any JSON value to a checked object of the type.
 
-    The function mends what can be mended and raises `ValueError` with a text that a model can act on. A JSON Schema
-    stands for itself, and its objects are plain JSON values.
+    The function coerces where that loses nothing, and raises `ValueError` with a text that tells the model what to
+    correct. A JSON Schema may be given instead of a type; its objects are plain JSON values.
     """
     if isinstance(kind, Mapping):
         given = dict(cast(Mapping[str, Any], kind))
@@ -64,18 +64,18 @@ def build_output_codec(kind: Any) -> OutputCodec:
 
 
 def convert_checked(convert: Convert, value: Any, name: str) -> Any:
-    """The object made from a value that fits the schema, or `InvalidArguments` with what speaks against it."""
+    """Build the object from a value that fits the schema; raise `InvalidArguments` where its class refuses it."""
     try:
         return convert(value)
     except InvalidArguments:
         raise
     except (ValueError, TypeError, ArithmeticError, AssertionError, LookupError, msgspec.ValidationError) as error:
-        # These are what a `__post_init__` or a validator raises for a value it will not take.
+        # A `__post_init__` or a validator raises these for a value it refuses.
         raise InvalidArguments(f"{name}: {error}" if str(error) else f"{name}: {error!r}") from error
 
 
 def read_parameters(function: Callable[..., Any], name: str) -> Parameters:
-    """What a typed function takes; `TypeError` where its signature does not say."""
+    """Read the parameters of a typed function; `TypeError` where its signature is incomplete."""
     documentation = parse_docstring(inspect.getdoc(function))
     listed = list(inspect.signature(function).parameters.values())
     method = bool(listed) and listed[0].name in ("self", "cls") and listed[0].annotation is inspect.Parameter.empty
@@ -106,7 +106,7 @@ def read_parameters(function: Callable[..., Any], name: str) -> Parameters:
 
 
 def resolve_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The resolved annotations of a function's parameters; what it returns is nobody's business here."""
+    """Resolve the annotations of a function's parameters; the return annotation is left out."""
     target: Any = inspect.unwrap(function)
     while isinstance(target, functools.partial):
         target = target.func
@@ -118,7 +118,7 @@ def resolve_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def is_context_parameter(name: str, hints: Mapping[str, Any]) -> bool:
-    """Whether a parameter wants the `ToolContext`: by its type, or by the name `ctx` without another type."""
+    """Whether a parameter takes the `ToolContext`: by its type, or by the name `ctx` without another type."""
     hint = hints.get(name, Any)
     if hint is ToolContext or ToolContext in getattr(hint, "__args__", ()):
         return True
@@ -139,7 +139,7 @@ def _make_form(forms: Forms, tool: str, name: str, hints: Mapping[str, Any], def
     except TypeError as error:
         raise TypeError(f"Parameter {name!r} of tool {tool!r}: {error}") from error
     if default is None and hint is not Any and not _accepts_null(form.schema):
-        # `limit: int = None` means that None is fine.
+        # `limit: int = None` means that None is allowed.
         return forms.make_nullable(form)
     return form
 

@@ -1,4 +1,4 @@
-"""Classes with named fields (dataclasses, TypedDicts, NamedTuples, msgspec Structs) seen as one thing."""
+"""Records: the fields of a class (dataclass, TypedDict, NamedTuple, msgspec Struct) with annotations and docstrings."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ import msgspec
 
 from steersman.tools.context import ToolContext
 
+ABSENT: Any = object()
+"""Marks a missing default, because `None` is a valid default."""
+
 _PARAMETERS = frozenset(("args", "arguments", "parameters", "params", "other parameters", "attributes", "keyword args"))
 _OTHERS = frozenset(
     ("returns", "return", "yields", "yield", "raises", "raise", "warns", "warnings", "examples", "example", "notes")
@@ -21,93 +24,6 @@ _OTHERS = frozenset(
 _SPHINX = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
 _GOOGLE = re.compile(r"(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _NUMPY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
-
-
-class Documentation(msgspec.Struct, frozen=True):
-    """What a docstring says: about the whole, and about each parameter."""
-
-    summary: str = ""
-    parameters: dict[str, str] = {}  # a fresh one for each
-
-
-def parse_docstring(text: str | None) -> Documentation:
-    """The description (all before the first section) and what is said about the parameters."""
-    if not text or not text.strip():
-        return Documentation()
-    lines = cleandoc(text).splitlines()
-    end = next((index for index in range(len(lines)) if _starts_section(lines, index)), len(lines))
-    parameters: dict[str, str] = {}
-    index = end
-    while index < len(lines):
-        index = _read_section(lines, index, parameters)
-    return Documentation("\n".join(lines[:end]).strip(), parameters)
-
-
-def _find_heading(lines: list[str], index: int) -> str | None:
-    """The section that begins at a line, in lower case."""
-    line = lines[index]
-    if not line or line[0].isspace():
-        return None
-    name = line.strip().rstrip(":").lower()
-    if name not in _PARAMETERS and name not in _OTHERS:
-        return None
-    return name if line.rstrip().endswith(":") or _is_underlined(lines, index) else None
-
-
-def _is_underlined(lines: list[str], index: int) -> bool:
-    below = lines[index + 1].strip() if index + 1 < len(lines) else ""
-    return len(below) >= 3 and not below.strip("-")
-
-
-def _starts_section(lines: list[str], index: int) -> bool:
-    return _find_heading(lines, index) is not None or _SPHINX.match(lines[index]) is not None
-
-
-def _read_section(lines: list[str], start: int, parameters: dict[str, str]) -> int:
-    """Notes what a section says about parameters and gives the line after it."""
-    heading = _find_heading(lines, start)
-    numpy = heading is not None and _is_underlined(lines, start)
-    first = start + (2 if numpy else 1)
-    end = next((index for index in range(first, len(lines)) if _starts_section(lines, index)), len(lines))
-    if heading is None:
-        _read_sphinx(lines[start:end], parameters)
-    elif heading in _PARAMETERS:
-        _read_entries(lines[first:end], parameters, _NUMPY if numpy else _GOOGLE)
-    return end
-
-
-def _read_sphinx(lines: list[str], parameters: dict[str, str]) -> None:
-    match = _SPHINX.match(lines[0])
-    if match is None or match.group(1) not in ("param", "parameter", "arg", "argument") or not match.group(2):
-        return
-    # `:param int count:` names the type first.
-    _add_description(parameters, match.group(2).split()[-1], [match.group(3), *lines[1:]])
-
-
-def _read_entries(lines: list[str], parameters: dict[str, str], pattern: re.Pattern[str]) -> None:
-    """Entries begin at the section's own indentation; deeper lines go on with the last one."""
-    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    names: list[str] = []
-    said: list[str] = []
-    for line in lines:
-        match = pattern.fullmatch(line.strip()) if line[:indent].isspace() or not indent else None
-        if match is not None and len(line) - len(line.lstrip()) == indent:
-            for name in names:
-                _add_description(parameters, name, said)
-            names = [name.strip() for name in match.group(1).split(",")]
-            said = [match.group(2)] if pattern is _GOOGLE else []
-        else:
-            said.append(line)
-    for name in names:
-        _add_description(parameters, name, said)
-
-
-def _add_description(parameters: dict[str, str], name: str, said: list[str]) -> None:
-    words = " ".join(line.strip() for line in said).strip()
-    if words:
-        parameters[name.lstrip("*")] = words
-
-
 _BOUNDS = {
     "ge": "minimum",
     "le": "maximum",
@@ -119,80 +35,8 @@ _BOUNDS = {
 _LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
-def resolve_annotations(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """The annotations as types; names that are not global are looked for where the caller stands.
-
-    A tool defined inside a function may use classes defined beside it, which no namespace of the tool itself holds.
-    """
-    holder = SimpleNamespace(__annotations__=dict(annotations))
-    # Often imported for the type checker alone.
-    local: dict[str, Any] = {"ToolContext": ToolContext}
-    local = {name: value for name, value in local.items() if name not in names}
-    while True:
-        try:
-            return get_type_hints(holder, dict(names), local, include_extras=True)
-        except NameError as error:
-            name = error.name
-            if name is None or name in local or not _find_in_callers(name, local):
-                raise TypeError(
-                    f"{owner} is annotated with {name!r}, which is not defined where it could be found. "
-                    "Import it outside `if TYPE_CHECKING`, or define it at the top of the module."
-                ) from error
-
-
-def _find_in_callers(name: str, local: dict[str, Any]) -> bool:
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented; `inspect` would only wrap it
-    while frame is not None:
-        if name in frame.f_locals and not frame.f_globals.get("__name__", "").startswith("steersman.tools."):
-            local[name] = frame.f_locals[name]
-            return True
-        frame = frame.f_back
-    return False
-
-
-def find_description(metadata: Sequence[Any]) -> str | None:
-    """What `Annotated` says about a value: a plain text, or whatever carries a description."""
-    for item in metadata:
-        if isinstance(item, str):
-            return item
-        for attribute in ("description", "documentation"):
-            if isinstance(text := getattr(item, attribute, None), str):
-                return text
-    return None
-
-
-def apply_constraints(schema: dict[str, Any], metadata: Sequence[Any]) -> dict[str, Any]:
-    """The schema with the bounds that `Annotated` gives, whichever library spells them."""
-    for item in metadata:
-        # Pydantic's Field keeps its bounds one level deeper.
-        for bounds in (item, *getattr(item, "metadata", ())):
-            schema = _apply_bounds(schema, bounds)
-    return schema
-
-
-def _apply_bounds(schema: dict[str, Any], bounds: Any) -> dict[str, Any]:
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [_apply_bounds(branch, bounds) for branch in schema["anyOf"]]}
-    kind = schema.get("type")
-    added: dict[str, Any] = {}
-    for attribute, word in _BOUNDS.items():
-        wanted = ("string",) if attribute == "pattern" else ("integer", "number")
-        value = getattr(bounds, attribute, None)
-        if kind in wanted and isinstance(value, str if attribute == "pattern" else int | float):
-            added[word] = value
-    if kind in _LENGTHS:
-        for attribute, prefix in (("min_length", "min"), ("max_length", "max")):
-            if isinstance(value := getattr(bounds, attribute, None), int):
-                added[prefix + _LENGTHS[kind]] = value
-    return {**schema, **added} if added else schema
-
-
-ABSENT: Any = object()
-"""Stands for "no default", where `None` is one."""
-
-
 class Field(msgspec.Struct, frozen=True):
-    """One field: `key` in JSON, `name` in Python."""
+    """One field: its `key` in JSON, its `name` in Python."""
 
     key: str
     name: str
@@ -203,7 +47,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The fields of a class, and how to make one of it. `tag` is a field that only names the class."""
+    """The fields of a class, and the function that builds an instance. `tag` is a field that only names the class."""
 
     fields: Sequence[Field]
     build: Callable[..., Any]
@@ -211,7 +55,7 @@ class Record(msgspec.Struct, frozen=True):
     tag: tuple[str, str | int] | None = None
 
     def build_schema(self, forms: Sequence[tuple[Field, dict[str, Any]]]) -> dict[str, Any]:
-        """The object schema, given that of each field."""
+        """Build the object schema from the schema of each field."""
         properties: dict[str, Any] = {}
         required = [field.key for field in self.fields if field.required]
         if self.tag is not None:
@@ -230,19 +74,19 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def encode_default(value: Any) -> dict[str, Any]:
-    """The default as a schema shows it, or nothing where JSON cannot."""
+    """Encode a default for a schema; nothing for a value without a JSON form."""
     if value is ABSENT:
         return {}
     try:
         plain = msgspec.to_builtins(value)
         msgspec.json.encode(plain)
-    except Exception:  # noqa: BLE001  # any object may stand as a default, and a default is only advice to the model
+    except Exception:  # noqa: BLE001  # any object may be a default, and a default is only a hint to the model
         return {}
     return {"default": plain}
 
 
 def read_record(cls: type[Any]) -> Record | None:
-    """The fields of a class that has them; `None` for any other class."""
+    """Read the fields of a record class; `None` for any other class."""
     if is_typeddict(cls):
         return _read_typed_dict(cls)
     if dataclasses.is_dataclass(cls):
@@ -293,7 +137,7 @@ def _read_typed_dict(cls: Any) -> Record:
     fields: list[Field] = []
     for name, hint in _resolve_class_hints(cls).items():
         required = name in cls.__required_keys__
-        # With postponed annotations the class does not know yet that it holds these marks.
+        # With postponed annotations, `__required_keys__` does not consider these marks.
         while (origin := get_origin(hint)) in (Required, NotRequired):
             required, hint = origin is Required, get_args(hint)[0]
         fields.append(Field(name, name, hint, required, ABSENT, said.get(name)))
@@ -317,7 +161,7 @@ def _read_struct(cls: Any) -> Record:
     hints = _resolve_class_hints(cls)
     config = cls.__struct_config__
     fields: list[Field] = []
-    # Not `msgspec.structs.fields`: that cannot resolve names of classes defined inside a function.
+    # Not `msgspec.structs.fields`, which cannot resolve names of classes defined inside a function.
     names = cast(tuple[str, ...], cls.__struct_fields__)
     keys = cast(tuple[str, ...], cls.__struct_encode_fields__)
     defaults = cast(tuple[Any, ...], cls.__struct_defaults__)
@@ -329,3 +173,156 @@ def _read_struct(cls: Any) -> Record:
         fields.append(Field(key, name, hints[name], required, shown, said.get(name)))
     tag = None if config.tag is None else (cast(str, config.tag_field), cast("str | int", config.tag))
     return Record(fields, cls, summary, tag)
+
+
+class Documentation(msgspec.Struct, frozen=True):
+    """A parsed docstring: the summary, and a description for each parameter."""
+
+    summary: str = ""
+    parameters: dict[str, str] = {}  # msgspec copies the default
+
+
+def parse_docstring(text: str | None) -> Documentation:
+    """Parse a docstring: the text before the first section, and the descriptions of the parameters."""
+    if not text or not text.strip():
+        return Documentation()
+    lines = cleandoc(text).splitlines()
+    end = next((index for index in range(len(lines)) if _starts_section(lines, index)), len(lines))
+    parameters: dict[str, str] = {}
+    index = end
+    while index < len(lines):
+        index = _read_section(lines, index, parameters)
+    return Documentation("\n".join(lines[:end]).strip(), parameters)
+
+
+def _find_heading(lines: list[str], index: int) -> str | None:
+    """Return the name of the section that begins at a line, in lower case."""
+    line = lines[index]
+    if not line or line[0].isspace():
+        return None
+    name = line.strip().rstrip(":").lower()
+    if name not in _PARAMETERS and name not in _OTHERS:
+        return None
+    return name if line.rstrip().endswith(":") or _is_underlined(lines, index) else None
+
+
+def _is_underlined(lines: list[str], index: int) -> bool:
+    below = lines[index + 1].strip() if index + 1 < len(lines) else ""
+    return len(below) >= 3 and not below.strip("-")
+
+
+def _starts_section(lines: list[str], index: int) -> bool:
+    return _find_heading(lines, index) is not None or _SPHINX.match(lines[index]) is not None
+
+
+def _read_section(lines: list[str], start: int, parameters: dict[str, str]) -> int:
+    """Read the parameters that a section describes; return the index of the line after it."""
+    heading = _find_heading(lines, start)
+    numpy = heading is not None and _is_underlined(lines, start)
+    first = start + (2 if numpy else 1)
+    end = next((index for index in range(first, len(lines)) if _starts_section(lines, index)), len(lines))
+    if heading is None:
+        _read_sphinx(lines[start:end], parameters)
+    elif heading in _PARAMETERS:
+        _read_entries(lines[first:end], parameters, _NUMPY if numpy else _GOOGLE)
+    return end
+
+
+def _read_sphinx(lines: list[str], parameters: dict[str, str]) -> None:
+    match = _SPHINX.match(lines[0])
+    if match is None or match.group(1) not in ("param", "parameter", "arg", "argument") or not match.group(2):
+        return
+    # `:param int count:` names the type first.
+    _add_description(parameters, match.group(2).split()[-1], [match.group(3), *lines[1:]])
+
+
+def _read_entries(lines: list[str], parameters: dict[str, str], pattern: re.Pattern[str]) -> None:
+    """Read entries, which begin at the section's own indentation; deeper lines continue the last entry."""
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    names: list[str] = []
+    said: list[str] = []
+    for line in lines:
+        match = pattern.fullmatch(line.strip()) if line[:indent].isspace() or not indent else None
+        if match is not None and len(line) - len(line.lstrip()) == indent:
+            for name in names:
+                _add_description(parameters, name, said)
+            names = [name.strip() for name in match.group(1).split(",")]
+            said = [match.group(2)] if pattern is _GOOGLE else []
+        else:
+            said.append(line)
+    for name in names:
+        _add_description(parameters, name, said)
+
+
+def _add_description(parameters: dict[str, str], name: str, said: list[str]) -> None:
+    words = " ".join(line.strip() for line in said).strip()
+    if words:
+        parameters[name.lstrip("*")] = words
+
+
+def resolve_annotations(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Resolve annotations to types; names that are not global are looked up in the calling frames.
+
+    A tool defined inside a function may use classes of that function, which are in no namespace of the tool itself.
+    """
+    holder = SimpleNamespace(__annotations__=dict(annotations))
+    # `ToolContext` is often imported only under `if TYPE_CHECKING`.
+    local: dict[str, Any] = {"ToolContext": ToolContext}
+    local = {name: value for name, value in local.items() if name not in names}
+    while True:
+        try:
+            return get_type_hints(holder, dict(names), local, include_extras=True)
+        except NameError as error:
+            name = error.name
+            if name is None or name in local or not _find_in_callers(name, local):
+                raise TypeError(
+                    f"{owner} is annotated with {name!r}, which is not defined where it could be found. "
+                    "Import it outside `if TYPE_CHECKING`, or define it at the top of the module."
+                ) from error
+
+
+def _find_in_callers(name: str, local: dict[str, Any]) -> bool:
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented; `inspect` would only wrap it
+    while frame is not None:
+        if name in frame.f_locals and not frame.f_globals.get("__name__", "").startswith("steersman.tools."):
+            local[name] = frame.f_locals[name]
+            return True
+        frame = frame.f_back
+    return False
+
+
+def find_description(metadata: Sequence[Any]) -> str | None:
+    """Find the description in the metadata of `Annotated`: a plain text, or an object with a description."""
+    for item in metadata:
+        if isinstance(item, str):
+            return item
+        for attribute in ("description", "documentation"):
+            if isinstance(text := getattr(item, attribute, None), str):
+                return text
+    return None
+
+
+def apply_constraints(schema: dict[str, Any], metadata: Sequence[Any]) -> dict[str, Any]:
+    """Add the bounds in the metadata of `Annotated` to the schema, whichever library defines them."""
+    for item in metadata:
+        # Pydantic's Field keeps its bounds one level deeper.
+        for bounds in (item, *getattr(item, "metadata", ())):
+            schema = _apply_bounds(schema, bounds)
+    return schema
+
+
+def _apply_bounds(schema: dict[str, Any], bounds: Any) -> dict[str, Any]:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_apply_bounds(branch, bounds) for branch in schema["anyOf"]]}
+    kind = schema.get("type")
+    added: dict[str, Any] = {}
+    for attribute, word in _BOUNDS.items():
+        wanted = ("string",) if attribute == "pattern" else ("integer", "number")
+        value = getattr(bounds, attribute, None)
+        if kind in wanted and isinstance(value, str if attribute == "pattern" else int | float):
+            added[word] = value
+    if kind in _LENGTHS:
+        for attribute, prefix in (("min_length", "min"), ("max_length", "max")):
+            if isinstance(value := getattr(bounds, attribute, None), int):
+                added[prefix + _LENGTHS[kind]] = value
+    return {**schema, **added} if added else schema

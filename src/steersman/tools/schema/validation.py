@@ -1,8 +1,8 @@
-"""JSON Schema compiled once into a function that checks a value and mends what can be mended without loss.
+"""Validation: a JSON Schema is compiled once into a function that checks values and coerces them without loss.
 
-Mended: `"42"` where a number is wanted, `"true"` where a boolean is, `3.0` where an integer is, JSON text where an
-object or a list is, `null` for something optional that cannot be null. A string where a string is wanted stays as it
-is, whatever it looks like. Formats and unknown keywords are not checked.
+Coerced are `"42"` to a number, `"true"` to a boolean, `3.0` to an integer, and JSON text to an object or a list; `null`
+is dropped for an optional property that cannot be null. A string for a string property stays unchanged, whatever it
+looks like. Formats and unknown keywords are not checked.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _MAX_ALTERNATIVES = 100_000
 
 
 class InvalidArguments(ToolError, ValueError):
-    """What the model gave does not fit the schema; the text says where, what was expected and what came."""
+    """The arguments do not fit the schema; the text says where, what was expected and what was given."""
 
 
 def compile_schema(
     schema: Mapping[str, Any] | bool, *, name: str = "arguments", coerce: bool = True
 ) -> Callable[[Any], Any]:
-    """A function that gives back the checked value, fresh and mended, or raises `InvalidArguments`.
+    """Return a function that returns the checked value, copied and coerced, or raises `InvalidArguments`.
 
-    Raises `ValueError` when the schema itself is wrong. `name` is what error texts call the value.
+    Raises `ValueError` when the schema itself is wrong. `name` is how error messages call the value.
     """
     compiler = Compiler(schema)
     try:
@@ -73,13 +73,13 @@ def compile_schema(
 
 
 class TooManyAlternatives(Exception):
-    """A value was held against so many alternatives of its schema that nobody can wait for the end."""
+    """Checking a value took too many alternatives (`anyOf`, `oneOf`) of its schema."""
 
 
 class Compiler:
-    """Turns the parts of one schema into functions, each part once; one that refers to itself, too.
+    """Compiles the parts of one schema into functions, each part once. Recursive schemas are supported.
 
-    `tried` counts the alternatives that a value was held against: inside each other, they multiply.
+    `tried` counts the alternatives that a value was checked against: nested alternatives multiply.
     """
 
     __slots__ = ("_known", "_labels", "_references", "_root", "tried")
@@ -87,13 +87,13 @@ class Compiler:
     def __init__(self, root: Mapping[str, Any] | bool) -> None:
         self._root = root
         self._references: dict[tuple[str, bool], list[Node]] = {}
-        # By identity, with the part itself beside it: what is gone must not lend its identity to another.
+        # Keyed by identity; the part is kept alive beside its result, so that its id is not reused.
         self._known: dict[tuple[int, bool], tuple[Any, Node]] = {}
         self._labels: dict[int, tuple[Any, str]] = {}
         self.tried = 0
 
     def compile(self, schema: Any, *, coerce: bool) -> Node:
-        """The function for one schema."""
+        """Compile one schema, or return its cached function."""
         key = (id(schema), coerce)
         if key not in self._known:
             self._known[key] = (schema, self._compile_new(schema, coerce))
@@ -112,7 +112,7 @@ class Compiler:
         return parts[0] if len(parts) == 1 else _chain_nodes(parts)
 
     def describe(self, schema: Any) -> str:
-        """What a schema asks for, in words."""
+        """Describe what a schema expects."""
         if id(schema) not in self._labels:
             self._labels[id(schema)] = (schema, self._describe_new(schema))
         return self._labels[id(schema)][1]
@@ -128,7 +128,7 @@ class Compiler:
         if types := _read_types(schema):
             return " or ".join(_LABELS[name] for name in types)
         if "$ref" in schema:
-            # One step only: alternatives may lead back here.
+            # Only one step is followed: alternatives may refer back to this schema.
             target = _resolve_pointer(self._root, schema["$ref"])
             return self.describe(target) if isinstance(target, Mapping) and "type" in target else "a value"
         for word in ("anyOf", "oneOf"):
@@ -139,7 +139,7 @@ class Compiler:
     def compile_union(
         self, nodes: Sequence[tuple[Node, Node]], label: str, *, coerce: bool, exclusive: bool = False
     ) -> Node:
-        """The first branch that takes the value as it is, else the first that can mend it."""
+        """Compile alternatives: the first that accepts the value unchanged, else the first that can coerce it."""
         passes = ([strict for strict, _ in nodes], [lenient for _, lenient in nodes] if coerce else ())
 
         def check(value: Any, at: ValuePath, problems: Problems) -> Any:
@@ -220,7 +220,7 @@ class Compiler:
     def _compile_reference(self, pointer: Any, coerce: bool) -> Node:
         key = (pointer, coerce)
         if key not in self._references:
-            # The cell is registered before its schema is compiled: a schema that contains itself finds it here.
+            # The cell is registered before its schema is compiled, so that a recursive schema finds it.
             cell = self._references[key] = []
             cell.append(self.compile(_resolve_pointer(self._root, pointer), coerce=coerce))
         cell = self._references[key]
@@ -230,7 +230,7 @@ class Compiler:
 def _read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
     declared = schema.get("type")
     if declared is None:
-        # Authors who write `properties` without `type` mean an object, and likewise a list.
+        # A schema with `properties` and no `type` means an object, and likewise for a list.
         if not _OBJECT_WORDS.isdisjoint(schema):
             return ("object",)
         return () if _ARRAY_WORDS.isdisjoint(schema) else ("array",)
@@ -272,7 +272,7 @@ def _negate(node: Node) -> Node:
 
 
 def _find_nearest(failures: Sequence[Problems], at: ValuePath) -> Problems | None:
-    """The problems of the branch the value was meant for: the one whose outside fits and whose inside does not."""
+    """Return the problems of the branch the value was meant for: its type fits and only its parts do not."""
     inner = [found for found in failures if all(place is not at for place, _ in found)]
     return min(inner, key=len) if inner else None
 
