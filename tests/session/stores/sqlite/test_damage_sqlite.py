@@ -18,6 +18,8 @@ from steersman.session.stores.store import NewerFormat, SessionBusy, SessionDama
 from steersman.testing.stores import sample
 
 FRAME = 4096 + 24
+# The bytes of a header that SQLite needs: what it is, how it is laid out, how long it is, and the encoding of texts.
+NEEDED = (*range(18), *range(20, 24), *range(28, 32), 47, 59)
 
 
 @pytest.fixture
@@ -69,8 +71,8 @@ def _check_prefix(store: SqliteStore, name: str, expected: list[Record], cut: in
         assert found(store, name) == ([*expected, later], []), f"cut at {cut}"
 
 
-def test_a_torn_tail_is_told_once_to_the_session_that_was_written_to(folder: Path, killed: Snapshot) -> None:
-    """failures.md H1, I8: whoever finds it is told, and so is the other if it is theirs; but not again."""
+def test_a_torn_tail_is_told_once_to_each_session(folder: Path, killed: Snapshot) -> None:
+    """failures.md H1, I8: it may have been a part of any of them; it is not told again."""
     *_, (before, _, _), (size, name, count) = killed.acknowledged
     other = "b" if name == "a" else "a"
     store = laid_out(folder / "torn", {**killed.files, WAL: killed.files[WAL][: size - 10]})
@@ -113,27 +115,46 @@ def test_a_tail_of_nuls_is_told_to_everybody(folder: Path, killed: Snapshot) -> 
         assert [line.partition(" bytes")[0] for line in told] == [f"the end: {len(log) - before}"]
 
 
-def test_damage_in_the_middle_of_the_log_does_not_cost_what_follows(folder: Path, killed: Snapshot) -> None:
-    """failures.md H3: SQLite reads no further than to the first bad frame; here are all the others too."""
-    size, _, _ = killed.acknowledged[0]
+def test_damage_in_the_middle_of_the_log_is_told_with_what_it_costs(folder: Path, killed: Snapshot) -> None:
+    """failures.md H3: SQLite reads no further than to the first bad frame, and says nothing; here it is counted."""
+    size, _, _ = killed.acknowledged[4]
+    lost = len(killed.acknowledged) - 5
     for offset in (8, 20, 24 + 100, 24 + 4095):
-        store = laid_out(folder / "x", {**killed.files, WAL: _changed(killed.files[WAL], size + offset)})
+        log = _changed(killed.files[WAL], size + offset)
+        store = laid_out(folder / "x", {**killed.files, WAL: log})
         for name in ("a", "b"):
             records, told = found(store, name)
-            assert records == killed.records[name], f"changed at {size + offset}"
-            assert told[0].startswith("the file: The file was damaged (its write-ahead log is broken)")
+            known = [count for end, session, count in killed.acknowledged if session == name and end <= size]
+            assert records == killed.records[name][: max(known)], f"changed at {size + offset}"
+            reason = f"its write-ahead log is broken, and {lost} commits in it cannot be read"
+            assert told[0].startswith(f"the file: The file was damaged ({reason})")
+        assert contents(folder / "x")[f"{NAME}.damaged-1-wal"] == log
 
 
 @pytest.mark.parametrize("state", ["killed", "ended"])
-def test_no_byte_of_the_header_is_needed_to_find_the_records(
+def test_the_header_is_needed_only_as_far_as_sqlite_needs_it(
     folder: Path, state: str, request: pytest.FixtureRequest
 ) -> None:
     """failures.md H3, H15: also one that says another version, another way to write, or another size."""
     snapshot: Snapshot = request.getfixturevalue(state)
     main = snapshot.files[NAME]
     for at in range(100):
-        store = laid_out(folder / "x", {**snapshot.files, NAME: _changed(main, at)})
-        assert {name: found(store, name)[0] for name in ("a", "b")} == snapshot.records, f"changed at {at}"
+        files = {**snapshot.files, NAME: _changed(main, at)}
+        store = laid_out(folder / "x", files)
+        if state == "killed" or at not in NEEDED:
+            assert {name: found(store, name)[0] for name in ("a", "b")} == snapshot.records, f"changed at {at}"
+        else:
+            _check_damaged(folder / "x", snapshot, files, f"changed at {at}")
+
+
+def test_a_file_that_sqlite_cannot_read_at_all_is_left_as_it_is(folder: Path, ended: Snapshot) -> None:
+    """failures.md H3: its own tool may find more."""
+    files = {NAME: _changed(ended.files[NAME], 3)}
+    store = laid_out(folder / "x", files)
+    for act in (store.create, store.open, partial(store.open, write=False)):
+        with pytest.raises(SessionDamaged, match=f"It was left as it is; if it was one, try `sqlite3 {NAME} .recover`"):
+            act("a")
+    assert contents(folder / "x") == files
 
 
 def test_a_damaged_title_is_not_shown(folder: Path, ended: Snapshot) -> None:
@@ -279,7 +300,8 @@ def test_damage_in_the_middle_is_told_and_what_follows_is_kept(folder: Path, end
         n for n in range(1, len(ended.records[name]) + 1) if n not in lost[name]
     ]
     assert told[0].startswith("the file: The file was damaged (")
-    assert told[0].endswith(f"the damaged one is kept as '{NAME}.damaged-1'.")
+    assert f"the damaged one is kept as '{NAME}.damaged-1'. " in told[0]
+    assert told[0].endswith(f"use `sqlite3 {NAME}.damaged-1 .recover`.")
     assert told[1] == f"records {lost[name][0]} to {lost[name][-1]}: Lost when the file was damaged."
 
 
@@ -331,7 +353,7 @@ def test_a_damaged_file_that_others_use_is_left_alone_until_they_are_done(folder
 
 
 def test_a_row_that_is_damaged_is_left_out_while_others_use_the_file(folder: Path, ended: Snapshot) -> None:
-    """failures.md H3: and salvaged by the next who is alone with it."""
+    """failures.md H3: and rescued by the next who has it alone."""
     at = ended.files[NAME].index(b'"record_5"')
     store = laid_out(folder / "x", {NAME: _zeroed(ended.files[NAME], at, 1)})
     reader = store.open("b", write=False) if b'"session":"a"' in ended.files[NAME][at : at + 200] else None
@@ -346,7 +368,7 @@ def test_a_row_that_is_damaged_is_left_out_while_others_use_the_file(folder: Pat
 
 
 @pytest.mark.parametrize("step", ["copied", "ready", "log gone"])
-def test_a_salvage_that_was_interrupted_is_finished_by_the_next(folder: Path, killed: Snapshot, step: str) -> None:
+def test_a_rescue_that_was_interrupted_is_finished_by_the_next(folder: Path, killed: Snapshot, step: str) -> None:
     """failures.md I8: at no moment is there less than before; a log is never applied to a file that is not its own."""
     files = {**killed.files, NAME: _zeroed(killed.files[NAME], 0, 30)}
     store = laid_out(folder / "done", files)
@@ -391,9 +413,12 @@ def test_two_histories_of_a_session_are_not_mixed(folder: Path) -> None:
 
 def test_the_log_of_an_empty_file_is_not_thrown_away(folder: Path, killed: Snapshot) -> None:
     """failures.md H3, I8: SQLite would do so without a word."""
-    store = laid_out(folder / "x", {**killed.files, NAME: b""})
-    assert {name: found(store, name)[0] for name in ("a", "b")} == killed.records
-    assert found(store, "a")[1] != []
+    files = {**killed.files, NAME: b""}
+    store = laid_out(folder / "x", files)
+    for act in (store.create, store.open, partial(store.open, write=False)):
+        with pytest.raises(SessionDamaged, match="so damaged that nothing of it can be read"):
+            act("a")
+    assert contents(folder / "x") == {name: data for name, data in files.items() if data}
 
 
 def test_a_deleted_session_does_not_come_back_from_a_damaged_file(folder: Path, ended: Snapshot) -> None:
@@ -404,8 +429,8 @@ def test_a_deleted_session_does_not_come_back_from_a_damaged_file(folder: Path, 
     handle.close()
     store.delete("a")
     assert [name for name, data in contents(folder / "x").items() if b"canary-4711" in data] == []
-    files = contents(folder / "x")
-    store = laid_out(folder / "y", {NAME: _zeroed(files[NAME], 0, 40)})
+    data = contents(folder / "x")[NAME]
+    store = laid_out(folder / "y", {NAME: _zeroed(data, _page_of_sessions(data) * 4096, 4096)})
     assert found(store, "b")[0] == ended.records["b"]
     assert [summary.id for summary in store.list()] == ["b"]
 

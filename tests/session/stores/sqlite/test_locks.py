@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from steersman.session.stores.sqlite import locks
 kind = getattr(locks, sys.argv[1])(Path(sys.argv[2]))
-print(kind.take(7), flush=True)
+print(kind.try_lock(7), flush=True)
 sys.stdin.read()
 """
 PARENT = """
@@ -26,16 +26,16 @@ from pathlib import Path
 from steersman.session.stores.sqlite import locks
 kind = getattr(locks, sys.argv[1])
 mine = kind(Path(sys.argv[2]))
-mine.take(7)
+mine.try_lock(7)
 heard, told = os.pipe()
 child = os.fork()
 if child == 0:
-    print(mine.closed, kind(Path(sys.argv[2])).take(7), flush=True)
+    print(mine.closed, kind(Path(sys.argv[2])).try_lock(7), flush=True)
     os.read(heard, 1)
     os._exit(0)
 sys.stdin.readline()
 mine.close()
-print(kind(Path(sys.argv[2])).take(7), flush=True)
+print(kind(Path(sys.argv[2])).try_lock(7), flush=True)
 os.write(told, b"x")
 os.waitpid(child, 0)
 """
@@ -61,13 +61,13 @@ def _said(process: subprocess.Popen[str]) -> str:
 def test_a_lock_is_had_by_one_or_shared_by_many(tmp_path: Path, kind: type[LockFile]) -> None:
     """failures.md H5: two objects of one process keep each other out, and numbers do not touch each other."""
     first, second, third = (kind(tmp_path / "lock") for _ in range(3))
-    assert (first.take(1), second.take(1), second.take(2)) == (True, False, True)
+    assert (first.try_lock(1), second.try_lock(1), second.try_lock(2)) == (True, False, True)
     first.share(1)
     second.share(1)
-    assert third.take(1) is False
+    assert third.try_lock(1) is False
     first.close()
     second.close()
-    assert (third.take(1), third.take(2)) == (True, True)
+    assert (third.try_lock(1), third.try_lock(2)) == (True, True)
     third.close()
 
 
@@ -77,10 +77,10 @@ def test_a_lock_ends_with_a_process_that_is_killed(tmp_path: Path, kind: type[Lo
     mine = kind(tmp_path / "lock")
     with _started(HOLDER, kind, tmp_path / "lock") as holder:
         assert _said(holder) == "True"
-        assert mine.take(7) is False
+        assert mine.try_lock(7) is False
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        assert mine.take(7) is True
+        assert mine.try_lock(7) is True
     mine.close()
 
 
@@ -100,18 +100,18 @@ def test_who_may_only_read_the_file_shares_but_does_not_take(tmp_path: Path, kin
     writer = kind(tmp_path / "lock")
     reader = kind(tmp_path / "lock", write=False)
     reader.share(0)
-    assert (reader.take(0), writer.take(0)) == (False, False)
+    assert (reader.try_lock(0), writer.try_lock(0)) == (False, False)
     reader.close()
-    assert (writer.take(0), reader.closed, writer.closed) == (True, True, False)
+    assert (writer.try_lock(0), reader.closed, writer.closed) == (True, True, False)
     writer.close()
 
 
 @both
 def test_locks_nobody_has_any_more_are_let_go(tmp_path: Path, kind: type[LockFile]) -> None:
     first = kind(tmp_path / "lock")
-    assert first.take(7)
+    assert first.try_lock(7)
     del first
     gc.collect()
     second = kind(tmp_path / "lock")
-    assert second.take(7)
+    assert second.try_lock(7)
     second.close()

@@ -206,7 +206,7 @@ def _leave(folder: Path) -> None:
 def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
     """failures.md H8: a file in the way of the folder, and a folder in the way of the file."""
     (tmp_path / "file").touch()
-    with pytest.raises(StoreFailed, match="cannot be made: Not a directory"):
+    with pytest.raises(StoreFailed, match="cannot be created: Not a directory"):
         SqliteStore(tmp_path / "file" / "s.db").create("s")
     with pytest.raises(StoreFailed):
         SqliteStore(tmp_path).create("s")
@@ -231,7 +231,7 @@ def test_a_commit_that_was_kept_though_it_failed_is_not_written_twice(tmp_path: 
         _commit_unseen(store.path, tmp_path / f"{twin}-twin.db", text)
         group = [sample(2, text="a"), sample(3, text="a"), sample(4, text="a")]
         if twin == "other":
-            with pytest.raises(StoreFailed, match="'s' could not be written: somebody else wrote to it"):
+            with pytest.raises(StoreFailed, match="'s' could not be written: another program wrote to it"):
                 handle.append(group)
             handle.entitle("still at work")
             assert store.list()[0].title == "still at work"

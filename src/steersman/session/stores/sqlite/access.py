@@ -1,4 +1,7 @@
-"""How a file of sessions is entered: it is looked over by who is alone with it, and only its owner can read it."""
+"""Opens a file of sessions: takes the locks, examines a file that no other process has open, and connects.
+
+Only the owner of the file can read it, whatever the umask says.
+"""
 
 from __future__ import annotations
 
@@ -11,100 +14,106 @@ from pathlib import Path
 from typing import TypeVar
 
 from steersman.session.stores.sqlite.locks import LockFile, Locks
-from steersman.session.stores.sqlite.salvage import beside, examine, set_aside, settle, sync_folder, torn, unfinished
+from steersman.session.stores.sqlite.rescue import (
+    beside,
+    describe_torn_tail,
+    examine_file,
+    finish_rescue,
+    fsync_folder,
+    set_torn_tail_aside,
+)
 from steersman.session.stores.sqlite.tables import (
     ONCE,
     Damage,
     Lost,
     SessionRow,
+    classify_errors,
     connect,
-    is_made,
-    judged,
-    make,
-    note,
-    sessions_in,
+    create_tables,
+    has_tables,
+    insert_lost,
+    read_sessions,
     transaction,
 )
 from steersman.session.stores.store import Problem, SessionBusy, StoreFailed
 
 _T = TypeVar("_T")
-EVERYBODY = 0
-"""The lock that all who use a file share, and that who salvages it has alone."""
-_MAKING = 1 << 40  # no session has this number
+SHARED_LOCK = 0
+"""The number of the lock that all users of a file share; a rescue holds it exclusively."""
+_CREATING = 1 << 40  # no session has this number
 
 
 class Access:
-    """What an open file needs: locks, a connection to read and, for a writer, one to write; and what was found."""
+    """An open file: its locks, its connection, and the problems that were found."""
 
     def __init__(self, path: Path, *, write: bool) -> None:
         self.path = path
         self.problems: list[Problem] = []
-        self.taken = False
-        self._unfinished: dict[int, int] = {}
-        self.leave = ExitStack()
-        self.locks = locks_of(path) if write else reading_locks_of(path)
+        self.is_writer = False
+        self.closing = ExitStack()
+        self.locks = open_locks(path) if write else open_reader_locks(path)
         with ExitStack() as stack:
             if self.locks is not None:
                 stack.callback(self.locks.close)
-                if self.locks.take(EVERYBODY):
-                    outside(path, self._look, write=write)
-                self.locks.share(EVERYBODY)
+                if self.locks.try_lock(SHARED_LOCK):
+                    translate_os_errors(path, self._examine, write=write)
+                self.locks.share(SHARED_LOCK)
             self.connection = connect(path, write=write)
             stack.callback(self.connection.close)
             if write:
                 _check_writable(path)
-                self._make()
-                # Only now it is known to be ours.
-                outside(path, _close_to_others, path)
-            self.place = outside(path, place_of, path)
+                self._create_tables()
+                # Not earlier: only now it is known to be a file of sessions.
+                translate_os_errors(path, _restrict_mode, path)
+            self.file_id = translate_os_errors(path, identify_file, path)
             if write and self.problems:
-                self._note()
-            self.leave = stack.pop_all()
+                self._leave_note()
+            self.closing = stack.pop_all()
 
-    def take(self, row: SessionRow) -> None:
-        """Be the writer of a session."""
-        if self.locks is None or not self.locks.take(row.number):
+    def lock_session(self, row: SessionRow) -> None:
+        """Become the writer of a session; raises `SessionBusy` if another one has its lock."""
+        if self.locks is None or not self.locks.try_lock(row.number):
             raise SessionBusy(
-                f"The session {row.id!r} is being written to by somebody else. Wait until they are done, or open it "
-                "with write=False."
+                f"The session {row.id!r} is being written to by another program or object. Wait until it is done, "
+                "or open it with write=False."
             )
-        self.taken = True
+        self.is_writer = True
 
-    def alone(self) -> bool:
-        """Whether nobody else has the file open now."""
-        if self.locks is None or not self.locks.take(EVERYBODY):
+    def is_alone(self) -> bool:
+        """Whether this is the only one that has the file open now."""
+        if self.locks is None or not self.locks.try_lock(SHARED_LOCK):
             return self.locks is None or not self.locks.writable
-        self.locks.share(EVERYBODY)
+        self.locks.share(SHARED_LOCK)
         return True
 
     @contextmanager
-    def secluded(self, reason: str) -> Generator[None]:
-        """Have a file that turned out damaged alone for a while; `Damage` if others use it."""
+    def exclude_others(self, reason: str) -> Generator[None]:
+        """Hold a damaged file exclusively for a while; raises `Damage` if others use it."""
         if self.locks is None:
             raise Damage(reason)
         try:
-            if not self.locks.take(EVERYBODY):
-                raise Damage(f"{reason}, and others use the file: it is salvaged once they have closed it")
+            if not self.locks.try_lock(SHARED_LOCK):
+                raise Damage(f"{reason}, and others use the file: it is rescued once they have closed it")
             yield
         finally:
-            self.locks.share(EVERYBODY)
+            self.locks.share(SHARED_LOCK)
 
-    def connect(self) -> None:
-        """Write to what is in the place of the file now."""
+    def reconnect(self) -> None:
+        """Connect to the file that has the path now."""
         self.connection = connect(self.path, write=True)
-        self.leave.callback(self.connection.close)
-        self.place = outside(self.path, place_of, self.path)
+        self.closing.callback(self.connection.close)
+        self.file_id = translate_os_errors(self.path, identify_file, self.path)
 
-    def afterwards(self, do: Callable[[], object]) -> None:
-        """Do this when everything is let go."""
-        leave = ExitStack()
-        leave.callback(do)
-        leave.push(self.leave.pop_all())
-        self.leave = leave
+    def call_on_close(self, do: Callable[[], object]) -> None:
+        """Call this after everything else is closed."""
+        closing = ExitStack()
+        closing.callback(do)
+        closing.push(self.closing.pop_all())
+        self.closing = closing
 
     def close(self) -> None:
-        """Let go of everything."""
-        self.leave.close()
+        """Close the connections and release the locks."""
+        self.closing.close()
 
     def __enter__(self) -> Access:
         return self
@@ -112,51 +121,48 @@ class Access:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _look(self, *, write: bool) -> None:
+    def _examine(self, *, write: bool) -> None:
         if write:
-            settle(self.path)
+            finish_rescue(self.path)
         if not self.path.exists():
             return
-        log = examine(self.path)
-        if log.torn:
-            self.problems.append(set_aside(self.path, log) if write else torn(log))
-            self._unfinished = unfinished(log)
+        log = examine_file(self.path)
+        if log.is_torn:
+            self.problems.append(set_torn_tail_aside(self.path, log) if write else describe_torn_tail(log))
 
-    def _make(self) -> None:
-        with judged(f"The file {str(self.path)!r} cannot be used"):
-            if self.locks is not None and not is_made(self.connection):
-                with self.locks.held(_MAKING):
-                    make(self.connection)
+    def _create_tables(self) -> None:
+        with classify_errors(f"The file {str(self.path)!r} cannot be used"):
+            if self.locks is not None and not has_tables(self.connection):
+                with self.locks.hold(_CREATING):
+                    create_tables(self.connection)
 
-    def _note(self) -> None:
-        """Leave word for those who open the sessions whose last words were torn, or for all if nobody knows which."""
-        with judged(f"The file {str(self.path)!r} cannot be used"), transaction(self.connection):
-            rows = sessions_in(self.connection)
-            torn = [row for row in rows if self._unfinished.get(row.number, 0) > row.last]
-            for row in torn or rows:
-                note(self.connection, row.number, Lost(ONCE, ONCE, self.problems[-1].text))
+    def _leave_note(self) -> None:
+        """Leave a note about the torn tail in every session: it may have been a part of any of them."""
+        with classify_errors(f"The file {str(self.path)!r} cannot be used"), transaction(self.connection):
+            for row in read_sessions(self.connection):
+                insert_lost(self.connection, row.number, Lost(ONCE, ONCE, self.problems[-1].text))
 
 
-def checked_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a file of sessions, whatever folder the program goes to later; raises `ValueError`."""
+def check_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a file of sessions; raises `ValueError`."""
     text = os.fspath(path)
     if not text or "\0" in text:
         raise ValueError(f"Sessions are kept in a file: give its path, got {text!r}.")
     return Path(os.path.abspath(os.path.expanduser(text)))
 
 
-def check_ordinary(path: Path) -> None:
-    """Raise `StoreFailed` for a folder, a device or a pipe: the last would be waited for, none is to be changed."""
+def check_regular_file(path: Path) -> None:
+    """Raise `StoreFailed` for a folder, a device or a pipe: opening a pipe could wait for ever."""
     if not path.is_file():
-        raise StoreFailed(f"{str(path)!r} is no ordinary file. Sessions are kept in a file: give its path.")
+        raise StoreFailed(f"{str(path)!r} is not a regular file. Sessions are kept in a file: give its path.")
 
 
-def prepare(path: Path) -> None:
-    """Make the file before SQLite does, so that nobody else can ever read it."""
+def create_file(path: Path) -> None:
+    """Create the file before SQLite does, so that only its owner can ever read it."""
     try:
-        _make_folder(path.parent)
+        _create_folder(path.parent)
         if path.exists():
-            check_ordinary(path)
+            check_regular_file(path)
             return
         # A file that may be in use is not opened here: closing it again would take away the locks SQLite has on it.
         file, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
@@ -167,9 +173,9 @@ def prepare(path: Path) -> None:
             pass
         finally:
             os.unlink(name)
-        sync_folder(path.parent)
+        fsync_folder(path.parent)
     except OSError as error:
-        raise StoreFailed(f"The file {str(path)!r} cannot be made: {error.strerror}.") from error
+        raise StoreFailed(f"The file {str(path)!r} cannot be created: {error.strerror}.") from error
 
 
 def _check_writable(path: Path) -> None:
@@ -177,29 +183,29 @@ def _check_writable(path: Path) -> None:
         raise StoreFailed(f"The file {str(path)!r} may not be written. Open it with write=False to read it.")
 
 
-def _close_to_others(path: Path) -> None:
+def _restrict_mode(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         try:
             path.chmod(mode & 0o700)
         except OSError:
-            pass  # it is somebody else's, who decides, or on a disk that cannot be written
+            pass  # another user owns it, or the disk is read-only
 
 
-def _make_folder(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     if not folder.exists():
-        _make_folder(folder.parent)
+        _create_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-        sync_folder(folder.parent)
+        fsync_folder(folder.parent)
 
 
-def locks_of(path: Path) -> LockFile:
-    """The locks of somebody who writes."""
-    return outside(path, Locks, beside(path, "-lock"))
+def open_locks(path: Path) -> LockFile:
+    """The locks of a writer."""
+    return translate_os_errors(path, Locks, beside(path, "-lock"))
 
 
-def reading_locks_of(path: Path) -> LockFile | None:
-    """The locks of somebody who reads, who may have no right to make any."""
+def open_reader_locks(path: Path) -> LockFile | None:
+    """The locks of a reader; `None` where it may not even open the lock file."""
     for write in (True, False):
         try:
             return Locks(beside(path, "-lock"), write=write)
@@ -208,15 +214,15 @@ def reading_locks_of(path: Path) -> LockFile | None:
     return None
 
 
-def outside(path: Path, do: Callable[..., _T], *args: object, **options: object) -> _T:
-    """What goes wrong around the file is a failure of the store."""
+def translate_os_errors(path: Path, do: Callable[..., _T], *args: object, **options: object) -> _T:
+    """Call a function and turn its `OSError` into `StoreFailed`."""
     try:
         return do(*args, **options)
     except OSError as error:
         raise StoreFailed(f"The file {str(path)!r} cannot be used: {error.strerror}.") from error
 
 
-def place_of(path: Path) -> tuple[int, int]:
-    """What tells a file from another one of its name."""
+def identify_file(path: Path) -> tuple[int, int]:
+    """Device and inode, which tell a file from another one of the same name."""
     found = path.stat()
     return found.st_dev, found.st_ino

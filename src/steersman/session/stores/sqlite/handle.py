@@ -1,4 +1,4 @@
-"""One open session of a SQLite file. What a damaged file will not take is written to what can be salvaged of it."""
+"""One open session of a SQLite file. A write that the file refuses because of damage goes to a rescued copy instead."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 from steersman.session.records import Record, encode, make_title
-from steersman.session.stores.sqlite.access import Access, place_of
-from steersman.session.stores.sqlite.neighbours import LEAST, REACH, undisturbed
-from steersman.session.stores.sqlite.salvage import salvage
+from steersman.session.stores.sqlite.access import Access, identify_file
+from steersman.session.stores.sqlite.rescue import rescue
 from steersman.session.stores.sqlite.tables import (
     Damage,
     Lost,
     SessionRow,
-    change,
+    classify_errors,
+    compute_checksum,
     connect,
-    judged,
-    lost_in,
-    record_checksum,
-    record_key,
+    make_key,
+    read_lost,
+    read_valid_rows,
     transaction,
-    whole_rows,
+    update_session,
 )
 from steersman.session.stores.store import Problem, SessionBusy, SessionDamaged, SessionError, StoreFailed
 from steersman.types.content import replace_lone_surrogates
 
-_LAST = (1 << 32) - 1  # no record has a higher number
 _log = logging.getLogger("steersman")
 
 
@@ -38,7 +36,7 @@ class SqliteHandle:
 
     def __init__(self, access: Access, row: SessionRow, lost: Sequence[Lost], link: int) -> None:
         self.session_id = row.id
-        # Who found a torn tail and finds the word that was left about it is told of it once.
+        # The one who found a torn tail finds the note about it as well, and reports it once.
         self.problems: list[Problem] = list(dict.fromkeys([*access.problems, *(item.problem for item in lost)]))
         self._access = access
         self._row = row
@@ -47,30 +45,29 @@ class SqliteHandle:
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._damage = ""
-        self._doubt = REACH
         self._reader = access.connection
-        if access.taken:
-            self._reader = self._own_reader()
+        if access.is_writer:
+            self._reader = self._open_reader()
         self._closed = False
 
     @property
     def writable(self) -> bool:
         """Whether this is the writer."""
-        return self._access.taken
+        return self._access.is_writer
 
     @property
     def last_seq(self) -> int:
-        """The number of the last record; whoever only reads sees it grow."""
-        if self._access.taken:
+        """The number of the last record; for a reader it grows with what another process writes."""
+        if self._access.is_writer:
             return self._row.last
         self._check_open()
-        with judged(self._cannot("read")), self._read() as reader:
+        with classify_errors(self._describe_failure("read")), self._borrow_reader() as reader:
             found = reader.execute("SELECT last FROM sessions WHERE number = ?", (self._row.number,)).fetchone()
         return self._row.last if found is None else found[0]
 
     def append(self, records: Sequence[Record], /) -> None:
-        """Keep these, which go on from `last_seq`."""
-        rows = self._rows(records)
+        """Append these in one transaction; they follow `last_seq`."""
+        rows = self._encode_rows(records)
         if not rows:
             return
         changed = replace(
@@ -81,101 +78,94 @@ class SqliteHandle:
         )
 
         def work(connection: sqlite3.Connection) -> None:
-            key = record_key(self._row.number, self._row.last)
-            # A commit that failed may have been kept all the same: what is there is not written again.
+            key = make_key(self._row.number, self._row.last)
+            # A commit that failed may be in the file all the same: what is there is not written again.
             there = dict(
                 connection.execute("SELECT key, checksum FROM records WHERE key > ? AND key <= ?", (key, rows[-1][0]))
             )
             if any(there.get(row[0], row[2]) != row[2] for row in rows):
-                raise StoreFailed(f"{self._cannot('written')}: somebody else wrote to it.")
-            with self._others_kept(connection, changed):
-                connection.executemany(
-                    "INSERT INTO records VALUES (?, ?, ?, ?)", [row for row in rows if row[0] not in there]
-                )
-                change(connection, changed)
+                raise StoreFailed(f"{self._describe_failure('written')}: another program wrote to it.")
+            connection.executemany(
+                "INSERT INTO records VALUES (?, ?, ?, ?)", [row for row in rows if row[0] not in there]
+            )
+            update_session(connection, changed)
 
         self._write(work)
         self._row = changed
         self._link = rows[-1][2]
-        self._doubt -= sum(min(len(data), LEAST) for *_, data in rows)
 
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
-        """The encoded records after a number, in order, without holding them all; damage is told in `problems`."""
+        """The encoded records after a number, in order, a few at a time; damage is reported in `problems`."""
         self._check_open()
         expected = after + 1
         try:
-            with judged(self._cannot("read")):
-                for seq, _, data in whole_rows(self._read, self._row.number, after):
+            with classify_errors(self._describe_failure("read")):
+                for seq, _, data in read_valid_rows(self._borrow_reader, self._row.number, after):
                     if seq > expected:
-                        self._miss(expected, seq - 1)
+                        self._report_gap(expected, seq - 1)
                     expected = seq + 1
                     yield seq, data
         except Damage as damage:
-            self._tell(Problem(f"records from {expected} on", f"They cannot be read: {damage}."))
+            self._report(Problem(f"records from {expected} on", f"They cannot be read: {damage}."))
 
     def entitle(self, title: str, /) -> None:
-        """What the session is called in a list."""
+        """Set the title that a list shows."""
         changed = replace(self._row, title=replace_lone_surrogates(title))
 
-        def work(connection: sqlite3.Connection) -> None:
-            with self._others_kept(connection, changed):
-                change(connection, changed)
-
-        self._write(work)
+        self._write(lambda connection: update_session(connection, changed))
         self._row = changed
 
     def erase(self) -> None:
-        """Remove the session and its records, so that no byte of them is left."""
+        """Delete the session and its records; secure_delete overwrites their bytes."""
         number = self._row.number
 
         def work(connection: sqlite3.Connection) -> None:
-            with undisturbed(connection, number, 0, _LAST):
-                keys = (record_key(number, 0), record_key(number + 1, 0))
-                connection.execute("DELETE FROM records WHERE key > ? AND key < ?", keys)
-                connection.execute("DELETE FROM lost WHERE number = ?", (number,))
-                connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
+            keys = (make_key(number, 0), make_key(number + 1, 0))
+            connection.execute("DELETE FROM records WHERE key > ? AND key < ?", keys)
+            connection.execute("DELETE FROM lost WHERE number = ?", (number,))
+            connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
         self._write(work)
-        with judged(self._cannot("removed")):
+        with classify_errors(self._describe_failure("removed")):
             self._access.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Let go of the session."""
+        """Close the session and release its lock."""
         with self._writing, self._reading:
             self._closed = True
             self._access.close()
 
-    def afterwards(self, do: Callable[[], object]) -> None:
-        """Do this when the session is closed."""
-        self._access.afterwards(do)
+    def call_on_close(self, do: Callable[[], object]) -> None:
+        """Call this after the session is closed."""
+        self._access.call_on_close(do)
 
-    def _rows(self, records: Sequence[Record]) -> list[tuple[int, int, int, bytes]]:
+    def _encode_rows(self, records: Sequence[Record]) -> list[tuple[int, int, int, bytes]]:
         rows: list[tuple[int, int, int, bytes]] = []
         link = self._link
         for expected, record in enumerate(records, self._row.last + 1):
             if record.seq != expected:
                 raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
             data = encode(record)
-            key = record_key(self._row.number, record.seq)
-            checksum = record_checksum(key, link, data)
+            key = make_key(self._row.number, record.seq)
+            checksum = compute_checksum(key, link, data)
             rows.append((key, link, checksum, data))
             link = checksum
         return rows
 
     @contextmanager
-    def _read(self) -> Generator[sqlite3.Connection]:
-        """A turn with the connection to read; after a salvage it is another one."""
+    def _borrow_reader(self) -> Generator[sqlite3.Connection]:
+        """Lend the connection for reading; after a rescue it is another one."""
         with self._reading:
             yield self._reader
 
-    def _own_reader(self) -> sqlite3.Connection:
-        """A connection that is never in the way of the thread that writes."""
+    def _open_reader(self) -> sqlite3.Connection:
+        """A connection of its own for reading, so that readers never block the thread that writes."""
         reader = connect(self._access.path, write=False)
-        self._access.leave.callback(reader.close)
+        self._access.closing.callback(reader.close)
         return reader
 
     def _write(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Do this in a transaction, a second time if the file had to be salvaged; `StoreFailed` for what stops it."""
+        """Do this in a transaction, and once more after a rescue if the file is damaged; raises `StoreFailed`."""
         self._check_writer()
         with self._writing:
             self._check_open()
@@ -183,54 +173,46 @@ class SqliteHandle:
                 try:
                     self._write_once(work)
                 except Damage as damage:
-                    self._mend(str(damage))
+                    self._rescue(str(damage))
                     self._write_once(work)
             except OSError as error:
-                raise StoreFailed(f"{self._cannot('written')}: {error.strerror}.") from error
+                raise StoreFailed(f"{self._describe_failure('written')}: {error.strerror}.") from error
             except Damage as damage:
-                raise StoreFailed(f"{self._cannot('written')}: {damage}.") from damage
+                raise StoreFailed(f"{self._describe_failure('written')}: {damage}.") from damage
             except SessionDamaged as damage:
-                raise StoreFailed(f"{self._cannot('written')}: {damage}") from damage
+                raise StoreFailed(f"{self._describe_failure('written')}: {damage}") from damage
 
     def _write_once(self, work: Callable[[sqlite3.Connection], None]) -> None:
         if self._damage:
             raise Damage(self._damage)
-        with judged(self._cannot("written")):
-            if place_of(self._access.path) != self._access.place:
-                raise StoreFailed(f"{self._cannot('written')}: its file was replaced.")
+        with classify_errors(self._describe_failure("written")):
+            if identify_file(self._access.path) != self._access.file_id:
+                raise StoreFailed(f"{self._describe_failure('written')}: its file was replaced.")
             with transaction(self._access.connection):
                 work(self._access.connection)
 
-    def _others_kept(self, connection: sqlite3.Connection, changed: SessionRow) -> AbstractContextManager[None]:
-        """See to it that other rows stay as they are, where the page that is written to may be as the file had it."""
-        row = self._row
-        moves = changed.title != row.title or changed.last.bit_length() // 8 != row.last.bit_length() // 8
-        if self._doubt <= 0 and not moves:
-            return nullcontext()
-        return undisturbed(connection, row.number, row.last, changed.last)
-
-    def _mend(self, reason: str) -> None:
-        """Have the file salvaged and go on in the fresh one; until that succeeds, nothing is written."""
+    def _rescue(self, reason: str) -> None:
+        """Rescue the file and go on in the fresh one; until that succeeds, nothing is written."""
         self._damage = reason
-        with self._reading, self._access.secluded(reason):
+        with self._reading, self._access.exclude_others(reason):
             self._reader.close()
             self._access.connection.close()
             try:
-                salvage(self._access.path, reason, self._row)
+                rescue(self._access.path, reason, self._row)
             finally:
-                # Where there is no room for a copy, what can be read of the damaged file can still be read.
-                self._access.connect()
-                self._reader = self._own_reader()
-            with judged(self._cannot("read")):
-                self._lost = lost_in(self._access.connection, self._row.number)
+                # Also after a failure, such as a full disk: the damaged file can still be read.
+                self._access.reconnect()
+                self._reader = self._open_reader()
+            with classify_errors(self._describe_failure("read")):
+                self._lost = read_lost(self._access.connection, self._row.number)
         self._damage = ""
         for lost in self._lost:
-            self._tell(lost.problem)
+            self._report(lost.problem)
             _log.warning("Session %r: %s: %s", self.session_id, lost.problem.where, lost.problem.text)
 
     def _check_writer(self) -> None:
-        if not self._access.taken:
-            raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
+        if not self._access.is_writer:
+            raise SessionBusy(f"The session {self.session_id!r} was opened with write=False.")
         if self._access.locks is None or (self._access.locks.closed and not self._closed):
             raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
 
@@ -238,14 +220,14 @@ class SqliteHandle:
         if self._closed:
             raise SessionError(f"The session {self.session_id!r} is closed.")
 
-    def _cannot(self, done: str) -> str:
+    def _describe_failure(self, done: str) -> str:
         return f"The session {self.session_id!r} could not be {done}"
 
-    def _miss(self, first: int, last: int) -> None:
-        """Tell of records that are not there, unless that is known."""
+    def _report_gap(self, first: int, last: int) -> None:
+        """Report records that are missing, unless that is known."""
         if not any(lost.first <= first and last <= lost.last for lost in self._lost):
-            self._tell(Lost(first, last, "Damaged, and left out.").problem)
+            self._report(Lost(first, last, "Damaged, and left out.").problem)
 
-    def _tell(self, problem: Problem) -> None:
+    def _report(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)

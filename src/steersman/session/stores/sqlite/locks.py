@@ -1,6 +1,6 @@
-"""Locks of a file that end with the process that holds them, however that ends, so that none is ever stale.
+"""Advisory locks in a file. The kernel releases them when their process ends, however it ends, so none is ever stale.
 
-They belong to an open file, not to a process: two objects in one process keep each other out as well.
+They belong to an open file description, not to a process: two objects in one process exclude each other as well.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Final
 
 
 class LockFile:
-    """Numbered locks in one file; each is had by one, or shared by many."""
+    """Numbered advisory locks in one file; each is held by one exclusively, or shared by many."""
 
     def __init__(self, path: Path, *, write: bool = True) -> None:
         self._path = path
         self.writable = write
         self._files: dict[int, int] = {}
-        # Who forgets to close them holds nobody up for longer than they are there.
+        # Locks that were never closed are released with their object.
         forgotten = weakref.finalize(self, _close, self._files)
-        forgotten.atexit = False  # journals write to the very end, and with the process all locks end
+        forgotten.atexit = False  # journals write until the process ends, and its locks end with it
         self._open(0)
         _alive.add(self)
 
-    def take(self, number: int) -> bool:
-        """Have this lock alone, unless somebody else has it; a file that can only be read has none to take."""
+    def try_lock(self, number: int) -> bool:
+        """Take this lock exclusively if it is free; always `False` where the lock file is read-only."""
         return self.writable and self._lock(number, exclusive=True, wait=False)
 
     @contextmanager
-    def held(self, number: int) -> Generator[None]:
-        """Have this lock alone for a while, once nobody else has it."""
+    def hold(self, number: int) -> Generator[None]:
+        """Wait for this lock and hold it exclusively for a while."""
         self._lock(number, exclusive=True, wait=True)
         try:
             yield
@@ -42,16 +42,16 @@ class LockFile:
             self._unlock(number)
 
     def share(self, number: int) -> None:
-        """Have this lock with others, once nobody has it alone; what was had alone is shared from here on."""
+        """Share this lock, and wait while another holds it exclusively; an exclusive lock of our own becomes shared."""
         self._lock(number, exclusive=False, wait=True)
 
     def close(self) -> None:
-        """Let others have them."""
+        """Release all locks."""
         _close(self._files)
 
     @property
     def closed(self) -> bool:
-        """Whether they are let go; in a forked child they are, and the parent has them still."""
+        """Whether they are released; in a forked child they are, while the parent still holds them."""
         return not self._files
 
     def _open(self, number: int) -> int:
@@ -62,12 +62,12 @@ class LockFile:
         return file
 
     def _name(self, number: int) -> Path:
-        """All of them are bytes of one file."""
+        """Each lock is one byte of the same file."""
         del number
         return self._path
 
     def _lock(self, number: int, *, exclusive: bool, wait: bool) -> bool:
-        wanted = _byte(number, fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK)
+        wanted = _pack_flock(number, fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK)
         try:
             fcntl.fcntl(self._open(0), fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, wanted)
         except (BlockingIOError, PermissionError):
@@ -75,11 +75,11 @@ class LockFile:
         return True
 
     def _unlock(self, number: int) -> None:
-        fcntl.fcntl(self._open(0), fcntl.F_OFD_SETLK, _byte(number, fcntl.F_UNLCK))
+        fcntl.fcntl(self._open(0), fcntl.F_OFD_SETLK, _pack_flock(number, fcntl.F_UNLCK))
 
 
 class WholeFileLocks(LockFile):
-    """The same where only whole files can be locked, with a file for each number."""
+    """The same for systems that lock only whole files: one file for each number."""
 
     def _name(self, number: int) -> Path:
         return self._path if number == 0 else self._path.with_name(f"{self._path.name}-{number}")
@@ -101,7 +101,7 @@ def _close(files: dict[int, int]) -> None:
         os.close(files.popitem()[1])
 
 
-def _byte(number: int, kind: int) -> bytes:
+def _pack_flock(number: int, kind: int) -> bytes:
     return struct.pack("hhqqi4x", kind, os.SEEK_SET, number, 1, 0)
 
 
@@ -110,10 +110,10 @@ Locks: Final = LockFile if hasattr(fcntl, "F_OFD_SETLK") else WholeFileLocks
 _alive: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
-def _leave() -> None:
-    """A forked child shares its parent's locks and would hold them when the parent is long dead."""
+def _close_all() -> None:
+    """In a forked child: close the locks, which it would otherwise hold longer than its parent lives."""
     for locks in list(_alive):
         locks.close()
 
 
-os.register_at_fork(after_in_child=_leave)
+os.register_at_fork(after_in_child=_close_all)

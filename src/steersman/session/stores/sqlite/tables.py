@@ -1,7 +1,7 @@
-"""The tables of a file of sessions. Every row has a checksum and every session its last number, so no loss goes unseen.
+"""The tables of a file of sessions. Every row has a checksum and every session its last number, so loss is noticed.
 
-A record's key is the number of its session and its own. `link` is the checksum of the record before it: where two
-histories of a session got mixed up, it says which record belongs to which.
+The key of a record is made of the number of its session and its own. `link` is the checksum of the record before it:
+where two histories of a session got mixed up, it says which record belongs to which.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from zlib import crc32
 
 import msgspec
 
-from steersman.session.stores.sqlite.pages import PAGE
+from steersman.session.stores.sqlite.wal import PAGE_SIZE
 from steersman.session.stores.store import NewerFormat, Problem, SessionDamaged, StoreFailed
 
 MAJOR = 1
-_MARK = 0x53544500  # "STE", and the major version: it stands beside SQLite's own, so that damage is not taken for news
+_MARK = 0x53544500  # "STE" and the major version, which user_version repeats: damage is not taken for a newer version
 _BUSY_SECONDS = 30.0
 _CHUNK = 256
 ALWAYS = 0
@@ -35,8 +35,8 @@ CREATE TABLE sessions (
 CREATE TABLE records (key INTEGER PRIMARY KEY, link INTEGER NOT NULL, checksum INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE lost (number INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, text TEXT NOT NULL);
 """
-_THINGS = 4  # the tables above, and the one in which SQLite counts
-NUMBERS = """
+_OBJECTS = 4  # the tables above, and sqlite_sequence
+_NUMBERS = """
 WITH RECURSIVE used (number) AS (
     SELECT (SELECT key >> 32 FROM records ORDER BY key LIMIT 1)
     UNION ALL
@@ -45,7 +45,7 @@ WITH RECURSIVE used (number) AS (
 ) SELECT number FROM used WHERE number IS NOT NULL
 """
 """The numbers of the sessions that have records."""
-# What SQLite says when the world around the file is at fault; anything else means the file is.
+# Error codes for trouble around the file; any other one means that the file is damaged.
 _OUTSIDE = frozenset(
     (
         sqlite3.SQLITE_BUSY,
@@ -64,7 +64,7 @@ _OUTSIDE = frozenset(
 
 
 class Damage(Exception):
-    """The file cannot be what was written."""
+    """The file is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class SessionRow:
 
     @property
     def checksum(self) -> int:
-        """What its row has to say of it."""
+        """The checksum of the row."""
         return crc32(msgspec.json.encode((self.number, self.id, self.created, self.updated, self.title, self.last)))
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Numbers of records that are known to be gone, or a word about the whole file: `ALWAYS`, or `ONCE` to the next."""
+    """Numbers of records that are known to be lost, or a note about the file, told `ALWAYS` or only `ONCE`."""
 
     first: int
     last: int
@@ -94,31 +94,31 @@ class Lost:
 
     @property
     def problem(self) -> Problem:
-        """What is told of it."""
+        """The problem to report."""
         if self.last <= 0:
             return Problem("the file" if self.last == ALWAYS else "the end", self.text)
         where = f"record {self.first}" if self.first == self.last else f"records {self.first} to {self.last}"
         return Problem(where, self.text)
 
 
-def record_key(number: int, seq: int) -> int:
+def make_key(number: int, seq: int) -> int:
     """The key of a record."""
     return number << _SHIFT | seq
 
 
-def record_of(key: int) -> tuple[int, int]:
-    """The number of the session and of the record."""
+def split_key(key: int) -> tuple[int, int]:
+    """The number of the session and that of the record."""
     return key >> _SHIFT, key & (1 << _SHIFT) - 1
 
 
-def record_checksum(key: int, link: int, data: bytes) -> int:
-    """What the row of a record has to say of it."""
+def compute_checksum(key: int, link: int, data: bytes) -> int:
+    """The checksum of the row of a record."""
     return crc32(data, crc32(struct.pack(">QI", key, link)))
 
 
 @contextmanager
-def judged(what: str) -> Generator[None]:
-    """Tell trouble around the file, `StoreFailed`, from trouble in it, `Damage`."""
+def classify_errors(what: str) -> Generator[None]:
+    """Turn errors of SQLite into `StoreFailed` for trouble around the file, and into `Damage` for trouble in it."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
@@ -128,13 +128,13 @@ def judged(what: str) -> Generator[None]:
         if code is not None and code & 0xFF in _OUTSIDE:
             raise StoreFailed(f"{what}: {error}.") from error
         raise Damage(str(error)) from error
-    except UnicodeDecodeError as error:  # the message of an error, with a piece of the file inside
+    except UnicodeDecodeError as error:  # the text of an error may quote bytes of the file
         raise Damage("its tables are not what was written") from error
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """A connection to a file that is ours, or empty: then somebody has to `make` its tables."""
-    with judged(f"The file {str(path)!r} cannot be opened"):
+    """A connection to a file of sessions, or to an empty file, which still needs `create_tables`."""
+    with classify_errors(f"The file {str(path)!r} cannot be opened"):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}",
             uri=True,
@@ -143,7 +143,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             check_same_thread=False,
         )
         try:
-            _check(connection, path)
+            _check_identity(connection, path)
             if write:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA secure_delete = ON")
@@ -153,12 +153,12 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     return connection
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """An empty file is as good as one with tables; any other one has to say that it is ours."""
-    mark, version, things = _identity(connection)
-    if (mark, version, things) == (0, 0, 0):
+def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `Damage` unless the file is empty or is marked as a file of sessions, and `NewerFormat` for a newer one."""
+    mark, version, objects = _read_identity(connection)
+    if (mark, version, objects) == (0, 0, 0):
         return
-    if mark != _MARK + version or (version == MAJOR and things != _THINGS):
+    if mark != _MARK + version or (version == MAJOR and objects != _OBJECTS):
         raise Damage("it does not say what it is")
     if version != MAJOR:
         raise NewerFormat(
@@ -166,16 +166,16 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def is_made(connection: sqlite3.Connection) -> bool:
+def has_tables(connection: sqlite3.Connection) -> bool:
     """Whether the file has its tables."""
-    return _identity(connection)[2] != 0
+    return _read_identity(connection)[2] != 0
 
 
-def make(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty file; two at once would be in each other's way."""
-    if is_made(connection):
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty file. The caller holds a lock: only one process may do this at a time."""
+    if has_tables(connection):
         return
-    connection.execute(f"PRAGMA page_size = {PAGE}")
+    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     connection.execute("PRAGMA journal_mode = WAL")
     with transaction(connection):
         for statement in _TABLES.strip().split(";\n"):
@@ -184,17 +184,17 @@ def make(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {MAJOR}")
 
 
-def _identity(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    with moment(connection):
+def _read_identity(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    with read_transaction(connection):
         (mark,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (things,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return mark, version, things
+        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return mark, version, objects
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """All that is done inside, or nothing of it."""
+    """A write transaction: all that is done inside is committed, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -206,8 +206,8 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
 
 
 @contextmanager
-def moment(connection: sqlite3.Connection) -> Generator[None]:
-    """All that is read inside is of one moment, whatever others write."""
+def read_transaction(connection: sqlite3.Connection) -> Generator[None]:
+    """A read transaction: all that is read inside comes from one snapshot, whatever others write."""
     if connection.in_transaction:
         yield
         return
@@ -219,14 +219,14 @@ def moment(connection: sqlite3.Connection) -> Generator[None]:
             connection.execute("ROLLBACK")
 
 
-def sessions_in(connection: sqlite3.Connection) -> list[SessionRow]:
-    """The sessions of a file; `Damage` if one is not whole, or if there are records of none."""
-    if not is_made(connection):
+def read_sessions(connection: sqlite3.Connection) -> list[SessionRow]:
+    """The sessions of a file; raises `Damage` for a wrong checksum, and for records without a session."""
+    if not has_tables(connection):
         return []
     found: list[SessionRow] = []
-    with moment(connection):
+    with read_transaction(connection):
         rows = connection.execute("SELECT number, id, created, updated, title, last, checksum FROM sessions").fetchall()
-        numbers: set[int] = {number for (number,) in connection.execute(NUMBERS)}
+        numbers: set[int] = {number for (number,) in connection.execute(_NUMBERS)}
     for *fields, checksum in rows:
         row = SessionRow(*fields)
         if checksum != row.checksum:
@@ -234,53 +234,53 @@ def sessions_in(connection: sqlite3.Connection) -> list[SessionRow]:
         found.append(row)
     strays = numbers - {row.number for row in found}
     if strays:
-        raise Damage(f"there are records of sessions that are not there: {sorted(strays)}")
+        raise Damage(f"there are records of sessions that are missing: {sorted(strays)}")
     return found
 
 
-def add(connection: sqlite3.Connection, row: SessionRow) -> None:
-    """Write a new session's row."""
+def insert_session(connection: sqlite3.Connection, row: SessionRow) -> None:
+    """Insert the row of a new session."""
     connection.execute(
         "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)",
         (row.number, row.id, row.created, row.updated, row.title, row.last, row.checksum),
     )
 
 
-def change(connection: sqlite3.Connection, row: SessionRow) -> None:
-    """Write what changed in a session's row."""
+def update_session(connection: sqlite3.Connection, row: SessionRow) -> None:
+    """Update the row of a session."""
     connection.execute(
         "UPDATE sessions SET updated = ?, title = ?, last = ?, checksum = ? WHERE number = ?",
         (row.updated, row.title, row.last, row.checksum, row.number),
     )
 
 
-def note(connection: sqlite3.Connection, number: int, lost: Lost) -> None:
-    """Keep in mind what is gone of a session."""
+def insert_lost(connection: sqlite3.Connection, number: int, lost: Lost) -> None:
+    """Note what is lost of a session."""
     connection.execute("INSERT INTO lost VALUES (?, ?, ?, ?)", (number, lost.first, lost.last, lost.text))
 
 
-def lost_in(connection: sqlite3.Connection, number: int) -> list[Lost]:
-    """What is known to be gone of a session."""
+def read_lost(connection: sqlite3.Connection, number: int) -> list[Lost]:
+    """What is known to be lost of a session."""
     rows = connection.execute("SELECT first, last, text FROM lost WHERE number = ? ORDER BY first", (number,))
     return [Lost(*row) for row in rows]
 
 
-def warnings_in(connection: sqlite3.Connection) -> list[str]:
-    """What is to be said about the whole file."""
-    if not is_made(connection):
+def read_warnings(connection: sqlite3.Connection) -> list[str]:
+    """The notes about the whole file."""
+    if not has_tables(connection):
         return []
     return [text for (text,) in connection.execute("SELECT DISTINCT text FROM lost WHERE last = 0 ORDER BY text")]
 
 
-def whole_rows(
+def read_valid_rows(
     turn: Callable[[], AbstractContextManager[sqlite3.Connection]], number: int, after: int
 ) -> Iterator[tuple[int, int, bytes]]:
-    """The numbers, checksums and data of the records after one, without those whose checksum is wrong.
+    """The numbers, checksums and data of the records after a number, without those whose checksum is wrong.
 
-    The connection is used in short turns, and no transaction is left open in between.
+    `turn` lends the connection for one short query at a time; no transaction is left open in between.
     """
-    key = record_key(number, after)
-    last = record_key(number + 1, 0)
+    key = make_key(number, after)
+    last = make_key(number + 1, 0)
     while True:
         with turn() as connection:
             rows: list[tuple[Any, ...]] = connection.execute(
@@ -291,26 +291,27 @@ def whole_rows(
             if not isinstance(found, int) or not key < found < last:
                 raise Damage("its records are out of order")
             key = found
-            if is_record(key, link, checksum, data):
-                yield record_of(key)[1], checksum, data
+            if is_valid_record(key, link, checksum, data):
+                yield split_key(key)[1], checksum, data
         if len(rows) < _CHUNK:
             return
 
 
-def is_record(key: object, link: object, checksum: object, data: object) -> bool:
-    """Whether these are the columns of a record that is whole."""
+def is_valid_record(key: object, link: object, checksum: object, data: object) -> bool:
+    """Whether these are the columns of a record with the right checksum."""
     return (
         isinstance(key, int)
         and isinstance(link, int)
         and isinstance(data, bytes)
         and 0 <= link < 1 << 32
         and 0 <= key < 1 << 63
-        and checksum == record_checksum(key, link, data)
+        and checksum == compute_checksum(key, link, data)
     )
 
 
-def nothing_left(path: Path) -> SessionDamaged:
-    """What is raised when there is not a single row."""
+def make_unreadable_error(path: Path) -> SessionDamaged:
+    """The error for a file of which SQLite can read no session and no record."""
     return SessionDamaged(
-        f"The file {str(path)!r} is no file of sessions, or so damaged that nothing of it can be read."
+        f"The file {str(path)!r} is no file of sessions, or so damaged that nothing of it can be read. It was left as "
+        f"it is; if it was one, try `sqlite3 {path.name} .recover`."
     )
