@@ -142,6 +142,25 @@ def test_one_guard_looks_at_values_whose_type_is_promised(path: Path) -> None:
     assert "reportUnnecessaryIsInstance" not in path.read_text(encoding="utf-8")
 
 
+LOOP = sorted((ROOT / "src" / "steersman" / "loop").rglob("*.py"))
+MOST_PARAMETERS = 6
+
+
+def count_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = function.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return len([argument for argument in every if argument is not None and argument.arg not in ("self", "cls")])
+
+
+@pytest.mark.parametrize("path", LOOP, ids=shown)
+def test_no_function_of_the_loop_has_more_than_six_parameters(path: Path) -> None:
+    functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = [
+        f"{shown(path)}:{node.lineno} {node.name}" for node in functions if count_parameters(node) > MOST_PARAMETERS
+    ]
+    assert long == []
+
+
 def test_the_public_names_are_sorted_and_importable() -> None:
     import steersman
     import steersman.testing

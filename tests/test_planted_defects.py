@@ -27,8 +27,9 @@ class Defect:
 DEFECTS = {
     "the finally that closes a turn is dropped": Defect(
         "loop/turn.py",
-        "    finally:\n        close(run, turn)\n    return turn",
-        "    close(run, turn) if turn.message is not None and run.end_reason is None else None\n    return turn",
+        "    finally:\n        close_turn(run, turn)\n    return turn",
+        "    if turn.message is not None and run.ending.reason is None:\n"
+        "        close_turn(run, turn)\n    return turn",
         ("tests/loop/test_turn.py", "tests/loop/test_limits.py"),
     ),
     "the dispatcher takes steering": Defect(
@@ -47,8 +48,8 @@ DEFECTS = {
     ),
     "follow-ups are polled before the post-loop policies": Defect(
         "loop/run_loop.py",
-        "        await _ask_around(run, turn)\n",
-        '        if await receive(run, "follow_up"):\n            return\n        await _ask_around(run, turn)\n',
+        "        await _ask_policies(run, turn)\n",
+        '        if await receive(run, "follow_up"):\n            return\n        await _ask_policies(run, turn)\n',
         ("tests/loop/test_turn.py", "tests/loop/test_steering.py", "tests/loop/test_hooks.py"),
     ),
     "the history is copied per turn": Defect(

@@ -102,7 +102,7 @@ async def test_a_journal_that_gives_no_answer_at_the_end_is_not_waited_for_for_e
     began = asyncio.get_running_loop().time()
     result = await agent.run("Go.")
     assert (result.end_reason, asyncio.get_running_loop().time() - began) == ("done", pytest.approx(7.0))
-    assert "could not say in time" in caplog.text
+    assert "did not confirm in time" in caplog.text
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -148,7 +148,7 @@ async def test_a_cancel_of_the_run_itself_while_its_end_is_kept_does_not_skip_it
     caller = loop.create_task(agent.run("Go."))
     await ended.wait()
     await asyncio.sleep(1)
-    run = next(task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "conduct")
+    run = next(task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "run_loop")
     for _ in range(3):
         run.cancel()
         await asyncio.sleep(1)

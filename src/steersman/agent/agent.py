@@ -1,4 +1,4 @@
-"""`Agent`: a model, its tools and a conversation, with a loop that runs when it is spoken to."""
+"""`Agent`: a model, its tools and a conversation, with a loop that runs when it is require_content to."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from steersman.agent.options import (
     DEFAULT_LIMITS,
     DEFAULT_RETRY,
     changed,
+    check_entry,
     check_options,
     output_of,
+    read_prompts,
     with_output,
     without_output,
 )
 from steersman.context.compaction.compact import ContextConfig
 from steersman.context.context import AgentContext
-from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import NOWHERE, Place, Shell, check_answerable, launch
+from steersman.loop.entry import Start, check_answerable, start_run
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputForm, OutputPolicy
 from steersman.policy.filters import InputFilter
@@ -36,11 +37,10 @@ from steersman.tools.tool import Tool, Toolset, build_tool_table, has_toolsets
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.errors import AgentBusy
-from steersman.types.guards import is_instance
-from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message, to_messages
+from steersman.types.journal import Journal
+from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
-from steersman.types.tools import ToolOutput
 
 if TYPE_CHECKING:
     from steersman.agent.memory import Memory
@@ -54,8 +54,8 @@ class Agent:
     """
 
     __slots__ = (
-        "__weakref__", "_channel", "_idle", "_inbox", "_memory", "_output", "_sources", "_token", "config", "context",
-        "dispatcher", "tools",
+        "__weakref__", "_channel", "_idle", "_memory", "_output", "_sources", "_token", "config", "context",
+        "dispatcher", "inbox", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -86,8 +86,6 @@ class Agent:
         **options: Any,
     ) -> None:
         check_options(options)
-        if not is_instance(system_prompt, str):
-            raise TypeError(f"system_prompt is a string, got {system_prompt!r}.")
         table = build_tool_table(tools)
         output = None if output_type is None else OutputPolicy(OutputForm(output_type))
         config = AgentLoopConfig(
@@ -126,15 +124,10 @@ class Agent:
         """An agent around a configuration that is already there."""
         agent = object.__new__(cls)
         sources = tuple(tools) if has_toolsets(tools) else None
-        context = AgentContext(system_prompt, messages)
         output = output_of(config)
+        config = config if output is None else without_output(config)
         agent._assemble(
-            config if output is None else without_output(config),
-            build_tool_table(tools),
-            sources,
-            output,
-            context,
-            Inbox(),
+            config, build_tool_table(tools), sources, output, AgentContext(system_prompt, messages), Inbox()
         )
         return agent
 
@@ -152,18 +145,22 @@ class Agent:
         if tools is not None:
             table, sources = build_tool_table(tools), tuple(tools) if has_toolsets(tools) else None
         fresh = None if output is None else output.fresh()
-        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self._inbox.empty())
+        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self.inbox.empty())
         return agent
 
     # Speaking
 
     def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
         """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
-        return self.launch(_prompts(x), Initial())
+        prompts = read_prompts(x)
+        self._refuse_if_busy()
+        return start_run(self, Start(prompts, Initial()))
 
     async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
-        return await self.launch(_prompts(x), Initial(), silent=True)
+        prompts = read_prompts(x)
+        self._refuse_if_busy()
+        return await start_run(self, Start(prompts, Initial(), silent=True))
 
     def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
         """The same without an event loop."""
@@ -179,22 +176,22 @@ class Agent:
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
         if self._memory is not None:
             self._memory.refuse_if_closed()
-        return self._inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
+        return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
         """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
         if self._memory is not None:
             self._memory.refuse_if_closed()
-        return self._inbox.add("follow_up", require_content(to_message(x)), key=key)
+        return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
 
     @property
     def queued(self) -> Queues:
         """What waits to be heard: `.steering` and `.follow_up`."""
-        return self._inbox.queued
+        return self.inbox.queued
 
     def clear_queue(self) -> list[AgentMessage]:
-        """Take back everything that waits; the receipts say `returned`."""
-        return self._inbox.withdraw()
+        """Take back all queued messages; their receipts say `returned`."""
+        return self.inbox.withdraw()
 
     # Stopping and waiting
 
@@ -232,8 +229,8 @@ class Agent:
     def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._refuse_if_busy()
-        check_answerable(self.context.log.messages, queued=len(self._inbox) > 0)
-        return self.launch([], Default() if kind is None or type(kind) is Initial else kind)
+        check_answerable(self.context.log.messages, queued=len(self.inbox) > 0)
+        return start_run(self, Start((), Default() if kind is None or type(kind) is Initial else kind))
 
     def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream:
         """Ask for an answer again: the last one, from the last thing a user said, or the one at an entry.
@@ -241,11 +238,11 @@ class Agent:
         With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
         """
         self._refuse_if_busy()
-        _check_place(tag, at)
+        check_entry(tag, at)
         memory = self._memory
         if memory is None or at is None:
-            return self.launch([], Rerun(tag), log=self.context.log.rewind(at))
-        return self.launch([], Rerun(tag), log=memory.through(at).rewind(memory.named(at)))
+            return start_run(self, Start((), Rerun(tag), self.context.log.rewind(at)))
+        return start_run(self, Start((), Rerun(tag), memory.through(at).rewind(memory.named(at))))
 
     def branch(
         self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
@@ -255,40 +252,41 @@ class Agent:
         The way taken before is not lost: `agent.context.log.parent` leads back to it, and so does a session's `tree()`.
         """
         self._refuse_if_busy()
-        _check_place(tag, at)
+        check_entry(tag, at)
         memory = self._memory
         log = self.context.log.fork(at) if memory is None else memory.through(at).fork(memory.named(at))
-        prompts = [] if prompt is None else _prompts(prompt)
+        prompts = [] if prompt is None else read_prompts(prompt)
         if not prompts:
-            check_answerable(log.messages, queued=len(self._inbox) > 0)
-        return self.launch(prompts, Branch(tag), log=log)
+            check_answerable(log.messages, queued=len(self.inbox) > 0)
+        return start_run(self, Start(prompts, Branch(tag), log))
 
     def compact(self, config: ContextConfig | None = None) -> bool:
-        """Make what the model sees shorter without asking a model; whether anything became shorter."""
-        self._refuse_if_busy()
-        if self._memory is not None:
-            self._memory.follow()
+        """Shorten what the model sees without asking a model; returns whether anything became shorter."""
+        self._prepare_edit()
         from steersman.context.compaction.compact import compact_log  # used by hand, and seldom
 
         return compact_log(self.context.log, config) is not None
 
     def undo(self, entry_id: str | None = None) -> None:
-        """Let a compaction or a prun no longer count, the last one that does unless it is named."""
-        self._refuse_if_busy()
-        if self._memory is not None:
-            self._memory.follow()
+        """Undo a compaction or a prun, the last one unless it is named."""
+        self._prepare_edit()
         from steersman.context.compaction.compact import undo_change
 
         undo_change(self.context.log, entry_id)
 
+    def _prepare_edit(self) -> None:
+        self._refuse_if_busy()
+        if self._memory is not None:
+            self._memory.follow()
+
     # Watching
 
     def subscribe(self, callback: Subscriber) -> SubscriptionId:
-        """Call back with every event of every run from now on."""
+        """Call `callback` with every event of every run from now on."""
         return self.dispatcher.subscribe(callback)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Call back no more."""
+        """Stop the calls."""
         self.dispatcher.unsubscribe(subscription)
 
     @property
@@ -303,21 +301,9 @@ class Agent:
 
         `settings` are those of a `Tool`: `timeout`, `access`, `needs_approval`, ...
         """
+        from steersman.loop.sub_agent import build_tool  # only sub-agents need it
 
-        async def delegate(prompt: str, ctx: ToolContext) -> ToolOutput:
-            from steersman.loop.sub_agent import reported
-
-            return reported(name, await self.run_for(ctx, prompt, name=name))
-
-        parameters = {
-            "type": "object",
-            "properties": {"prompt": {"type": "string", "description": "What to do, with everything needed to do it."}},
-            "required": ["prompt"],
-            "additionalProperties": False,
-        }
-        # It changes nothing by itself: every call of the sub-agent meets the gates of its parents.
-        settings.setdefault("access", "read")
-        return Tool(name, description, parameters, delegate, **settings)
+        return build_tool(self.run_for, name, description, settings)
 
     async def run_for(
         self, ctx: ToolContext, x: MessageLike | Sequence[MessageLike], *, name: str | None = None
@@ -327,15 +313,10 @@ class Agent:
         Limits, guards, cost and cancel are shared with that run, and its subscribers hear of it as updates of the call.
         Raises `ToolError` where that run may have no more sub-agents.
         """
-        from steersman.loop.sub_agent import admitted, told  # only sub-agents need it
+        from steersman.loop.sub_agent import run_sub_agent  # as above
 
-        prompts = _prompts(x)
-        with admitted(ctx) as place:
-            child = self.variant(first_turn_trigger="sub_agent")
-            if place.parent is None or place.parent.audible:
-                called = name or ctx.tool_name
-                child.subscribe(lambda event: ctx.update(told(called, event)))
-            return await child.launch(prompts, Initial(), silent=True, place=place)
+        prompts = read_prompts(x)
+        return await run_sub_agent(self.variant(first_turn_trigger="sub_agent"), ctx, prompts, name or ctx.tool_name)
 
     def _assemble(
         self,
@@ -354,7 +335,7 @@ class Agent:
         self.dispatcher = Dispatcher()
         self._memory: Memory | None = None
         self._output = output
-        self._inbox = inbox
+        self.inbox = inbox
         self._token: CancelToken | None = None
         self._channel: Channel | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -387,62 +368,34 @@ class Agent:
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 
-    def launch(
-        self,
-        prompts: Sequence[AgentMessage],
-        kind: ContinuationKind,
-        *,
-        log: Log | None = None,
-        silent: bool = False,
-        place: Place = NOWHERE,
-        signal: CancelToken | None = None,
-    ) -> EventStream:
-        """Start a run of any kind: what speaking, going on and serving are made of.
+    # Hosting a run
 
-        `silent` keeps no events for a reader; `place` is the run or the budget it belongs to; `signal` cancels it.
-        """
+    def begin(self, start: Start, token: CancelToken, channel: Channel) -> Journal | None:
+        """Get ready for a run; the loop calls it. Raises `AgentBusy` while another one goes on."""
         self._refuse_if_busy()
-        context = self.context
+        context, parent = self.context, start.inherited.parent
+        if self._sources is not None:
+            self.tools = build_tool_table(self._sources)
+            context.tools = tuple(self.tools.values())
+        context.continuation_kind = start.kind
+        context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
+        if start.log is not None:
+            context.log = start.log
+        journal = None if self._memory is None else self._memory.begin(self.tools.values())
+        self._token, self._channel = token, channel
+        if self._output is not None:
+            self._output.reset()
+        return journal
 
-        def begin(token: CancelToken, channel: Channel) -> Shell:
-            if self._sources is not None:
-                self.tools = build_tool_table(self._sources)
-                context.tools = tuple(self.tools.values())
-            context.continuation_kind = kind
-            context.parent_loop_id = context.last_loop_id if place.parent is None else place.parent.loop_id
-            if log is not None:
-                context.log = log
-            journal = None if self._memory is None else self._memory.begin(self.tools.values())
-            self._token, self._channel = token, channel
-            if self._output is not None:
-                self._output.reset()
-            return Shell(self._inbox, self.dispatcher, self.tools, self._conclude, place, journal)
-
-        return launch(prompts, context, self.config, begin, signal=signal, silent=silent)
+    def conclude(self, result: RunResult) -> RunResult:
+        """Take the result of a run; the loop calls it. From here on the agent is idle."""
+        self._rest()
+        return result if self._output is None else replace(result, output=self._output.value(result.messages))
 
     def _rest(self) -> None:
-        """Nothing goes on any more: whoever waited for that hears of it."""
+        """Become idle and wake `wait_for_idle`."""
         self._token = self._channel = None
         idle, self._idle = self._idle, []
         for waiter in idle:
             if not waiter.done():
                 waiter.set_result(None)
-
-    def _conclude(self, result: RunResult) -> RunResult:
-        """The run is over: the agent is idle, and the output goes where it belongs."""
-        self._rest()
-        return result if self._output is None else replace(result, output=self._output.value(result.messages))
-
-
-def _check_place(tag: object, at: object) -> None:
-    if tag is not None and not isinstance(tag, str):
-        raise TypeError(f"A tag is a string, got {tag!r}. An entry is given as at=...")
-    if at is not None and (isinstance(at, bool) or not isinstance(at, str | int)):
-        raise TypeError(f"An entry is given by its id, its label or its index in messages, got {at!r}.")
-
-
-def _prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
-    messages = to_messages(x)
-    if not messages:
-        raise ValueError("A prompt needs at least one message, got an empty list.")
-    return [require_content(message) for message in messages]

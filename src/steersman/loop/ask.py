@@ -1,4 +1,12 @@
-"""The answer of one turn: asked for, shown as it arrives, and put in the transcript once, however it ended."""
+"""The answer of one turn: ask the model until the request fits, emit the answer as it arrives, commit it once.
+
+    ask_until_it_fits    the one way to an answer; handles a context overflow, a cancel and a failure
+    ask_once             one request
+    consume              emits the deltas of one request
+    commit               puts the answer in the transcript, however it ended
+
+After an overflow the context is compacted and the model is asked once more. Every attempt counts in the usage.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.loop.compact import Overflow, is_hopeless, make_room, overflow_of
-from steersman.loop.keeping import save
+from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.streaming.batches import Batch, Batches
@@ -22,7 +29,7 @@ from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage
-from steersman.types.model import Request, StreamOptions, ToolChoice
+from steersman.types.model import Model, Request, ToolChoice
 from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
 from steersman.types.usage import Usage
 
@@ -30,17 +37,23 @@ _UNKNOWN = Usage()
 
 
 class ResponseStreamState:
-    """An answer while it arrives: what was shown of it, and whether its `message_start` is out."""
+    """An answer while it arrives: the deltas so far, and what the last attempt came to."""
 
-    __slots__ = ("asked", "deltas", "error", "fallbacks", "model", "paid", "provider", "started", "timestamp", "usage")
+    __slots__ = (
+        "asked", "deltas", "end_reason", "error", "fallbacks", "is_paid", "model", "provider", "started", "timestamp",
+        "tool_choice", "usage",
+    )  # fmt: skip
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, tool_choice: ToolChoice = "auto") -> None:
+        self.tool_choice: ToolChoice = tool_choice
+        # Known before the answer when this is the last one after a limit.
+        self.end_reason = run.ending.reason
         self.deltas: list[StreamEvent] = []
-        # What is known of the failure that the last attempt ended with.
+        # The failure of the last attempt.
         self.error: ErrorInfo | None = None
-        # What the last attempt cost, until that is counted.
+        # What the last attempt cost, until it is added to the usage of the run.
         self.usage = _UNKNOWN
-        self.paid = False
+        self.is_paid = False
         # How many models the last attempt has fallen back from.
         self.fallbacks = 0
         self.model = run.config.model.id
@@ -50,172 +63,92 @@ class ResponseStreamState:
         self.timestamp = time.time()
 
     def start(self, run: Run) -> None:
-        """Say once that the answer begins."""
+        """Emit `message_start`, once."""
         if not self.started:
             self.started = True
             empty = AssistantMessage((), self.timestamp, model=self.model, provider=self.provider)
             run.emit(MessageStart, message=empty)
 
     @property
-    def shown(self) -> bool:
-        """Whether consumers have something of the answer before them."""
+    def is_visible(self) -> bool:
+        """Whether consumers have a part of the answer before them."""
         return bool(self.deltas) and type(self.deltas[-1]) is not Reset
 
-    def since_reset(self) -> list[StreamEvent]:
-        """What consumers have before them."""
+    def deltas_since_reset(self) -> list[StreamEvent]:
+        """The part of the answer that consumers have before them."""
         resets = [index for index, delta in enumerate(self.deltas) if type(delta) is Reset]
         return self.deltas[resets[-1] + 1 :] if resets else list(self.deltas)
 
-    def partial(self, count: int) -> AssistantMessage:
-        """The answer as its first deltas gave it."""
+    def build_partial(self, count: int) -> AssistantMessage:
+        """The answer after its first `count` deltas."""
         return partial_message(
             self.deltas[:count], stop_reason="stop", model=self.model, provider=self.provider, timestamp=self.timestamp
         )
 
-    def broken(self, stop_reason: Any, error: str) -> AssistantMessage:
-        """What had arrived of an answer that came to no end."""
-        message = self.partial(len(self.deltas))
+    def break_off(self, stop_reason: Any, error: str) -> AssistantMessage:
+        """The part of the answer that had arrived when it broke off."""
+        message = self.build_partial(len(self.deltas))
         return msgspec.structs.replace(message, stop_reason=stop_reason, error_message=error, usage=self.usage)
 
 
-async def answer(run: Run, turn: Turn, *, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
-    """Ask the model and put its answer in the transcript; `None` when it was not asked because the run ended."""
-    state = ResponseStreamState(run)
-    run.answering = lambda: commit(run, turn, state, state.broken("aborted", run.detail)) if state.asked else None
+async def ask_until_it_fits(run: Run, turn: Turn, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
+    """Ask the model and commit its answer; `None` when the model was not asked because the run ended."""
+    state = turn.answer = ResponseStreamState(run, tool_choice)
+    message: AssistantMessage | None = None
     try:
-        message = await _answered(run, turn, state, tool_choice)
+        request = await prepare_request(run, turn, overflow=False)
+        if request is not None and not run.check_cancelled():
+            message = await ask_once(run, state, request)
+            if find_overflow(run, state, message) is not None:
+                message = await _fit_and_ask_again(run, turn, state, request, message)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if run.token.cancelled or (task is not None and task.cancelling()):
-            run.interrupt()
-            if not state.asked:
-                return None
-            message = state.broken("aborted", run.detail or "operation aborted")
-        else:
-            message = state.broken("error", "The stream raised CancelledError though nobody cancelled it.")
+        message = _break_off_by_cancel(run, state)
     except Exception as error:
-        # An answer that has begun to be told is told to its end, also when the loop broke under it.
+        # Once its message_start is out, an answer also gets its message_end.
         if not state.started:
             raise
         run.fail(error)
-        message = state.broken("error", run.detail)
+        message = state.break_off("error", run.ending.detail)
     finally:
-        run.answering = None
+        turn.answer = None
     if message is None and state.started:
-        message = state.broken("aborted", run.detail)
+        message = state.break_off("aborted", run.ending.detail)
     return None if message is None else commit(run, turn, state, message)
 
 
-async def _answered(
-    run: Run, turn: Turn, state: ResponseStreamState, tool_choice: ToolChoice
-) -> AssistantMessage | None:
-    """The answer, asked for a second time after compaction where the request was too long; the better one of the two.
-
-    The second one counts unless it failed or says nothing while the first one said something.
-    """
-    ended = run.end_reason  # of the last answer after a limit that is known before it
-    request = await prepare_request(run, turn, overflow=False)
-    if request is None or run.cancelled():
-        return None
-    message, found = await _judged(run, state, request, tool_choice)
-    if found is None or (found.leaves(message) and is_hopeless(run, found)):
-        return message
-    if not await make_room(run, found):
-        return found.hopeless(message, freed=False)
-    first, shown = message, state.since_reset()
-    # Whoever was told of the compaction may have said stop.
-    if found.leaves(first) and run.end_reason != ended:
-        _pay(run, state, first.usage, None)
-        return _paid(state, first)
-    _void(run, state, first.usage)
-    request = await prepare_request(run, turn, overflow=True)
-    if request is None or run.end_reason != ended or run.cancelled():
-        return None
-    message, still = await _judged(run, state, request, tool_choice)
-    if still is None and message.stop_reason != "error":
-        return message
-    if still is not None and still.leaves(message):
-        run.compaction_stuck = run.overbilled = still.sent
-        return message
-    if not found.leaves(first):
-        return message if still is None else still.hopeless(message, freed=True)
-    # There was an answer, if perhaps to less than all of the request: that is better than none.
-    _void(run, state, message.usage)
-    return await _consumed(run, state, _once((*shown, Done(_paid(state, first)))))
-
-
-def _paid(state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
-    """An answer that is counted already, without its bill: that speaks of what is no longer shown to the model."""
-    state.paid = True
-    return msgspec.structs.replace(message, usage=_UNKNOWN)
-
-
-async def _judged(
-    run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice
-) -> tuple[AssistantMessage, Overflow | None]:
-    """An answer, and whether the request was too long for it."""
-    message = await _asked_within(run, state, request, tool_choice)
-    return message, overflow_of(message, state.error, run.window(message, state.fallbacks))
-
-
-def _void(run: Run, state: ResponseStreamState, usage: Usage) -> None:
-    """Count an answer that is not kept, and take back what was shown of it."""
-    _pay(run, state, usage, state.error)
-    if state.shown:
-        run.emit_deltas((Reset(),), state.deltas, state.partial)
-
-
-async def _once(batch: Batch) -> Batches:
-    yield batch
-
-
-async def _asked_within(
-    run: Run, state: ResponseStreamState, request: Request, tool_choice: ToolChoice
+async def ask_once(
+    run: Run, state: ResponseStreamState, request: Request, *, max_tokens: int | None = None
 ) -> AssistantMessage:
-    """Ask, and once more for a shorter answer where the server says that only that much has room beside the request."""
-    options = options_for(run, tool_choice)
-    message = await _asked(run, state, request, options)
-    if message.error_kind != "context_overflow" or run.cancelled():
-        return message
-    from steersman.provider.wires.overflow import find_token_budget  # only a failure pays for it
-
-    words = message.error_message or ""
-    room = find_token_budget(words)
-    if room is None or (options.max_tokens is not None and room >= options.max_tokens):
-        return message
-    _noticed(run, state, RetryNotice(1, 0.0, state.error or ErrorInfo("context_overflow", words), message.usage))
-    if state.shown:
-        run.emit_deltas((Reset(),), state.deltas, state.partial)
-    return await _asked(run, state, request, replace(options, max_tokens=room))
-
-
-async def _asked(run: Run, state: ResponseStreamState, request: Request, options: StreamOptions) -> AssistantMessage:
+    """Send one request and emit what comes back; retries and fallbacks are inside `client.stream_fn`."""
     if len(run.channel.buffer) >= run.channel.limit:
-        await run.channel.room()  # also for a provider that gives its answers whole
+        await run.channel.room()  # a provider may give its answer whole: wait for the reader before it, too
     if run.journal is not None:
-        await save(run)
+        await run.save()
     state.asked = True
     state.error, state.usage, state.fallbacks = None, _UNKNOWN, 0
-    batches = batches_of(run.stream_fn, run.config.model, request, options)
+    options = options_for(run, state.tool_choice)
+    if max_tokens is not None:
+        options = replace(options, max_tokens=max_tokens)
+    batches = batches_of(run.client.stream_fn, run.config.model, request, options)
     try:
-        return await _consumed(run, state, batches)
+        return await consume(run, state, batches)
     finally:
         await batches.aclose()
 
 
-async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
-    """Show each delta as it comes; nothing here may cost more than it must, for it is done per batch of them."""
-    token, channel, deltas, partial = run.token, run.channel, state.deltas, state.partial
+async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
+    """Emit each delta as it comes and return the final message. This is the hot path: it runs for every batch."""
+    token, channel, deltas, partial = run.token, run.channel, state.deltas, state.build_partial
     async for batch in batches:
         while batch:
             event = batch[0]
             if not state.started and type(event) in DELTAS:
                 state.start(run)
-            told = run.emit_deltas(batch, deltas, partial)
-            if told:
+            emitted = run.emit_deltas(batch, deltas, partial)
+            if emitted:
                 if token.reason is not None:
                     run.interrupt()
-                    return state.broken("aborted", run.detail)
+                    return state.break_off("aborted", run.ending.detail)
                 if len(channel.buffer) >= channel.limit:
                     await channel.room()
             elif isinstance(event, Done | Failed):
@@ -223,80 +156,218 @@ async def _consumed(run: Run, state: ResponseStreamState, batches: Batches) -> A
                 state.usage = event.message.usage
                 return event.message
             else:
-                _noticed(run, state, event)
-                told = 1
-            batch = batch[told:] if told < len(batch) else ()
+                _report_attempt(run, state, event)
+                emitted = 1
+            batch = batch[emitted:] if emitted < len(batch) else ()
     run.interrupt()
-    return state.broken("aborted", run.detail)
-
-
-def _noticed(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
-    match event:
-        case RetryNotice():
-            state.start(run)
-            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=run.redacted_info(event.error))
-        case FallbackNotice():
-            state.start(run)
-            state.fallbacks += 1
-            told = run.redacted_info(event.error)
-            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=told)
-        case _:
-            return
-    _pay(run, state, event.usage or _UNKNOWN, event.error)
-
-
-def _pay(run: Run, state: ResponseStreamState, usage: Usage, error: ErrorInfo | None) -> None:
-    """Count an attempt that came to nothing."""
-    # Refused with a status and nothing shown, it cost nothing; any other may have, and did not say.
-    if usage.known or error is None or error.status is None or state.shown:
-        run.add_usage(usage)
-    state.usage = _UNKNOWN
+    return state.break_off("aborted", run.ending.detail)
 
 
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
-    """The answer in its final form, in the transcript, counted, and told."""
-    message = _settled(run, state, message)
-    run.error = _known(run, state, message) if message.failed else None
+    """Put the answer in the transcript, add its usage and emit `message_end`."""
+    message = _complete(run, state, message)
+    run.ending.error = _describe_failure(run, state, message) if message.failed else None
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
-    if not state.paid:
+    if not state.is_paid:
         run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
     run.emit(MessageEnd, message=message)
     return message
 
 
-def _known(run: Run, state: ResponseStreamState, message: AssistantMessage) -> ErrorInfo:
-    """What is known of the failure of an answer, in the words of its message."""
+def commit_error(run: Run, turn: Turn, text: str) -> None:
+    """Commit a failure outside of any answer, of the loop or of a provider, as an answer that failed."""
+    state = ResponseStreamState(run)
+    state.error = run.ending.error
+    kind = "internal" if run.ending.error is None else run.ending.error.kind
+    commit(run, turn, state, AssistantMessage(stop_reason="error", error_message=text, error_kind=kind))
+
+
+def commit_unfinished(run: Run, turn: Turn) -> None:
+    """Commit what had arrived of an answer whose stream does not react to a cancel."""
+    if turn.answer is not None and turn.answer.asked:
+        commit(run, turn, turn.answer, turn.answer.break_off("aborted", run.ending.detail))
+
+
+# After an overflow
+
+
+def find_overflow(run: Run, state: ResponseStreamState, message: AssistantMessage) -> Overflow | None:
+    """Whether the provider refused the request as too long, silently cut it, or had no tokens left to answer."""
+    if message.error_kind == "context_overflow":
+        from steersman.provider.wires.overflow import is_too_large  # only needed after a failure
+
+        status = None if state.error is None else state.error.status
+        heavy = is_too_large(message.error_message or "", status=status)
+        return Overflow(heavy=heavy, window=_find_window(run, state, message))
+    window = None if message.failed else _find_window(run, state, message)
+    if window is None:
+        return None
+    usage = message.usage
+    sent = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    # Some gateways fill the window with what fits of the request, and stop with "length".
+    full = message.stop_reason == "length" and sent * 100 >= window * 99
+    if not full and sent <= window:
+        return None
+    empty = not message.tool_calls and not message.text.strip()
+    return Overflow(empty=empty, sent=sent, window=window) if empty or sent > window else None
+
+
+def _find_window(run: Run, state: ResponseStreamState, message: AssistantMessage) -> int | None:
+    """The context window of the model that gave the answer, which may be a fallback."""
+    own = run.config.model
+    if not run.config.fallbacks:
+        return own.context_window
+    models = [own, *(model for model in run.config.fallbacks if isinstance(model, Model))]
+    # Another server may have the same model with another window: look first at those that were asked last.
+    for model in (*models[state.fallbacks :], *models):
+        if (model.id, model.provider) == (message.model, message.provider):
+            return model.context_window
+    return own.context_window
+
+
+async def _fit_and_ask_again(
+    run: Run, turn: Turn, state: ResponseStreamState, request: Request, message: AssistantMessage
+) -> AssistantMessage | None:
+    """Ask for a shorter answer, or compact and ask again; returns the better one of the two answers.
+
+    The second one is better unless it failed or says nothing while the first one says something.
+    """
+    first = await _ask_for_less(run, state, request, message)
+    overflow = find_overflow(run, state, first)
+    if overflow is None or (overflow.has_answer(first) and is_hopeless(run, overflow)):
+        return first
+    if not await compact_after_overflow(run, overflow):
+        return overflow.to_failure(first, freed=False)
+    deltas = state.deltas_since_reset()
+    # A hook or a subscriber may have stopped the run during the compaction.
+    if overflow.has_answer(first) and run.ending.reason != state.end_reason:
+        _count_attempt(run, state, first.usage, None)
+        return _drop_bill(state, first)
+    _take_back(run, state, first.usage)
+    shorter = await prepare_request(run, turn, overflow=True)
+    if shorter is None or run.ending.reason != state.end_reason or run.check_cancelled():
+        return None
+    second = await _ask_for_less(run, state, shorter, await ask_once(run, state, shorter))
+    still = find_overflow(run, state, second)
+    if still is None and second.stop_reason != "error":
+        return second
+    if still is not None and still.has_answer(second):
+        run.futile.estimated = run.futile.billed = still.sent
+        return second
+    if not overflow.has_answer(first):
+        return second if still is None else still.to_failure(second, freed=True)
+    _take_back(run, state, second.usage)
+    return await consume(run, state, _yield_once((*deltas, Done(_drop_bill(state, first)))))
+
+
+async def _ask_for_less(
+    run: Run, state: ResponseStreamState, request: Request, message: AssistantMessage
+) -> AssistantMessage:
+    """Ask again for a shorter answer if the server says how many tokens it has left; else return the message."""
+    if message.error_kind != "context_overflow" or run.check_cancelled():
+        return message
+    from steersman.provider.wires.overflow import find_token_budget  # only needed after a failure
+
+    words = message.error_message or ""
+    room = find_token_budget(words)
+    max_tokens = options_for(run, state.tool_choice).max_tokens
+    if room is None or (max_tokens is not None and room >= max_tokens):
+        return message
+    error = state.error or ErrorInfo("context_overflow", words)
+    _report_attempt(run, state, RetryNotice(1, 0.0, error, message.usage))
+    _reset(run, state)
+    return await ask_once(run, state, request, max_tokens=room)
+
+
+def _drop_bill(state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
+    """An answer that is counted already, without its usage: that says how long the request was before compaction."""
+    state.is_paid = True
+    return msgspec.structs.replace(message, usage=_UNKNOWN)
+
+
+def _take_back(run: Run, state: ResponseStreamState, usage: Usage) -> None:
+    """Count an answer that is not kept, and tell consumers to drop it."""
+    _count_attempt(run, state, usage, state.error)
+    _reset(run, state)
+
+
+def _reset(run: Run, state: ResponseStreamState) -> None:
+    if state.is_visible:
+        run.emit_deltas((Reset(),), state.deltas, state.build_partial)
+
+
+async def _yield_once(batch: Batch) -> Batches:
+    yield batch
+
+
+# Attempts and the final form
+
+
+def _break_off_by_cancel(run: Run, state: ResponseStreamState) -> AssistantMessage | None:
+    task = asyncio.current_task()
+    if not run.token.cancelled and (task is None or not task.cancelling()):
+        return state.break_off("error", "The stream raised CancelledError, but the run was not cancelled.")
+    run.interrupt()
+    return state.break_off("aborted", run.ending.detail or "operation aborted") if state.asked else None
+
+
+def _report_attempt(run: Run, state: ResponseStreamState, event: StreamEvent) -> None:
+    """Emit that an attempt failed and what follows, a retry or a fallback, and count the attempt."""
+    match event:
+        case RetryNotice():
+            state.start(run)
+            run.emit(RetryScheduled, attempt=event.attempt, delay=event.delay, error=run.redact_info(event.error))
+        case FallbackNotice():
+            state.start(run)
+            state.fallbacks += 1
+            error = run.redact_info(event.error)
+            run.emit(ModelFallback, from_model=event.from_model, to_model=event.to_model, error=error)
+        case _:
+            return
+    _count_attempt(run, state, event.usage or _UNKNOWN, event.error)
+
+
+def _count_attempt(run: Run, state: ResponseStreamState, usage: Usage, error: ErrorInfo | None) -> None:
+    """Add the usage of an attempt that is not kept."""
+    # An attempt that was refused with a status before its first delta cost nothing; any other may have.
+    if usage.known or error is None or error.status is None or state.is_visible:
+        run.add_usage(usage)
+    state.usage = _UNKNOWN
+
+
+def _describe_failure(run: Run, state: ResponseStreamState, message: AssistantMessage) -> ErrorInfo:
+    """What is known of the failure, with the error message of the answer."""
     kind, words = message.error_kind or "internal", message.error_message or ""
     if state.error is None:
         return ErrorInfo(kind, words, message.provider or None)
     info = msgspec.structs.replace(
         state.error, kind=kind, message=words, provider=state.error.provider or message.provider
     )
-    return run.redacted_info(info)
+    return run.redact_info(info)
 
 
-def _settled(run: Run, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
-    """With its origin, price and time filled in, ids nobody else has, and a stop reason that fits its content."""
+def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
+    """Fill in model, provider and time, make the ids unique, and let the stop reason fit the content."""
     calls = message.tool_calls
     reason = message.stop_reason
     if reason in ("stop", "tool_use"):
-        # Servers do not always say that a call breaks off.
+        # Servers do not always say that a call was truncated.
         reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
     return msgspec.structs.replace(
         message,
-        content=_unique(run, message, calls) if calls else message.content,
+        content=_make_ids_unique(run, message, calls) if calls else message.content,
         stop_reason=reason,
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
         provider=message.provider or state.provider,
-        error_message=None if message.error_message is None else run.redacted(message.error_message),
+        error_message=None if message.error_message is None else run.redact(message.error_message),
     )
 
 
-def _unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> Sequence[Content]:
-    """Servers repeat ids, across turns and within one; ours are unique, theirs is kept beside."""
+def _make_ids_unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> Sequence[Content]:
+    """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`."""
     taken = run.context.log.call_ids
     own = {call.id for call in calls}
     if len(own) == len(calls) and "" not in own and taken.isdisjoint(own):
@@ -310,11 +381,3 @@ def _unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> S
             own.add(block.id)
         content.append(block)
     return content
-
-
-def error_answer(run: Run, turn: Turn, text: str) -> None:
-    """A failure outside of any answer, told as an answer that failed: the loop's own, or a provider's."""
-    state = ResponseStreamState(run)
-    state.error = run.error
-    kind = "internal" if run.error is None else run.error.kind
-    commit(run, turn, state, AssistantMessage(stop_reason="error", error_message=text, error_kind=kind))

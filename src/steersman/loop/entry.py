@@ -1,23 +1,26 @@
-"""The two ways into a run: `agent_loop` with fresh prompts, `agent_loop_continue` with what the context holds."""
+"""The ways into a run: `agent_loop` with prompts, `agent_loop_continue` without, and `start_run` for any host."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from steersman.context.context import AgentContext
+from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
-from steersman.loop.ask import answer, error_answer
-from steersman.loop.conduct import Reach, conduct, ensure_ended, open_inbox
+from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import AgentLoopConfig, check_callable
+from steersman.loop.ending import CancelWatch
 from steersman.loop.inbox import Inbox, Queued
 from steersman.loop.pending import answered
-from steersman.loop.request import layered
+from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
+from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop
 from steersman.policy.limits import ExecutionTracker
 from steersman.tools.tool import Tool, build_tool_table
 from steersman.types.cancel import CancelToken
@@ -34,26 +37,75 @@ from steersman.types.result import RunResult
 _running: set[asyncio.Task[None]] = set()
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a run belongs: to another run and its tool call, to a budget shared with others, or to nobody."""
+class Inherited(msgspec.Struct, frozen=True):
+    """What a run gets from others: the run and the tool call it works for, and a budget it shares.
+
+    A run with a parent also has its limits, its guards and its cancel.
+    """
 
     parent: Run | None = None
     tool_call_id: str | None = None
     budget: ExecutionTracker | None = None
 
 
-NOWHERE = Place()
+class Start(msgspec.Struct, frozen=True):
+    """How a run starts: with prompts, or going on from what is there, perhaps with another log.
+
+    `signal` cancels the run, `stream_fn` is asked in place of the model's provider, and a `silent` run keeps no events
+    for a reader.
+    """
+
+    prompts: Sequence[AgentMessage]
+    kind: ContinuationKind | None = None
+    log: Log | None = None
+    inherited: Inherited = Inherited()
+    signal: asyncio.Event | CancelToken | None = None
+    stream_fn: StreamFn | None = None
+    silent: bool = False
 
 
-class Shell(msgspec.Struct, frozen=True):
-    """What an `Agent` brings to its runs and a bare context does not have."""
+class Host(Protocol):
+    """Where a run takes place: an `Agent`, or a bare context. It outlives the run."""
 
+    context: AgentContext
+    config: AgentLoopConfig
     inbox: Inbox
     dispatcher: Dispatcher
     tools: dict[str, Tool]
-    conclude: Callable[[RunResult], RunResult]
-    place: Place = NOWHERE
-    journal: Journal | None = None
+
+    def begin(self, start: Start, token: CancelToken, channel: Channel) -> Journal | None:
+        """Get ready for a run; nothing of the host changes before. The journal, if there is one, records the run."""
+        ...
+
+    def conclude(self, result: RunResult) -> RunResult:
+        """Take the result of the run, which is over, and return what the caller gets."""
+        ...
+
+
+class BareContext:
+    """A context without an `Agent` as the host of a run; it keeps the messages that a run did not take for the next."""
+
+    __slots__ = ("config", "context", "dispatcher", "inbox", "tools")
+
+    def __init__(self, context: AgentContext, config: AgentLoopConfig) -> None:
+        self.context = context
+        self.config = config
+        self.inbox = Inbox()
+        self.dispatcher = Dispatcher()
+        self.tools = build_tool_table(context.tools)
+
+    def begin(self, start: Start, token: CancelToken, channel: Channel) -> None:
+        """Set the kind of the run and queue what the last run left."""
+        context = self.context
+        context.continuation_kind = start.kind or context.continuation_kind
+        undelivered: list[Queued] = context.undelivered
+        self.inbox.give_back(undelivered)
+        context.undelivered = []
+
+    def conclude(self, result: RunResult) -> RunResult:
+        """Keep what the run did not take."""
+        self.context.undelivered = self.inbox.items
+        return result
 
 
 def agent_loop(
@@ -70,7 +122,7 @@ def agent_loop(
     for message in messages:
         require_content(message)
     _check(context, config)
-    return launch(messages, context, config, _bare(context, Initial()), signal=signal, stream_fn=stream_fn)
+    return start_run(BareContext(context, config), Start(messages, Initial(), signal=signal, stream_fn=stream_fn))
 
 
 def agent_loop_continue(
@@ -84,7 +136,7 @@ def agent_loop_continue(
     check_continuable(context, queued=bool(context.undelivered))
     kind = context.continuation_kind
     kind = Default() if kind is None or type(kind) is Initial else kind
-    return launch([], context, config, _bare(context, kind), signal=signal, stream_fn=stream_fn)
+    return start_run(BareContext(context, config), Start((), kind, signal=signal, stream_fn=stream_fn))
 
 
 def check_continuable(context: AgentContext, *, queued: bool) -> None:
@@ -117,70 +169,46 @@ def _check(context: object, config: object) -> None:
         raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")
 
 
-def launch(
-    prompts: Sequence[AgentMessage],
-    context: AgentContext,
-    config: AgentLoopConfig,
-    begin: Callable[[CancelToken, Channel], Shell],
-    *,
-    signal: asyncio.Event | CancelToken | None = None,
-    stream_fn: StreamFn | None = None,
-    silent: bool = False,
-) -> EventStream:
-    """Make a run and start it, at once where an event loop runs, else when the stream is first used.
+def start_run(host: Host, start: Start) -> EventStream:
+    """Start a run, at once if an event loop runs, else when the stream is first used.
 
-    Nothing is changed before the start; `begin` is called then, to change what is the caller's to change.
+    Nothing of the host is changed before the start.
     """
-    _refuse_if_running(context)
-    if signal is not None and not is_instance(signal, asyncio.Event | CancelToken):
-        raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {signal!r}.")
-    check_callable("stream_fn", stream_fn)
-    secrets: set[str] = set()
-    layers = layered(config, stream_fn, secrets)
+    _refuse_if_running(host.context)
+    if start.signal is not None and not is_instance(start.signal, asyncio.Event | CancelToken):
+        raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {start.signal!r}.")
+    if start.stream_fn is not None:
+        check_callable("stream_fn", start.stream_fn)
+    client = ModelClient(host.config, start.stream_fn)
     stream, token = EventStream(), CancelToken()
-    channel = stream.channel
-    if silent:
-        channel.detach()
-    start = partial(
-        _start, prompts, context, config, begin, signal, stream_fn or config.stream_fn, layers, token, channel, secrets
-    )
-    if _loop_runs():
+    if start.silent:
+        stream.channel.detach()
+    begin = partial(_begin_run, host, start, client, token, stream.channel)
+    if _has_running_loop():
         stream.bind(start=None, cancel=token.cancel)
-        start()
+        begin()
     else:
-        stream.bind(start=start, cancel=token.cancel)
+        stream.bind(start=begin, cancel=token.cancel)
     return stream
 
 
-def _start(
-    prompts: Sequence[AgentMessage],
-    context: AgentContext,
-    config: AgentLoopConfig,
-    begin: Callable[[CancelToken, Channel], Shell],
-    signal: asyncio.Event | CancelToken | None,
-    own_stream_fn: StreamFn | None,
-    layers: StreamFn,
-    token: CancelToken,
-    channel: Channel,
-    secrets: set[str],
-) -> None:
+def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken, channel: Channel) -> None:
+    context = host.context
     _refuse_if_running(context)
-    shell = begin(token, channel)
+    journal = host.begin(start, token, channel)
     context.running = True
-    _mint(context)
-    run = _run_of(context, config, layers, shell, token, channel, secrets)
-    run.own_stream_fn = own_stream_fn
-    run.conclude = shell.conclude
-    if shell.journal is not None:
-        shell.journal.redact(secrets)
+    _mint_ids(context)
+    run = Run(host, start, client, token, channel, journal)
+    if journal is not None:
+        journal.redact(client.secrets)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
-    run.task = task = asyncio.get_running_loop().create_task(conduct(run, prompts, signal))
+    run.task = task = asyncio.get_running_loop().create_task(run_loop(run))
     _running.add(task)
     task.add_done_callback(_running.discard)
-    task.add_done_callback(partial(ensure_ended, run, prompts))
+    task.add_done_callback(partial(ensure_ended, run))
 
 
-def _mint(context: AgentContext) -> None:
+def _mint_ids(context: AgentContext) -> None:
     context.loop_id = context.loop_id or new_id("loop")
     context.agent_id = context.agent_id or new_id("agent")
     context.session_id = context.session_id or new_id("session")
@@ -188,61 +216,10 @@ def _mint(context: AgentContext) -> None:
 
 def _refuse_if_running(context: AgentContext) -> None:
     if context.running:
-        raise AgentBusy(
-            "A run is already going on with this context. Wait for it, or give the other run its own context."
-        )
+        raise AgentBusy("A run already uses this context. Wait for it, or give the other run its own context.")
 
 
-def _run_of(
-    context: AgentContext,
-    config: AgentLoopConfig,
-    stream_fn: StreamFn,
-    shell: Shell,
-    token: CancelToken,
-    channel: Channel,
-    secrets: set[str],
-    *,
-    whole: bool = True,
-) -> Run:
-    return Run(
-        context,
-        config,
-        stream_fn=stream_fn,
-        tools=shell.tools,
-        inbox=shell.inbox,
-        dispatcher=shell.dispatcher,
-        token=token,
-        channel=channel,
-        secrets=secrets,
-        parent=shell.place.parent,
-        parent_tool_call_id=shell.place.tool_call_id,
-        budget=shell.place.budget,
-        journal=shell.journal,
-        whole=whole,
-    )
-
-
-def _bare(context: AgentContext, kind: ContinuationKind | None = None) -> Callable[[CancelToken, Channel], Shell]:
-    """The shell of a bare context: what one run leaves unheard, the context keeps for the next."""
-    tools = build_tool_table(context.tools)
-
-    def begin(_: CancelToken, __: Channel) -> Shell:
-        context.continuation_kind = kind or context.continuation_kind
-        inbox = Inbox()
-        items: list[Queued] = context.undelivered
-        inbox.give_back(items)
-        context.undelivered = []
-
-        def conclude(result: RunResult) -> RunResult:
-            context.undelivered = inbox.items
-            return result
-
-        return Shell(inbox, Dispatcher(), tools, conclude)
-
-    return begin
-
-
-def _loop_runs() -> bool:
+def _has_running_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -262,24 +239,24 @@ async def stream_assistant_response(
     if not context.log.visible:
         raise ValueError("There is nothing to answer: the context has no messages.")
     _refuse_if_running(context)
-    token = CancelToken()
-    shell = _bare(context)(token, stream.channel)
-    _mint(context)
-    secrets: set[str] = set()
-    layers = layered(config, stream_fn, secrets)
-    run = _run_of(context, config, layers, shell, token, stream.channel, secrets, whole=False)
+    host, start, token = BareContext(context, config), Start((), signal=signal), CancelToken()
+    client = ModelClient(config, stream_fn)
+    host.begin(start, token, stream.channel)
+    _mint_ids(context)
+    run = Run(host, start, client, token, stream.channel)
+    run.witness = None  # one answer is not a whole run, and its events do not follow the grammar of one
     run.task = asyncio.current_task()
     turn = Turn(0)
     try:
-        with Reach(run, signal):
+        with CancelWatch(run):
             try:
-                await answer(run, turn)
-            except Exception as error:  # noqa: BLE001  # as in a run: a failure around the model is told as its answer
+                await ask_until_it_fits(run, turn)
+            except Exception as error:  # noqa: BLE001  # as in a run: a failure around the model becomes a failed answer
                 run.fail(error)
             if turn.message is None:
-                error_answer(run, turn, run.detail)
+                commit_error(run, turn, run.ending.detail)
     finally:
-        context.undelivered = run.inbox.items
+        context.undelivered = host.inbox.items
         context.last_loop_id, context.loop_id = run.loop_id, None
     assert turn.message is not None
     return turn.message

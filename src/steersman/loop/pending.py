@@ -63,9 +63,9 @@ async def receive(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
 
 async def _filter(run: Run, items: list[Queued], at: int) -> None:
     # Nothing is lost while the filters think: what they have not let in goes back to the queue when the run ends.
-    run.judged = items
+    run.filtering = items
     kept = await apply_filters(run.config.input_filters, [item.message for item in items])
-    run.judged = []
+    run.filtering = []
     if kept.rejected is not None:
         for item in items:
             run.inbox.turn_away(item)

@@ -1,4 +1,4 @@
-"""From the log to a request: transform, convert, ask the pre-turn policies, repair. A turn's request is made here."""
+"""From the log to a request: transform, convert, ask the pre-turn policies, repair; and the client that sends it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
 from steersman.loop.config import AgentLoopConfig, resolve, takes
+from steersman.loop.ending import Phase
 from steersman.loop.pending import say
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
@@ -23,32 +24,34 @@ from steersman.types.model import Model, Request, StreamFn, StreamOptions, Strea
 
 async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | None:
     """The request for this turn, or `None` when a policy ended the run."""
-    messages = await _shown(run, overflow=overflow)
+    messages = await _transform(run, overflow=overflow)
     if run.config.seams.pre_turn_policies and not overflow:
         decision = await decide(run.config.seams.pre_turn_policies, (run.view(turn),), seam="pre_turn_policies")
         if decision.stop is not None:
-            run.finish("stopped", decision.stop.reason or "pre_turn_policies said no")
+            run.ending.finish("stopped", decision.stop.reason or "pre_turn_policies said no")
             return None
-        if decision.inject and not run.limit_noted:  # after the notice of a limit there is one last answer, and no more
+        # After the notice of a limit there is one last answer, and no more.
+        if decision.inject and run.ending.phase < Phase.AT_LIMIT:
             for message in decision.inject:
                 say(run, message)
-            messages = await _shown(run, overflow=overflow)
+            messages = await _transform(run, overflow=overflow)
     prompt, instruction = run.context.system_prompt, run.config.output_instruction
     if instruction:
         prompt = f"{prompt}\n\n{instruction}".strip()
-    # What callers made of the messages may be of any length; what the log counts is what the log shows.
     config = run.config
+    # The count of the log only holds if no function of the caller has changed the messages.
     own = not config.transforms and config.convert_to_llm is default_convert_to_llm
     tokens = run.context.log.tokens if own and config.model.context_window is not None else None
     said = messages if config.fallbacks else None
-    request = Request(prompt, run.repairer.apply(messages), run.tool_specs, tokens, said)
+    repairer = run.context.get_repairer(config.model.provider, config.model.id)
+    request = Request(prompt, repairer.apply(messages), run.tool_specs, tokens, said)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
     return request
 
 
-async def _shown(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
-    """What the model is to see, before repair; copied only where a caller's function gets to touch it."""
+async def _transform(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
+    """The messages for the model, before repair; copied only for a function of the caller."""
     config = run.config
     messages: Sequence[AgentMessage] = run.context.log.visible
     for transform in config.transforms:
@@ -59,15 +62,16 @@ async def _shown(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
 
 
 def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
-    """How the model is asked; in one run it is always the same."""
-    options = run.options.get(tool_choice)
+    """The options of a request; in one run they only differ in the tool choice."""
+    known = run.client.options
+    options = known.get(tool_choice)
     if options is None:
-        options = run.options[tool_choice] = make_options(run, tool_choice, output_schema=run.config.output_schema)
+        options = known[tool_choice] = make_options(run, tool_choice, output_schema=run.config.output_schema)
     return options
 
 
 def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
-    """Options of the run's own, or for a question beside it."""
+    """Options for an answer of the run, or for a question beside it."""
     config = run.config
     own = config.model.api_key
     return StreamOptions(
@@ -81,27 +85,42 @@ def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, 
     )
 
 
-def layered(config: AgentLoopConfig, stream_fn: StreamFn | None, secrets: set[str]) -> StreamFn:
-    """The `StreamFn` of a run: the caller's or the provider's, with a key for each request, retry and fallbacks.
+class ModelClient:
+    """How a run asks its model: the `StreamFn` with key, retry and fallbacks, and what every request has in common.
 
-    The keys that are used are added to `secrets`, so that nothing the run says can contain one.
+    `own` is the caller's `StreamFn`, which sub-agents get too. `secrets` are the keys that were used: they are redacted
+    from everything the run emits.
     """
-    own = stream_fn or config.stream_fn
 
-    def of(model: Model) -> StreamFn:
-        plain = _keyed(own or stream_fn_for(model), config, model, secrets)
+    __slots__ = ("options", "own", "secrets", "stream_fn")
+
+    def __init__(self, config: AgentLoopConfig, stream_fn: StreamFn | None = None) -> None:
+        self.own = stream_fn or config.stream_fn
+        self.secrets: set[str] = set()
+        self.stream_fn = _build_stream_fn(config, self.own, self.secrets)
+        self.options: dict[ToolChoice, StreamOptions] = {}
+
+
+def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set[str]) -> StreamFn:
+    """The caller's `StreamFn` or the provider's, with a key for each request, retry and fallbacks.
+
+    Raises `NotImplementedError` for a provider that is not known. Keys that are used are added to `secrets`.
+    """
+
+    def build(model: Model) -> StreamFn:
+        plain = _add_key(own or stream_fn_for(model), config, model, secrets)
         if config.retry_strategy is None:
-            return _normal(plain)
+            return _normalize(plain)
         return with_retry(plain, config.retry_strategy, keys=config.get_api_key)
 
     if not config.fallbacks:
-        return of(config.model)
+        return build(config.model)
     if own is None:
         for model in config.fallbacks:
-            stream_fn_for(_model(model))  # raises now for a provider nobody knows, and not when it is needed
+            stream_fn_for(_model(model))  # raises now for a provider that is not known, not when it is needed
     from steersman.provider.streaming.fallback import with_fallback  # most runs have none
 
-    return with_fallback(of(config.model), [*map(_model, config.fallbacks)], of, prepare=_refitting())
+    return with_fallback(build(config.model), [*map(_model, config.fallbacks)], build, prepare=_make_refit())
 
 
 def _model(model: Model | str) -> Model:
@@ -109,34 +128,34 @@ def _model(model: Model | str) -> Model:
     return model
 
 
-def _normal(stream_fn: StreamFn) -> StreamFn:
+def _normalize(stream_fn: StreamFn) -> StreamFn:
     return Normal(lambda model, request, options: batches_of(stream_fn, model, request, options))
 
 
-def _keyed(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
-    """Gives each request its key: asked for anew every time, or the model's own."""
+def _add_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
+    """The `StreamFn` with a key for each request: `get_api_key` is called every time, else the model's own is used."""
     own = model.api_key if callable(model.api_key) else None
     ask: Callable[..., Any] | None = config.get_api_key or own
     if ask is None:
-        return _with_own_key(stream_fn, config, model, secrets)
+        return _add_own_key(stream_fn, config, model, secrets)
     named = config.get_api_key is not None and takes(ask, 1)
 
-    async def keyed(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
+    async def ask_with_key(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
         try:
             key = await resolve(ask(model.provider) if named else ask())
-        except Exception as error:  # noqa: BLE001  # only its type is told: the words of a key store may hold the key
+        except Exception as error:  # noqa: BLE001  # only its type: its message may hold the key
             raise AuthenticationError(f"Asking for the key of {model.name} raised {type(error).__name__}.") from None
         if key is not None:
             secrets.add(key)
-        # Whoever was asked for the key may have aborted the run: that is seen here, before the model is asked.
+        # The function may have aborted the run: the cancel is seen here, before the model is asked.
         await asyncio.sleep(0)
         return await resolve(stream_fn(model, request, replace(options, api_key=key)))
 
-    return keyed
+    return ask_with_key
 
 
-def _with_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
-    """The options of a run hold the key of its model already; another model brings its own."""
+def _add_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:
+    """The options of a run have the key of its model already; a fallback gets its own key here."""
     own = model.api_key
     if not isinstance(own, str):
         return stream_fn
@@ -146,14 +165,14 @@ def _with_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, se
     return lambda model, request, options: stream_fn(model, request, replace(options, api_key=own))
 
 
-def _refitting() -> Callable[[Request, Model], Request]:
-    """Makes the same conversation fit another model: without the first one's thinking, and with its own."""
+def _make_refit() -> Callable[[Request, Model], Request]:
+    """Returns a function that repairs a request for another model, which must not get the first one's thinking."""
     repairers: dict[tuple[str, str], Repairer] = {}
 
     def refit(request: Request, model: Model) -> Request:
         if request.source_messages is None:
             return replace(request, messages=repair(request.messages, provider=model.provider, model=model.id))
-        # While the first model is down, every request comes here: only what is new is looked at.
+        # While the first model is down, every request comes here: a repairer only looks at new messages.
         repairer = repairers.setdefault((model.provider, model.id), Repairer(model.provider, model.id))
         return replace(request, messages=repairer.apply(request.source_messages), source_messages=None)
 

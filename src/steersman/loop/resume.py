@@ -16,13 +16,13 @@ from steersman.loop.inbox import Queued
 from steersman.loop.pending import receive
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, execute_tool_calls
-from steersman.loop.turn import close, grant
+from steersman.loop.turn import apply_effects, close_turn
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.events import ToolExecutionEnd, ToolExecutionStart, TurnStart
 from steersman.types.messages import ToolResultMessage
 
 
-async def resume(run: Run, *, prompted: bool) -> None:
+async def resume(run: Run) -> None:
     """Settle the calls at the end of the transcript, if the program that made it ended before they were.
 
     No model is asked in that turn, so no limit counts it and no hook of a turn hears of it. A run that was `prompted`
@@ -30,20 +30,22 @@ async def resume(run: Run, *, prompted: bool) -> None:
     """
     recovery, run.context.recovery = run.context.recovery, None
     left = None if recovery is None else find_open_calls(run.context.log.messages)
-    if recovery is None or left is None or run.cancelled():
+    if recovery is None or left is None or run.check_cancelled():
         return
     turn = run.turn = Turn(run.turn_index)
     turn.message, turn.entry_id = left.message, run.context.log.entry_id_of(left.index)
     run.emit(TurnStart, turn_index=turn.index, triggered_by="continuation")
     try:
-        known = _known(run, left, recovery, goes_on=not prompted) if run.answer_calls is None else recovery.results
-        grant(run, turn, await execute_tool_calls(run, turn, left.calls, known=known))
+        known = (
+            _known(run, left, recovery, goes_on=not run.start.prompts) if run.answer_calls is None else recovery.results
+        )
+        apply_effects(run, turn, await execute_tool_calls(run, turn, left.calls, known=known))
     except asyncio.CancelledError:
         run.interrupt()
     finally:
-        close(run, turn)
+        close_turn(run, turn)
         run.first_turn = run.turn_index
-    if run.end_reason is None and not any(type(item) is Queued for item in run.pending):
+    if run.ending.reason is None and not any(type(item) is Queued for item in run.pending):
         await receive(run, "steering", at=len(run.pending))
 
 

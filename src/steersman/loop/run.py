@@ -1,4 +1,4 @@
-"""One run: its state, and the one place its events leave from."""
+"""One run: its state, what it is started with, and the one place its events are emitted from."""
 
 from __future__ import annotations
 
@@ -7,48 +7,71 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from time import time
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 from msgspec.structs import force_setattr, replace
 
-from steersman.context.context import AgentContext
-from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig
-from steersman.loop.inbox import Inbox, Queued
+from steersman.loop.ending import DEADLINE, Ending, Phase
+from steersman.loop.inbox import Queued
 from steersman.policy.hooks import Decision, PolicyView
 from steersman.policy.limits import ExecutionTracker
 from steersman.policy.repetition import RepeatWatch
-from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
-from steersman.types.model import Model, StreamFn, StreamOptions, ToolChoice
-from steersman.types.result import RunResult
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.secrets import redact
 from steersman.types.stream import Delta, StreamEvent
 from steersman.types.usage import Usage
 
+if TYPE_CHECKING:
+    from steersman.loop.ask import ResponseStreamState
+    from steersman.loop.entry import Host, Start
+    from steersman.loop.request import ModelClient
+
 witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
-"""Hears every event of every run started in its context; for test suites that check all of them."""
+"""Gets every event of every run started in its context; for test suites that check all of them."""
 
-DEADLINE = "deadline"
-"""The cancel reason of a run that took too long."""
-
+_Hooks = tuple[Callable[..., Any], ...]
 _DELTAS = frozenset(get_args(Delta))
 _log = logging.getLogger("steersman")
 
 
-class Turn:
-    """One turn while it is taken."""
+class Guards(msgspec.Struct, frozen=True):
+    """What decides about the tool calls of a run: its own guards first, then those of the runs above it."""
 
-    __slots__ = ("entry_id", "index", "message", "results")
+    pre_dispatch_policies: _Hooks
+    before_tool_execution: _Hooks
+    after_tool_execution: _Hooks
+    has_policy: bool
+    """Whether the run, or one above it, has an approval policy."""
+
+
+class FutileCompaction:
+    """How many tokens there were when compaction freed nothing, by estimate and by the bill; -1 for never.
+
+    `compact` and `ask_until_it_fits` own it: it keeps them from trying again before the context has grown.
+    """
+
+    __slots__ = ("billed", "estimated")
+
+    def __init__(self) -> None:
+        self.billed = self.estimated = -1
+
+
+class Turn:
+    """One turn while it is taken; `answer` is there while the model answers."""
+
+    __slots__ = ("answer", "entry_id", "index", "message", "results")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.answer: ResponseStreamState | None = None
         self.message: AssistantMessage | None = None
         self.entry_id = ""
         self.results: Sequence[ToolResultMessage] = ()
@@ -58,49 +81,30 @@ class Run:
     """The state of one run. Only the loop changes it."""
 
     __slots__ = (
-        "_witness",
         "abandoned",
-        "after_tool_execution",
         "answer_calls",
-        "answering",
-        "asking",
-        "before_tool_execution",
-        "begun",
+        "approval_lock",
         "channel",
-        "closed",
-        "compaction_stuck",
-        "conclude",
+        "client",
         "config",
         "context",
-        "detail",
         "dispatcher",
-        "end_reason",
-        "error",
-        "external_cancel",
+        "ending",
+        "filtering",
         "first_turn",
-        "gated",
-        "given_up",
+        "futile",
+        "guards",
+        "host",
         "inbox",
-        "interrupted",
         "journal",
-        "judged",
-        "limit_noted",
         "loop_id",
         "new_messages",
         "on_wake",
-        "options",
-        "overbilled",
-        "own_stream_fn",
-        "parent",
-        "parent_tool_call_id",
         "pending",
-        "pre_dispatch_policies",
-        "repairer",
         "repeats",
-        "secrets",
+        "save_failure",
         "seq",
-        "signal",
-        "stream_fn",
+        "start",
         "task",
         "token",
         "tool_specs",
@@ -108,139 +112,111 @@ class Run:
         "tracker",
         "turn",
         "turn_index",
-        "unkept",
         "usage",
+        "witness",
     )
 
     def __init__(
         self,
-        context: AgentContext,
-        config: AgentLoopConfig,
-        *,
-        stream_fn: StreamFn,
-        tools: dict[str, Tool],
-        inbox: Inbox,
-        dispatcher: Dispatcher,
+        host: Host,
+        start: Start,
+        client: ModelClient,
         token: CancelToken,
         channel: Channel,
-        secrets: set[str],
-        parent: Run | None = None,
-        parent_tool_call_id: str | None = None,
-        budget: ExecutionTracker | None = None,
         journal: Journal | None = None,
-        whole: bool = True,
     ) -> None:
-        self.context = context
-        self.config = config
-        if config.context_config is not None:
-            context.log.estimator = config.context_config.estimator
-        self.stream_fn = stream_fn
-        # The caller's, before retry and fallback were put around it: sub-agents get the same.
-        self.own_stream_fn: StreamFn | None = None
-        self.tools = tools
-        self.tool_specs = tuple(tools.values())
-        self.options: dict[ToolChoice, StreamOptions] = {}
-        self.inbox = inbox
-        self.dispatcher = dispatcher
+        # What it is given.
+        self.host = host
+        self.start = start
+        self.client = client
         self.token = token
         self.channel = channel
-        self.secrets = secrets
-        self.parent = parent
-        self.parent_tool_call_id = parent_tool_call_id
         self.journal = journal
-        self.unkept: str | None = None
+        self.context = context = host.context
+        self.config = config = host.config
+        self.inbox = host.inbox
+        self.dispatcher = host.dispatcher
+        self.tools = host.tools
+        self.tool_specs = tuple(host.tools.values())
+        if config.context_config is not None:
+            context.log.estimator = config.context_config.estimator
+        # What it inherits.
+        parent = start.inherited.parent
         self.tracker = ExecutionTracker(
             config.execution_limits,
             clock=asyncio.get_running_loop().time,
-            parent=budget or (None if parent is None else parent.tracker),
+            parent=start.inherited.budget or (None if parent is None else parent.tracker),
             depth=0 if parent is None else parent.tracker.depth + 1,
         )
-        # What guards the tools of a run guards those of its sub-agents: theirs are asked first, its own decide.
-        seams = config.seams
-        self.pre_dispatch_policies = seams.pre_dispatch_policies
-        self.before_tool_execution = seams.before_tool_execution
-        self.after_tool_execution = seams.after_tool_execution
-        if parent is not None:
-            self.pre_dispatch_policies = _joined(seams.pre_dispatch_policies, parent.pre_dispatch_policies)
-            self.before_tool_execution = _joined(seams.before_tool_execution, parent.before_tool_execution)
-            self.after_tool_execution = _joined(seams.after_tool_execution, parent.after_tool_execution)
-        # Whether a policy of its own, or of a run above it, has a say about its tool calls.
-        self.gated: bool = config.approval is not None or (parent is not None and parent.gated)
-        self.asking: asyncio.Lock | None = None
-        self.repairer = context.get_repairer(config.model.provider, config.model.id)
-        self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
+        self.guards = _build_guards(config, None if parent is None else parent.guards)
+        # Where it stands.
+        self.ending = Ending()
+        self.task: asyncio.Task[None] | None = None
         self.loop_id = context.loop_id or ""
         self.seq = 0
-        self.signal: asyncio.Event | None = None
+        self.turn: Turn | None = None
         self.turn_index = 0
         # The first turn in which the model may be asked: a turn that only settles old calls comes before it.
         self.first_turn = 0
-        self.turn: Turn | None = None
-        self.answering: Callable[[], object] | None = None
         self.usage = Usage()
-        self.pending: list[Queued | AgentMessage] = []
-        self.judged: list[Queued] = []
         self.new_messages: list[AgentMessage] = []
-        self.end_reason: EndReason | None = None
-        self.detail = ""
-        # What is known of the failure of the last answer.
-        self.error: ErrorInfo | None = None
-        self.task: asyncio.Task[None] | None = None
-        # What is done with its result before anyone hears of it.
-        self.conclude: Callable[[RunResult], RunResult] | None = None
-        self.begun = False
-        self.closed = False
-        self.interrupted = False
-        self.external_cancel = False
-        self.given_up = False
-        self.compaction_stuck = -1
-        # What was sent, by the bill, when also the hardest one had freed too little.
-        self.overbilled = -1
-        self.limit_noted = False
+        self.pending: list[Queued | AgentMessage] = []
+        # Messages that the input filters have not let in yet.
+        self.filtering: list[Queued] = []
+        self.futile = FutileCompaction()
+        self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.abandoned: set[asyncio.Task[None]] = set()
+        # Why the journal cannot save what happens, as last reported.
+        self.save_failure: str | None = None
+        self.approval_lock: asyncio.Lock | None = None
+        # Called when a tool call is settled.
         self.on_wake: Callable[[], None] | None = None
-        # Settles the calls of a batch in the place of the tools, as a replay does.
+        # Settles the calls of a batch in place of the tools; for replays.
         self.answer_calls: Callable[[Sequence[Any]], Awaitable[None]] | None = None
-        # One answer asked for by hand is no run, and no judge of runs is to hear it.
-        self._witness = witness.get() if whole else None
+        self.witness = witness.get()
+
+    @property
+    def parent(self) -> Run | None:
+        """The run it works for."""
+        return self.start.inherited.parent
 
     # Events
 
     @property
-    def audible(self) -> bool:
-        """Whether anyone listens; events nobody hears are counted and not built."""
-        return not self.channel.detached or bool(self.dispatcher.callbacks) or self._witness is not None
+    def has_listeners(self) -> bool:
+        """Whether there is a reader or a subscriber; without one, events are counted and not built."""
+        return not self.channel.detached or bool(self.dispatcher.callbacks) or self.witness is not None
 
     def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
-        """Tell everyone what happened, before going on; nothing is told after the end."""
-        if self.closed:
+        """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
+        if self.ending.phase >= Phase.ENDED:
             return
         number = self.seq
         self.seq = number + 1
-        if self.dispatcher.callbacks or not self.channel.detached or self._witness is not None:
+        if self.dispatcher.callbacks or not self.channel.detached or self.witness is not None:
             event = kind(self.loop_id, number, time(), **fields)
-            if self._witness is not None:
-                self._witness(event)
+            if self.witness is not None:
+                self.witness(event)
             failures = self.dispatcher.dispatch(event)
             if not self.channel.detached:
                 self.channel.push(event)
             if failures is not None and event.type != "agent_end":
-                self._tell_of(failures)
+                self._report_subscribers(failures)
 
     def emit_deltas(
         self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], AssistantMessage]
     ) -> int:
-        """Tell everyone about more of an answer: `emit` for the one event that comes by the thousand.
+        """Emit deltas of an answer: `emit` for the one event that comes by the thousand.
 
-        It stops at what is no delta, and once the run is to end or its reader falls behind; how many were told comes
-        back, and they are added to what was `shown`.
+        It stops at an event that is no delta, when the run is cancelled, and when the reader falls behind. Returns how
+        many deltas were emitted; they are added to `shown`.
         """
-        channel, dispatcher, witness, loop_id = self.channel, self.dispatcher, self._witness, self.loop_id
-        told = 0
+        channel, dispatcher, witness, loop_id = self.channel, self.dispatcher, self.witness, self.loop_id
+        emitted = 0
         for delta in batch:
             if type(delta) not in _DELTAS:
                 break
-            told += 1
+            emitted += 1
             shown.append(delta)
             number = self.seq
             self.seq = number + 1
@@ -253,103 +229,122 @@ class Run:
                 if not channel.detached:
                     channel.push(update)
                 if failures is not None:
-                    self._tell_of(failures)
+                    self._report_subscribers(failures)
             if self.token.reason is not None or len(channel.buffer) >= channel.limit:
                 break
-        return told
+        return emitted
 
-    def _tell_of(self, failures: list[str]) -> None:
+    def _report_subscribers(self, failures: list[str]) -> None:
         self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
 
     # Ending
 
-    def finish(self, reason: EndReason, detail: str = "") -> None:
-        """Say why the run ends; the first reason stays."""
-        if self.end_reason is None:
-            self.end_reason = reason
-            self.detail = detail
-
-    def heed(self, decision: Decision, seam: str) -> None:
-        """Do what a decision after a turn says: end the run, or say something more in the next turn."""
+    def apply(self, decision: Decision, seam: str) -> None:
+        """Apply what hooks decided after a turn: end the run, or inject messages into the next turn."""
         if decision.stop is not None:
-            self.finish("stopped", decision.stop.reason or f"{seam} said no")
+            self.ending.finish("stopped", decision.stop.reason or f"{seam} said no")
         else:
             self.pending.extend(decision.inject)
 
     def fail(self, error: Exception) -> None:
-        """End the run because something in it broke."""
-        # A provider's failure stays one, wherever in the run it came up.
-        if self.end_reason is None and isinstance(error, ProviderError) and error.info.provider is not None:
-            self.error = self.redacted_info(error.info)
-        self.finish(
-            "error", self.redacted(str(error) if isinstance(error, SteersmanError) else describe_exception(error))
+        """End the run because something in it raised."""
+        ending = self.ending
+        # A provider's failure keeps its kind, wherever in the run it came up.
+        if ending.reason is None and isinstance(error, ProviderError) and error.info.provider is not None:
+            ending.error = self.redact_info(error.info)
+        ending.finish(
+            "error", self.redact(str(error) if isinstance(error, SteersmanError) else describe_exception(error))
         )
         _log.debug("The run failed.", exc_info=error)
 
-    def redacted(self, text: str) -> str:
-        """The text without the keys this run has used, whoever put them there."""
-        return redact(text, *self.secrets)
-
-    def redacted_info(self, error: ErrorInfo) -> ErrorInfo:
-        """What is known of a failure, without the keys this run has used."""
-        body = None if error.body is None else self.redacted(error.body)
-        return replace(error, message=self.redacted(error.message), body=body)
-
-    def report(self, text: str) -> None:
-        """Say what went wrong where nothing can be done about it any more."""
-        _log.error("%s", text)
-
     def interrupt(self) -> None:
         """End the run because it was cancelled, by its caller or by its deadline."""
-        task = asyncio.current_task()
-        self.interrupted = True
-        if not self.token.cancelled:
-            # Nobody asked through the token: the task itself was cancelled, and its canceller expects it to end so.
-            self.external_cancel = True
-            self.token.cancel()
-        elif task is not None and not self.external_cancel:
-            while task.cancelling():
+        ending, token, task = self.ending, self.token, asyncio.current_task()
+        if not token.cancelled:
+            # The task itself was cancelled, not the token: its canceller expects a CancelledError at the end.
+            ending.cancelled_by = "task"
+            token.cancel()
+        elif ending.cancelled_by != "task":
+            ending.cancelled_by = "token"
+            while task is not None and task.cancelling():
                 task.uncancel()
-        if self.token.reason == DEADLINE:
-            self.finish("limit", self.tracker.describe_overdue())
+        if token.reason == DEADLINE:
+            ending.finish("limit", self.tracker.describe_overdue())
         else:
-            self.finish("aborted", "operation aborted")
+            ending.finish("aborted", "operation aborted")
 
-    def prefer_abort(self) -> None:
-        """An abort that came while the run was ending for another reason is what the caller hears."""
-        if self.token.reason not in (None, DEADLINE) and self.end_reason not in ("vetoed", "rejected", "aborted"):
-            self.end_reason = "aborted"
-            self.detail = f"operation aborted ({self.detail})" if self.detail else "operation aborted"
-
-    def cancelled(self) -> bool:
-        """Whether the run was cancelled; if so, its end is noted."""
-        if self.signal is not None and self.signal.is_set():
+    def check_cancelled(self) -> bool:
+        """Whether the run was cancelled; if so, this is why it ends."""
+        signal = self.start.signal
+        if isinstance(signal, asyncio.Event) and signal.is_set():
             self.token.cancel()
         if self.token.reason is None:
             return False
         self.interrupt()
         return True
 
-    def patience(self) -> asyncio.Timeout:
-        """How long hooks may take at the end of a run: once it is cancelled, nobody could interrupt them any more."""
+    def limit_hooks(self) -> asyncio.Timeout:
+        """A time limit for hooks at the end of a run; there is one only after a cancel, which cannot come twice."""
         return asyncio.timeout(self.config.gate_timeout if self.token.cancelled else None)
 
     def wake(self) -> None:
-        """Let the dispatcher look again."""
+        """Let the dispatcher of tool calls look again."""
         if self.on_wake is not None:
             self.on_wake()
+
+    # Secrets
+
+    def redact(self, text: str) -> str:
+        """The text without the keys this run has used."""
+        return redact(text, *self.client.secrets)
+
+    def redact_info(self, error: ErrorInfo) -> ErrorInfo:
+        """What is known of a failure, without the keys this run has used."""
+        body = None if error.body is None else self.redact(error.body)
+        return replace(error, message=self.redact(error.message), body=body)
+
+    def log_problem(self, text: str) -> None:
+        """Log a problem that changes nothing in the run any more."""
+        _log.error("%s", text)
+
+    # The journal
+
+    async def save(self) -> None:
+        """Wait until the journal has saved what was emitted so far."""
+        if self.journal is not None:
+            try:
+                await self.journal.save()
+                self._report_saving(self.journal.degraded)
+            except Exception as error:  # noqa: BLE001  # a journal that breaks must not break the run it records
+                self.log_problem(f"The journal raised {describe_exception(error)}.")
+
+    async def save_intent(self, calls: Sequence[ToolCall]) -> None:
+        """Wait until the journal has saved that these calls are about to start: it is a write-ahead log."""
+        if self.journal is not None:
+            try:
+                await self.journal.record_intent(calls)
+                self._report_saving(self.journal.degraded)
+            except Exception as error:  # noqa: BLE001  # as above
+                self.log_problem(f"The journal raised {describe_exception(error)}.")
+
+    def _report_saving(self, failure: str | None) -> None:
+        """Emit when what happens can no longer be saved, and when it can be again."""
+        if failure != self.save_failure:
+            self.save_failure = failure
+            name = "session_kept" if failure is None else "session_degraded"
+            self.emit(CustomEvent, name=name, data={} if failure is None else {"reason": self.redact(failure)})
 
     # The transcript
 
     def append(self, message: AgentMessage) -> str:
-        """Put a message in the log and among the new ones; what comes after the end goes nowhere."""
-        if self.closed:
+        """Add a message to the log and to the new messages, unless the run has ended; returns its entry id."""
+        if self.ending.phase >= Phase.ENDED:
             return ""
         self.new_messages.append(message)
         return self.context.log.append(message)
 
     def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
-        """Count a request for this run and for the runs it belongs to."""
+        """Add the usage of a request to this run and to the runs above it."""
         self.tracker.record_usage(usage, estimated_tokens=estimated_tokens)
         if not usage.known:
             usage = Usage(partial=True)
@@ -358,20 +353,8 @@ class Run:
             run.usage = run.usage + usage
             run = run.parent
 
-    def window(self, message: AssistantMessage, fallbacks: int) -> int | None:
-        """The window of the model that gave an answer, after so many others had failed."""
-        own = self.config.model
-        if not self.config.fallbacks:
-            return own.context_window
-        models = [own, *(model for model in self.config.fallbacks if isinstance(model, Model))]
-        # Another server may have the same model with another window.
-        for model in (*models[fallbacks:], *models):
-            if (model.id, model.provider) == (message.model, message.provider):
-                return model.context_window
-        return own.context_window
-
     def view(self, turn: Turn | None = None, call: ToolCall | None = None) -> PolicyView:
-        """What a policy gets to see."""
+        """The read-only view that policies get."""
         context = self.context
         return PolicyView(
             messages=context.log.messages,
@@ -386,8 +369,18 @@ class Run:
         )
 
 
-def _joined(
-    own: tuple[Callable[..., Any], ...], inherited: tuple[Callable[..., Any], ...]
-) -> tuple[Callable[..., Any], ...]:
+def _build_guards(config: AgentLoopConfig, above: Guards | None) -> Guards:
+    seams, has_policy = config.seams, config.approval is not None
+    if above is None:
+        return Guards(seams.pre_dispatch_policies, seams.before_tool_execution, seams.after_tool_execution, has_policy)
+    return Guards(
+        _join(seams.pre_dispatch_policies, above.pre_dispatch_policies),
+        _join(seams.before_tool_execution, above.before_tool_execution),
+        _join(seams.after_tool_execution, above.after_tool_execution),
+        has_policy or above.has_policy,
+    )
+
+
+def _join(own: _Hooks, inherited: _Hooks) -> _Hooks:
     """Both, each once: an agent may be its own sub-agent."""
     return (*own, *[hook for hook in inherited if hook not in own])

@@ -1,46 +1,264 @@
-"""The loop: take a turn, listen, repeat, until nobody has more to say."""
+"""The loop: begin, take turns until there is a reason to end, and end. A run always comes to its end.
+
+Steering, tool results, injections and follow-ups are all pending messages: the next turn takes them first.
+"""
 
 from __future__ import annotations
 
-from steersman.loop.pending import receive
+import asyncio
+
+from steersman.loop.ask import commit_error, commit_unfinished
+from steersman.loop.ending import DEADLINE, CancelWatch, Phase
+from steersman.loop.inbox import Queued, Receipt
+from steersman.loop.pending import answered, hear, receive
 from steersman.loop.run import Run, Turn
-from steersman.loop.turn import take_turn
-from steersman.policy.hooks import decide
+from steersman.loop.turn import close_turn, fail, find_trigger, take_turn
+from steersman.policy.filters import apply_filters
+from steersman.policy.hooks import PROCEED, HookError, decide, observe
+from steersman.types.continuation import Initial
+from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
+from steersman.types.result import RunResult
+
+OVER = "over"
+"""The cancel reason of a run that has come to its end."""
 
 
 async def run_loop(run: Run) -> None:
-    """Turns, until there is a reason to end."""
-    while run.end_reason is None:
-        turn = await take_turn(run)
-        if run.end_reason is None:
-            await listen(run, turn)
+    """Do a whole run, from `before_loop` to `after_loop`, and deliver its result, whatever happens."""
+    try:
+        with CancelWatch(run, _give_up):
+            try:
+                _accept_prompts(run)
+                if await _begin(run):
+                    while run.ending.reason is None:
+                        turn = await take_turn(run)
+                        if run.ending.reason is None:
+                            await _find_next(run, turn)
+            except asyncio.CancelledError:
+                run.interrupt()
+            except Exception as error:  # noqa: BLE001  # whatever raised between turns, the run ends and reports it
+                await fail(run, error)
+            if run.ending.phase >= Phase.ENDED:
+                return  # given up meanwhile
+            _end(run)
+            await _call_after_loop(run)
+            if run.journal is not None:
+                await _save_end(run)
+    finally:
+        _release(run)
+    if run.ending.cancelled_by == "task":
+        raise asyncio.CancelledError
 
 
-async def listen(run: Run, turn: Turn) -> None:
+def ensure_ended(run: Run, _task: asyncio.Task[None]) -> None:
+    """End a run whose task was cancelled before its first step: its coroutine never ran."""
+    if run.ending.phase < Phase.ENDED:
+        _accept_prompts(run)
+        run.interrupt()
+        _end(run)
+        _release(run)
+
+
+# Beginning
+
+
+def open_inbox(run: Run) -> None:
+    """Accept queued messages for this run from now on; its callbacks and its message provider are further sources."""
+    config, provider = run.config, run.config.message_provider
+    run.inbox.open(
+        steering=config.get_steering_messages or (provider.poll_steering if provider is not None else None),
+        follow_up=config.get_follow_up_messages or (provider.poll_follow_up if provider is not None else None),
+    )
+
+
+def _accept_prompts(run: Run) -> None:
+    """Make the prompts pending, or, until the input filters have let them in, ready to be queued for the next run."""
+    prompts = run.start.prompts
+    if run.config.input_filters:
+        run.filtering = [Queued("steering", prompt, Receipt(prompt, "accepted")) for prompt in prompts]
+    else:
+        run.pending.extend(prompts)
+
+
+async def _begin(run: Run) -> bool:
+    """Ask `before_loop`, emit `agent_start`, filter the prompts; returns whether the run goes on."""
+    prompts, hooks = run.start.prompts, run.config.seams.before_loop
+    decision = PROCEED if not hooks else await decide(hooks, (run.context.log.messages, 0), seam="before_loop")
+    if decision.stop is not None:
+        run.pending.clear()
+        run.filtering = []
+        run.ending.finish("vetoed", decision.stop.reason or "before_loop said no")
+        return False
+    _emit_start(run)
+    if prompts and run.config.input_filters:
+        kept = await apply_filters(run.config.input_filters, prompts)
+        run.filtering = []
+        run.pending[:] = kept.messages
+        if kept.rejected is not None:
+            run.emit(InputRejected, reason=kept.rejected, source="prompt")
+            run.ending.finish("rejected", kept.rejected)
+            return False
+    await receive(run, "steering", at=len(run.pending))
+    # A continuation after a finished answer is about what was queued since.
+    if not prompts and not run.pending and not decision.inject and answered(run.context.log.messages):
+        await receive(run, "follow_up")
+    run.pending.extend(decision.inject)
+    if run.context.recovery is not None:
+        from steersman.loop.resume import resume  # only needed after a crash
+
+        await resume(run)
+    return True
+
+
+def _emit_start(run: Run) -> None:
+    """Emit `agent_start`, once."""
+    if run.ending.phase > Phase.NEW:
+        return
+    run.ending.phase = Phase.RUNNING
+    context = run.context
+    run.emit(
+        AgentStart,
+        agent_id=context.agent_id,
+        session_id=context.session_id,
+        continuation_kind=context.continuation_kind or Initial(),
+        parent_loop_id=context.parent_loop_id,
+        parent_tool_call_id=run.start.inherited.tool_call_id,
+        config_snapshot=run.config.snapshot([*run.tools]) if run.has_listeners else None,
+    )
+
+
+# Between turns
+
+
+async def _find_next(run: Run, turn: Turn) -> None:
     """What the next turn is about: steering, tool results, an injection, a follow-up; or else the run is done."""
-    while not run.cancelled():
+    while not run.check_cancelled():
         steered = run.inbox.expects("steering") and await receive(run, "steering")
         if steered or turn.results or run.pending:
             return
-        await _ask_around(run, turn)
-        if run.end_reason is not None or run.pending or await receive(run, "follow_up") or run.cancelled():
+        await _ask_policies(run, turn)
+        if run.ending.reason is not None or run.pending or await receive(run, "follow_up") or run.check_cancelled():
             return
-        # The last look and the end are one step; what came while we asked around is heard in another round.
+        # The last look and the end are one step; what came while the policies were asked gets another round.
         if run.inbox.close(only_if_empty=True):
-            return run.finish("done", _remark(turn))
+            truncated = turn.message is not None and turn.message.stop_reason == "length"
+            return run.ending.finish("done", "The last answer was cut at the token limit." if truncated else "")
 
 
-async def _ask_around(run: Run, turn: Turn) -> None:
-    """The policies for when the agent would stop: they may end the run, or have something more to say."""
+async def _ask_policies(run: Run, turn: Turn) -> None:
+    """Ask the policies for when the agent would stop: they may end the run, or inject messages."""
     seams = run.config.seams
     if seams.post_loop_policies:
         decision = await decide(seams.post_loop_policies, (run.view(turn),), seam="post_loop_policies")
-        run.heed(decision, "post_loop_policies")
-    if seams.before_follow_up and run.end_reason is None:
+        run.apply(decision, "post_loop_policies")
+    if seams.before_follow_up and run.ending.reason is None:
         decision = await decide(seams.before_follow_up, (run.context.log.messages,), seam="before_follow_up")
-        run.heed(decision, "before_follow_up")
+        run.apply(decision, "before_follow_up")
 
 
-def _remark(turn: Turn) -> str:
-    cut = turn.message is not None and turn.message.stop_reason == "length"
-    return "The last answer was cut at the token limit." if cut else ""
+# Ending
+
+
+def _end(run: Run) -> None:
+    """Close the run: accepted messages are in the transcript or queued again, and `agent_end` is the last event."""
+    ending = run.ending
+    limit_is_new = ending.reason == "limit" and ending.phase < Phase.AT_LIMIT
+    if limit_is_new or (ending.reason not in ("vetoed", "rejected") and _has_more_to_tell(run)):
+        _take_last_turn(run)
+    run.inbox.give_back([*[item for item in run.pending if type(item) is Queued], *run.filtering])
+    run.pending.clear()
+    run.inbox.close()
+    ending.finish("done")
+    if run.token.reason not in (None, DEADLINE):
+        ending.prefer_abort()
+    run.emit(AgentEnd, messages=run.new_messages, usage=run.usage, end_reason=ending.reason, detail=ending.detail)
+    ending.phase = Phase.ENDED
+    context = run.context
+    context.last_loop_id, context.loop_id = run.loop_id, None
+
+
+def _has_more_to_tell(run: Run) -> bool:
+    """Whether the run ends before its first turn, the one that settles old calls apart, with prompts or an error."""
+    if run.turn_index == 0:
+        return True
+    return run.turn_index == run.first_turn and (bool(run.pending) or run.ending.reason == "error")
+
+
+def _take_last_turn(run: Run) -> None:
+    """Take a turn without a model: the prompts get into the transcript, and so does what went wrong."""
+    _emit_start(run)
+    turn = Turn(run.turn_index)
+    run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
+    hear(run)
+    if run.ending.reason == "error":
+        commit_error(run, turn, run.ending.detail)
+    close_turn(run, turn)
+
+
+async def _call_after_loop(run: Run) -> None:
+    """Call `after_loop`, unless the run was vetoed or rejected; it cannot change the run any more."""
+    hooks = () if run.ending.reason in ("vetoed", "rejected") else run.config.seams.after_loop
+    if hooks:
+        try:
+            async with run.limit_hooks():
+                await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
+        except (HookError, TimeoutError) as error:
+            run.log_problem(str(error) or "after_loop gave no answer after the run was cancelled.")
+        except asyncio.CancelledError:
+            run.interrupt()
+    for task in run.abandoned:
+        task.cancel()
+
+
+async def _save_end(run: Run) -> None:
+    """Wait until the journal has saved the end of the run, even during a cancel; at most `gate_timeout` seconds."""
+    loop = asyncio.get_running_loop()
+    patience = run.config.gate_timeout
+    deadline = None if patience is None else loop.time() + patience
+    saving = loop.create_task(run.save())
+    while not saving.done() and (deadline is None or loop.time() < deadline):
+        try:
+            await asyncio.wait((saving,), timeout=None if deadline is None else deadline - loop.time())
+        except asyncio.CancelledError:
+            # Another cancel of a run that has ended already: only the saved end makes the result known.
+            run.interrupt()
+    if not saving.done():
+        saving.cancel()
+        run.log_problem("The journal did not confirm in time that the end of the run is saved.")
+
+
+def _give_up(run: Run) -> None:
+    """End a run from outside when a stream or a hook in it does not react to cancels."""
+    if run.ending.phase >= Phase.ENDED:
+        return
+    run.interrupt()
+    if run.turn is not None:
+        commit_unfinished(run, run.turn)
+        close_turn(run, run.turn)
+    _end(run)
+    run.log_problem("A stream or a hook did not react to cancels and was abandoned.")
+    _release(run)
+
+
+def _release(run: Run) -> None:
+    """Free the context and deliver the result, once: from here on the agent is idle."""
+    if run.ending.phase == Phase.RELEASED:
+        return
+    if run.ending.phase == Phase.ENDED:
+        run.ending.phase = Phase.RELEASED
+    run.context.running = False
+    # What still works on its behalf stops now, and what starts later starts cancelled.
+    run.token.cancel(OVER)
+    run.channel.finish(run.host.conclude(_build_result(run)))
+
+
+def _build_result(run: Run) -> RunResult:
+    ending = run.ending
+    return RunResult(
+        list(run.new_messages),
+        run.usage,
+        ending.reason or "error",
+        ending.detail,
+        undelivered=[item.message for item in run.inbox.items],
+        error=ending.error if ending.reason == "error" else None,
+    )

@@ -11,9 +11,9 @@ import msgspec
 
 from steersman.agent.agent import Agent
 from steersman.context.log import Log
-from steersman.loop.entry import Place, check_answerable
+from steersman.loop.entry import Inherited, Start, check_answerable, start_run
 from steersman.loop.run import Run
-from steersman.loop.sub_agent import admitted, told
+from steersman.loop.sub_agent import enter_sub_agent, wrap_event
 from steersman.policy.limits import ExecutionTracker
 from steersman.provider.models.registry import stream_fn_for
 from steersman.team.choosing import BranchOutcome, ChooseFn, Chosen, decide, first_good
@@ -105,7 +105,7 @@ async def run_branches(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_run_branch(way, room, token, budget, ctx)) for way in ways]
         outcomes = [task.result() for task in tasks]
-        chosen = await decide(outcomes, choose, token, _place(ctx, budget))
+        chosen = await decide(outcomes, choose, token, _inherited(ctx, budget))
         if chosen.branch is not None:
             _adopt_branch(agent, ways[chosen.branch.index])
     return BranchesResult(outcomes, chosen.branch, _sum_usage(outcomes, chosen), chosen.detail, chosen.judgement)
@@ -159,7 +159,7 @@ def _forward_events(way: _PreparedBranch, agent: Agent, ctx: ToolContext | None)
         way.agent.dispatcher = agent.dispatcher
     else:
         way.agent.subscribe(lambda event: agent.dispatcher.dispatch(event) and None)
-        way.agent.subscribe(lambda event: ctx.update(told(way.tag, event)))
+        way.agent.subscribe(lambda event: ctx.update(wrap_event(way.tag, event)))
 
 
 def _fork(log: Log, at: str | int | None) -> Log:
@@ -190,19 +190,19 @@ async def _run_branch(
 async def _launch(
     way: _PreparedBranch, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
 ) -> RunResult:
-    kind = Branch(way.tag)
+    start = Start(way.prompts, Branch(way.tag), inherited=Inherited(budget=budget), signal=token, silent=True)
     if ctx is None:
-        return await way.agent.launch(way.prompts, kind, silent=True, place=Place(budget=budget), signal=token)
+        return await start_run(way.agent, start)
     try:
-        with admitted(ctx) as place:
-            place = msgspec.structs.replace(place, budget=budget)
-            return await way.agent.launch(way.prompts, kind, silent=True, place=place, signal=token)
+        with enter_sub_agent(ctx) as inherited:
+            inherited = msgspec.structs.replace(inherited, budget=budget)
+            return await start_run(way.agent, msgspec.structs.replace(start, inherited=inherited))
     except ToolError as error:
         return RunResult([], Usage(), "error", str(error))
 
 
-def _place(ctx: ToolContext | None, budget: ExecutionTracker) -> Place:
-    return Place(_find_parent_run(ctx), None if ctx is None else ctx.tool_call_id, budget)
+def _inherited(ctx: ToolContext | None, budget: ExecutionTracker) -> Inherited:
+    return Inherited(_find_parent_run(ctx), None if ctx is None else ctx.tool_call_id, budget)
 
 
 def _find_parent_run(ctx: ToolContext | None) -> Run | None:

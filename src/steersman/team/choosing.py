@@ -11,7 +11,7 @@ import msgspec
 
 from steersman.agent.agent import Agent
 from steersman.context.log import Log
-from steersman.loop.entry import Place
+from steersman.loop.entry import Inherited, Start, start_run
 from steersman.tools.output import normalize_output
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
@@ -93,7 +93,7 @@ def highest(score: Callable[[BranchOutcome], float | Awaitable[float]]) -> Choos
 
 
 async def decide(
-    branches: Sequence[BranchOutcome], choose: ChooseFn | Agent, token: CancelToken, place: Place
+    branches: Sequence[BranchOutcome], choose: ChooseFn | Agent, token: CancelToken, inherited: Inherited
 ) -> Chosen:
     """Ask whoever chooses; whatever they do, the branches are not lost, and nothing but a good branch is chosen."""
     good = [branch for branch in branches if branch.ok]
@@ -102,9 +102,11 @@ async def decide(
     if not good:
         return Chosen(None, _describe_failures(branches))
     if isinstance(choose, Agent):
-        return await _ask_judge(branches, good, choose, token, place)
+        return await _ask_judge(branches, good, choose, token, inherited)
     try:
-        choice = await _call_chooser(choose, branches, token, None if place.budget is None else place.budget.deadline)
+        choice = await _call_chooser(
+            choose, branches, token, None if inherited.budget is None else inherited.budget.deadline
+        )
     except TimeoutError:
         return Chosen(None, "The choice was not made before the deadline.")
     except asyncio.CancelledError as error:
@@ -162,7 +164,11 @@ def _describe_failures(branches: Sequence[BranchOutcome]) -> str:
 
 
 async def _ask_judge(
-    branches: Sequence[BranchOutcome], good: Sequence[BranchOutcome], judge: Agent, token: CancelToken, place: Place
+    branches: Sequence[BranchOutcome],
+    good: Sequence[BranchOutcome],
+    judge: Agent,
+    token: CancelToken,
+    inherited: Inherited,
 ) -> Chosen:
     """What a judge chooses among the good ones; where there is only one there is nothing to ask."""
     if len(good) == 1:
@@ -172,8 +178,8 @@ async def _ask_judge(
     )
     asked = judge.variant(output_type=answer_type)
     asked.dispatcher = judge.dispatcher
-    stream = asked.launch([_make_question(good)], Initial(), silent=True, place=place, signal=token)
-    result = await stream
+    start = Start([_make_question(good)], Initial(), inherited=inherited, signal=token, silent=True)
+    result = await start_run(asked, start)
     if result.output is None:
         detail = f"The judge ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
         return Chosen(None, detail, result)

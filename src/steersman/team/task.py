@@ -9,7 +9,7 @@ from typing import Any
 from steersman.agent.agent import Agent
 from steersman.agent.options import without_output
 from steersman.loop.run import Run
-from steersman.loop.sub_agent import reported
+from steersman.loop.sub_agent import to_output
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS
 from steersman.tools.context import ToolContext
 from steersman.tools.tool import Tool
@@ -100,7 +100,7 @@ def task_tool(
         if not isinstance(ctx.scope, Run):
             raise ToolError("A task can only be given inside a run.")
         child = _make_child(ctx.scope, kind, table[kind])
-        return reported(kind, await child.run_for(ctx, prompt, name=kind))
+        return to_output(kind, await child.run_for(ctx, prompt, name=kind))
 
     # It changes nothing by itself: every call of a sub-agent meets the gates of its parent.
     settings.setdefault("access", "read")
@@ -133,6 +133,6 @@ def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent:
         )
     tools = [tool for tool in parent.tools.values() if kind.tools is None or tool.name in kind.tools]
     prompt = parent.context.system_prompt if kind.system_prompt is None else kind.system_prompt
-    config = replace(without_output(parent.config), stream_fn=parent.own_stream_fn, **_APART)
+    config = replace(without_output(parent.config), stream_fn=parent.client.own, **_APART)
     child = Agent.from_config(config, tools=tools, system_prompt=f"{prompt}\n\n{_BRIEFING}".strip())
     return child.variant(**kind.options) if kind.options else child

@@ -66,7 +66,7 @@ async def approved(run: Run, slot: Slot, tool: Tool) -> Denial | None:
         advice = f" {_INSTEAD}" if question.keepers else ""
         return Denial(f"Denied: {question.why} and there is nobody to ask.{advice}")
     # Sub-agents at work side by side may all have questions: whoever is asked hears one at a time.
-    lock = owner.asking = owner.asking or asyncio.Lock()
+    lock = owner.approval_lock = owner.approval_lock or asyncio.Lock()
     waited = lock.locked()
     async with lock:
         if waited:

@@ -12,7 +12,6 @@ from operator import attrgetter
 import msgspec
 
 from steersman.loop.config import Batched, SteeringPolicy
-from steersman.loop.keeping import intend
 from steersman.loop.pending import say
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.execution import abandon, start
@@ -98,7 +97,7 @@ class _Batch:
         try:
             self._examine()
             while self.waiting or self.running:
-                if run.token.reason is not None or run.end_reason is not None:
+                if run.token.reason is not None or run.ending.reason is not None:
                     break
                 urgency = run.inbox.urgency(run.config.steering)
                 if urgency is not None and urgency != "wait" and await self._steered(urgency):
@@ -191,7 +190,7 @@ class _Batch:
         for slot in slots:
             slot.intended = True
         if slots:
-            await intend(self.run, [msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
+            await self.run.save_intent([msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
             return True  # looked at anew: steering or a cancel may have come meanwhile
         return self._start_ready()
 
@@ -208,7 +207,7 @@ class _Batch:
             gate.cancel()
             await asyncio.wait((gate,), timeout=self.run.config.cancel_grace)
             if gate.done() and not gate.cancelled() and (error := gate.exception()) is not None:
-                self.run.report(f"A gate that was no longer asked raised {describe_exception(error)}.")
+                self.run.log_problem(f"A gate that was no longer asked raised {describe_exception(error)}.")
 
     def _startable(self) -> Iterator[Slot]:
         """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""
@@ -242,7 +241,7 @@ class _Batch:
         run = self.run
         await self._gates_closed()
         aborted = run.token.cancelled
-        text = ABORTED if aborted else f"Not run: {run.detail or 'the run was stopped.'}"
+        text = ABORTED if aborted else f"Not run: {run.ending.detail or 'the run was stopped.'}"
         for slot in self.waiting:
             settle(run, slot, text, status="not_started")
         self.waiting.clear()

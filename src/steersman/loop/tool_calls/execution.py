@@ -65,7 +65,7 @@ def _leave(run: Run, slot: Slot, text: str) -> None:
 async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
     try:
         output = await _given(run, slot, tool)
-        if run.after_tool_execution:
+        if run.guards.after_tool_execution:
             output = await _revised(run, slot, output)
         if not _small(run, output):
             output = await _capped(run, output)
@@ -113,7 +113,7 @@ def _failure(error: BaseException) -> ToolOutput:
 
 async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
     asked = msgspec.structs.replace(slot.call, arguments=slot.args)
-    return await revise(run.after_tool_execution, asked, output)
+    return await revise(run.guards.after_tool_execution, asked, output)
 
 
 def _sound(output: ToolOutput) -> ToolOutput:

@@ -30,9 +30,9 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
         slot.tool = tool
         problem = _checked(slot, tool, asked.arguments)
         slot.admitted = (
-            not (run.pre_dispatch_policies or run.before_tool_execution or tool.needs_approval)
+            not (run.guards.pre_dispatch_policies or run.guards.before_tool_execution or tool.needs_approval)
             and problem is None
-            and (not run.gated or _clear(run, slot, tool))
+            and (not run.guards.has_policy or _clear(run, slot, tool))
         )
     if problem is not None:
         settle(run, slot, problem, status="invalid")
@@ -65,24 +65,24 @@ async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
     """Ask the policies, the hooks and, where it is wanted, for approval: the call is admitted, or answered why not."""
     tool = cast(Tool, slot.tool)
     config = run.config
-    if run.pre_dispatch_policies or run.before_tool_execution:
+    if run.guards.pre_dispatch_policies or run.guards.before_tool_execution:
         asked = msgspec.structs.replace(slot.call, arguments=slot.args)
         admission = await admit(
             asked,
-            run.pre_dispatch_policies,
-            run.before_tool_execution,
+            run.guards.pre_dispatch_policies,
+            run.guards.before_tool_execution,
             view=lambda call: run.view(turn, call),
             timeout=config.gate_timeout,
         )
         if admission.stop is not None:
-            run.finish("stopped", admission.stop.reason or "a gate said no")
+            run.ending.finish("stopped", admission.stop.reason or "a gate said no")
         if admission.denied is not None:
             settle(run, slot, admission.denied, status="denied")
             return
         if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
             settle(run, slot, problem, status="invalid")
             return
-    if run.gated or tool.needs_approval:
+    if run.guards.has_policy or tool.needs_approval:
         from steersman.loop.tool_calls.approval import approved  # as above
 
         if (denial := await approved(run, slot, tool)) is not None:

@@ -13,7 +13,8 @@ import msgspec
 
 from steersman.context.context import AgentContext
 from steersman.context.entries import Entry
-from steersman.loop.run import DEADLINE, Run
+from steersman.loop.ending import DEADLINE, Phase
+from steersman.loop.run import Run
 from steersman.testing.replay.parts import (
     Item,
     RecordedEntry,
@@ -147,7 +148,7 @@ class RecordCursor:
     def _abort_late(self) -> None:
         """A run that was aborted while it was ending for another reason."""
         aborted = self.part.end is not None and self.part.end["end_reason"] == "aborted"
-        if aborted and self._is_last_turn and self.run.end_reason not in (None, "aborted"):
+        if aborted and self._is_last_turn and self.run.ending.reason not in (None, "aborted"):
             self._cancel("aborted")
 
     def _end_after(self, skip: int) -> None:
@@ -157,7 +158,7 @@ class RecordCursor:
             self._cancel("aborted" if self.part.end["end_reason"] == "aborted" else DEADLINE)
 
     def _cancel(self, reason: str) -> None:
-        self.run.interrupted = True  # nobody has to be woken
+        self.run.ending.cancelled_by = "token"  # its task needs no cancel
         self.run.token.cancel(reason)
 
     def _check_end(self, event: AgentEnd) -> None:
@@ -178,8 +179,8 @@ class RecordCursor:
         self._close()
 
     def _close(self) -> None:
-        self.run.closed = True  # from here on it tells nothing and says nothing
-        self.run.finish("error", "The replay is over.")
+        self.run.ending.phase = Phase.ENDED  # from here on it emits nothing
+        self.run.ending.finish("error", "The replay is over.")
         self.stopped.set()
 
     async def _stop(self) -> Never:
@@ -192,12 +193,12 @@ class RecordCursor:
         """The run is over at this point, for a reason that came from outside: a limit tells its own."""
         limit = next((reason for item in self._iterate_ahead() if (reason := get_limit(item)) is not None), None)
         if limit is not None:
-            self.run.finish("limit", limit)
+            self.run.ending.finish("limit", limit)
         elif self.part.end is not None:
             reason, detail = self.part.end["end_reason"], self.part.end.get("detail", "")
             if (before := self.part.end.get("before")) is not None:
                 reason, detail = before, detail.removeprefix(_ABORTED).removesuffix(")")
-            self.run.finish(reason, detail)
+            self.run.ending.finish(reason, detail)
 
 
 def _to_json_value(value: object) -> Any:

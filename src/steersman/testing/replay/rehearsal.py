@@ -292,7 +292,7 @@ class ReplayEnvironment(RecordCursor):
                 self._report_mismatch(self._next, f"the calls {[slot.call.id for slot in slots]} are answered")
             await self._stop()
         self._apply_effects(slots)
-        if self.run.end_reason is None and not any(
+        if self.run.ending.reason is None and not any(
             type(get_message(item)) is AssistantMessage for item in self._iterate_ahead()
         ):
             self._settle_end()

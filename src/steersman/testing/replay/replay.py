@@ -25,12 +25,12 @@ from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.repair import repair
 from steersman.context.tokens import estimate_tokens
-from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import EventStream
-from steersman.loop.conduct import conduct, open_inbox
 from steersman.loop.config import AgentLoopConfig
-from steersman.loop.inbox import Inbox
+from steersman.loop.entry import BareContext, Inherited, Start
+from steersman.loop.request import ModelClient
 from steersman.loop.run import Run
+from steersman.loop.run_loop import open_inbox, run_loop
 from steersman.policy.limits import ExecutionLimits, ExecutionTracker
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.normalize import Normal
@@ -51,23 +51,15 @@ from steersman.types.usage import Usage
 async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tools: dict[str, ToolSpec]) -> None:
     """Let the loop do the run, until it ends or the records do."""
     context, part = rehearsal.context, rehearsal.part
-    dispatcher = Dispatcher()
-    dispatcher.subscribe(rehearsal.check_event)
+    host = BareContext(context, config)
+    host.tools = cast(Any, tools)
+    host.dispatcher.subscribe(rehearsal.check_event)
+    start = Start((), inherited=Inherited(tool_call_id=(part.start or {}).get("parent_tool_call_id")))
     stream = EventStream()
     stream.channel.detach()
-    run = rehearsal.run = _ReplayedRun(
-        context,
-        config,
-        stream_fn=Normal(rehearsal.answer),
-        tools=cast(Any, tools),
-        inbox=Inbox(),
-        dispatcher=dispatcher,
-        token=CancelToken(),
-        channel=stream.channel,
-        secrets=set(),
-        parent_tool_call_id=(part.start or {}).get("parent_tool_call_id"),
-        whole=False,  # a judge of runs has heard this one already, under the same id
-    )
+    client = ModelClient(config, Normal(rehearsal.answer))
+    run = rehearsal.run = _ReplayedRun(host, start, client, CancelToken(), stream.channel)
+    run.witness = None  # it has checked this run already, under the same id
     run.rehearsal = rehearsal
     run.usage = msgspec.convert((part.end or {}).get("usage", {}), Usage)
     run.tracker = _Tracker(rehearsal)
@@ -78,7 +70,7 @@ async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tool
     log.listener, log.mint = rehearsal.check_entry, rehearsal.mint
     open_inbox(run)
     stopped = asyncio.ensure_future(rehearsal.stopped.wait())
-    run.task = asyncio.get_running_loop().create_task(conduct(run, []))
+    run.task = asyncio.get_running_loop().create_task(run_loop(run))
     try:
         await asyncio.wait((run.task, stopped), return_when=asyncio.FIRST_COMPLETED)
     finally:

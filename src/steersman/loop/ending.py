@@ -1,0 +1,120 @@
+"""How a run ends: one phase, which only moves forward, one reason, of which the first stays, and its cancels."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Literal
+
+from steersman.tools.threads import call_soon_in
+from steersman.types.cancel import CancelToken
+from steersman.types.errors import ErrorInfo
+from steersman.types.messages import EndReason
+
+if TYPE_CHECKING:
+    from steersman.loop.run import Run
+
+DEADLINE = "deadline"
+"""The cancel reason of a run that took too long."""
+
+# A cancelled stream has this many seconds to clean up before it is cancelled again, and this many attempts in all.
+_AGAIN = 1.0
+_ATTEMPTS = 5
+
+
+class Phase(IntEnum):
+    """Where a run is between its start and its end."""
+
+    NEW = 0
+    """No event was emitted."""
+    RUNNING = 1
+    """`agent_start` was emitted."""
+    AT_LIMIT = 2
+    """The notice of a limit is in the transcript: at most one more answer follows."""
+    ENDED = 3
+    """`agent_end` was emitted: no event and no message follows."""
+    RELEASED = 4
+    """The context is free for another run, and the result is known."""
+
+
+class Ending:
+    """The phase of a run, and why and how it ends."""
+
+    __slots__ = ("cancelled_by", "detail", "error", "phase", "reason")
+
+    def __init__(self) -> None:
+        self.phase = Phase.NEW
+        self.reason: EndReason | None = None
+        self.detail = ""
+        # What is known of the failure of the last answer.
+        self.error: ErrorInfo | None = None
+        # The canceller, once the run has noticed the cancel: its own token, or another task that cancelled its task.
+        self.cancelled_by: Literal["token", "task"] | None = None
+
+    def finish(self, reason: EndReason, detail: str = "") -> None:
+        """Set why the run ends; the first reason stays."""
+        if self.reason is None:
+            self.reason = reason
+            self.detail = detail
+
+    def prefer_abort(self) -> None:
+        """Report an abort that came while the run was ending for another reason as the reason."""
+        if self.reason not in ("vetoed", "rejected", "aborted"):
+            self.reason = "aborted"
+            self.detail = f"operation aborted ({self.detail})" if self.detail else "operation aborted"
+
+
+class CancelWatch:
+    """Cancels the task of a run when its token, its deadline, its parent or the caller's signal says so.
+
+    `give_up` is called when the task was cancelled again and again and still goes on.
+    """
+
+    __slots__ = ("_give_up", "_loop", "_run", "_thread", "_undo")
+
+    def __init__(self, run: Run, give_up: Callable[[Run], None] | None = None) -> None:
+        self._run = run
+        self._loop = loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._give_up = give_up
+        self._undo: list[Callable[[], object]] = [run.token.on_cancel(self._cancel_task)]
+        if (deadline := run.tracker.deadline) is not None:
+            self._undo.append(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
+        if run.parent is not None:
+            parent = run.parent.token
+            self._undo.append(parent.on_cancel(lambda: run.token.cancel(parent.reason or "aborted")))
+        signal = run.start.signal
+        if isinstance(signal, CancelToken):
+            self._undo.append(signal.on_cancel(run.token.cancel))
+        elif signal is not None:
+            self._undo.append(loop.create_task(_wait_for(signal, run.token)).cancel)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for undo in reversed(self._undo):
+            undo()
+
+    def _cancel_task(self, attempt: int = 1) -> None:
+        """Cancel the task where it waits; in the task itself later, since it may notice the cancel first."""
+        run, loop = self._run, self._loop
+        if loop.is_closed() or run.task is None or run.ending.cancelled_by is not None or run.task.done():
+            return
+        if threading.get_ident() != self._thread:
+            call_soon_in(loop, self._cancel_task)
+        elif asyncio.current_task(loop) is run.task:
+            loop.call_soon(self._cancel_task)
+        elif attempt > _ATTEMPTS and self._give_up is not None:
+            self._give_up(run)
+        else:
+            run.task.cancel()
+            # A stream that swallows its cancel is cancelled again: it must not hold up a run that was stopped.
+            loop.call_later(_AGAIN, self._cancel_task, attempt + 1)
+
+
+async def _wait_for(signal: asyncio.Event, token: CancelToken) -> None:
+    await signal.wait()
+    token.cancel()
