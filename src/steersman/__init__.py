@@ -24,7 +24,7 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.agent.agent import Agent
-    from steersman.context.compaction.compact import ContextConfig, SummaryCompaction
+    from steersman.context.compaction.strategies import ContextConfig, SummaryCompaction
     from steersman.context.context import AgentContext
     from steersman.context.convert import default_convert_to_llm
     from steersman.events.stream import EventStream, create_agent_stream
@@ -65,7 +65,7 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "agent.agent": "Agent",
-        "context.compaction.compact": "ContextConfig SummaryCompaction",
+        "context.compaction.strategies": "ContextConfig SummaryCompaction",
         "context.context": "AgentContext",
         "context.convert": "default_convert_to_llm",
         "events.stream": "EventStream create_agent_stream",

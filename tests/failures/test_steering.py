@@ -11,7 +11,7 @@ import pytest
 from tests.loop.play import listened, said
 
 from steersman import Agent, AgentBusy, AgentEvent, AgentMessage, ContextConfig, ExecutionLimits, Retry, tool
-from steersman.context.compaction.compact import CompactionConfig
+from steersman.context.compaction.strategies import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, error, run_virtual
 
 

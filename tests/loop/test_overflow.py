@@ -9,7 +9,7 @@ from tests.loop.test_compaction import history
 from tests.loop.toolbox import agent_of, echo, texts
 
 from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Stop, Usage
-from steersman.context.compaction.compact import CompactionConfig
+from steersman.context.compaction.strategies import CompactionConfig
 from steersman.context.tokens import estimate_total_tokens
 from steersman.provider.scripted.script import Turn
 from steersman.testing import ScriptedModel, answer, call, check_events, error

@@ -12,7 +12,7 @@ from pathlib import Path
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 NAME = "sessions.db"
 WAL = f"{NAME}-wal"

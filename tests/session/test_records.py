@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.session.records import Record, decode, encode, make_title
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 plain = st.recursive(
     st.none()

@@ -12,7 +12,7 @@ from tests.loop.toolbox import agent_of
 
 from steersman import Agent, Branching, ExecutionLimits, Usage, run_branches
 from steersman.team.branches import BranchesResult
-from steersman.team.choosing import BranchOutcome, highest
+from steersman.team.choice import BranchOutcome, highest
 from steersman.testing import ScriptedModel, answer, error, stall
 
 BROKEN = ScriptedModel(error("authentication"), repeat_last=True, id="broken")

@@ -20,7 +20,7 @@ from steersman.agent.options import (
     with_output,
     without_output,
 )
-from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
@@ -263,14 +263,14 @@ class Agent:
     def compact(self, config: ContextConfig | None = None) -> bool:
         """Shorten what the model sees without asking a model; returns whether anything became shorter."""
         self._prepare_edit()
-        from steersman.context.compaction.compact import compact_log  # used by hand, and seldom
+        from steersman.context.compaction.strategies import compact_log  # used by hand, and seldom
 
         return compact_log(self.context.log, config) is not None
 
     def undo(self, entry_id: str | None = None) -> None:
         """Undo a compaction or a prun, the last one unless it is named."""
         self._prepare_edit()
-        from steersman.context.compaction.compact import undo_change
+        from steersman.context.compaction.strategies import undo_change
 
         undo_change(self.context.log, entry_id)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from steersman.context.compaction.compact import (
+    from steersman.context.compaction.strategies import (
         CompactionConfig,
         CompactionStrategy,
         ContextConfig,
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "compaction.compact": ("CompactionConfig CompactionStrategy ContextConfig DefaultCompaction SummaryCompaction"),
+        "compaction.strategies": (
+            "CompactionConfig CompactionStrategy ContextConfig DefaultCompaction SummaryCompaction"
+        ),
         "context": "AgentContext",
         "convert": "default_convert_to_llm",
         "entries": "CompactionEntry Entry MessageEntry PrunEntry UndoEntry",

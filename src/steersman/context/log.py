@@ -16,7 +16,9 @@ from steersman.context.entries import (
     find_owners,
     make_part_id,
 )
-from steersman.context.replay import (
+from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
+from steersman.context.view import MessageView, View
+from steersman.context.visible import (
     VisibleMessages,
     apply_prun,
     compute_visible,
@@ -25,8 +27,6 @@ from steersman.context.replay import (
     find_last_question,
     list_undo_targets,
 )
-from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
-from steersman.context.view import MessageView, View
 from steersman.types.content import ToolCall
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id

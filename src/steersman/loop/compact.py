@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.context.compaction.compact import (
+from steersman.context.compaction.steps import ImageCompaction, count_image_bytes
+from steersman.context.compaction.strategies import (
     CompactionConfig,
     CompactionStrategy,
     ContextConfig,
@@ -18,7 +19,6 @@ from steersman.context.compaction.compact import (
     halve_limit,
     subtract_overhead,
 )
-from steersman.context.compaction.levels import ImageCompaction, count_image_bytes
 from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
 from steersman.loop.config import resolve, takes
 from steersman.loop.request import make_options

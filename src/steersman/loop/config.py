@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
-from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.convert import default_convert_to_llm
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams

@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
-from steersman.context.compaction.compact import ContextConfig, compact_log, undo_change
+from steersman.context.compaction.strategies import ContextConfig, compact_log, undo_change
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
 from steersman.provider.models.keys import known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal
-from steersman.session.reading import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
+from steersman.session.restore import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
 from steersman.session.stores.store import (
     Handle,
     NewerFormat,

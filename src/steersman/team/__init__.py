@@ -8,14 +8,14 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.team.branches import BranchesResult, Branching, run_branches
-    from steersman.team.choosing import BranchOutcome, Chosen, first_good, highest
+    from steersman.team.choice import BranchOutcome, Chosen, first_good, highest
     from steersman.team.task import TaskKind, task_tool
 
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "branches": "BranchesResult Branching run_branches",
-        "choosing": "BranchOutcome Chosen first_good highest",
+        "choice": "BranchOutcome Chosen first_good highest",
         "task": "TaskKind task_tool",
     },
 )

@@ -16,7 +16,7 @@ from steersman.loop.run import Run
 from steersman.loop.sub_agent import enter_sub_agent, wrap_event
 from steersman.policy.limits import ExecutionTracker
 from steersman.provider.models.registry import stream_fn_for
-from steersman.team.choosing import BranchOutcome, ChooseFn, Chosen, decide, first_good
+from steersman.team.choice import BranchOutcome, ChooseFn, Chosen, decide, first_good
 from steersman.tools.context import ToolContext
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch

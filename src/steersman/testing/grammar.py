@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Never
 
 from steersman.provider.scripted.strict import request_fault, transcript_fault
-from steersman.testing.turn import RULES as TURN_RULES
-from steersman.testing.turn import TurnGrammar, Unfit
+from steersman.testing.turn_grammar import RULES as TURN_RULES
+from steersman.testing.turn_grammar import TurnGrammar, Unfit
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,

@@ -13,7 +13,7 @@ from steersman import Agent
 from steersman.cli.chat.commands import obey
 from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, context_for
-from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.local.weights.shelf import DEFAULT, MODELS
 from steersman.testing import answer, call

@@ -20,14 +20,14 @@ from tests.context.transcripts import (
     valid,
 )
 
-from steersman.context.compaction.compact import (
+from steersman.context.compaction.steps import MARKER
+from steersman.context.compaction.strategies import (
     CompactionConfig,
     ContextConfig,
     DefaultCompaction,
     halve_limit,
     subtract_overhead,
 )
-from steersman.context.compaction.levels import MARKER
 from steersman.context.log import Log
 from steersman.context.repair import repair
 from steersman.context.tokens import estimate_tokens, estimate_total_tokens

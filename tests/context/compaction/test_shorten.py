@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steersman import Agent, ContextConfig, tool
-from steersman.context.compaction.compact import compact_log, undo_change
+from steersman.context.compaction.strategies import compact_log, undo_change
 from steersman.context.log import Log
 from steersman.testing import ScriptedModel, answer, call, check_transcript
 from steersman.types.messages import user_message

@@ -14,7 +14,7 @@ from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import MODELS, ONCE, Call, Text, calls_in, ids_in, items_in, results_in, spoken, talk
 
 from steersman import Agent, Approval, ContextConfig, SummaryCompaction, tool
-from steersman.context.compaction.compact import CompactionConfig
+from steersman.context.compaction.strategies import CompactionConfig
 from steersman.testing import answer, call
 from steersman.testing.servers import Received
 from steersman.tools.tool import Tool

@@ -29,7 +29,7 @@ from steersman.session.stores.store import (
     StoreFailed,
     read_records,
 )
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 from steersman.types.messages import user_message
 
 HARD = 'two\nlines\r\n, \u2028\u2029\x85\v\f, \0, 漢字 and {"id":"x"},"crc":"00000000"}'

@@ -9,7 +9,7 @@ import pytest
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import Store
-from steersman.testing.stores import StoreCheck, Stores, store_checks
+from steersman.testing.store_checks import StoreCheck, Stores, store_checks
 
 
 @pytest.fixture(params=["sqlite", "memory"])

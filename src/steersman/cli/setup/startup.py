@@ -22,7 +22,7 @@ from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose, named_m
 from steersman.cli.setup.settings import Settings, bytes_of, config_file, config_folder, current_folder, read_settings
 from steersman.cli.setup.trust import named_servers, project_servers, project_settings
 from steersman.cli.terminal.sanitize import one_line
-from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.instructions import find_instructions
 from steersman.loop.config import ApproveFn
 from steersman.policy.approval import Approval

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.run import Run
 from steersman.loop.tool_calls.slot import ABORTED, Slot, announce, late, settle, settle_output
 from steersman.policy.hooks import HookError, revise

@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.agent.agent import Agent
-from steersman.context.compaction.compact import CompactionConfig, ContextConfig
+from steersman.context.compaction.strategies import CompactionConfig, ContextConfig
 from steersman.context.context import AgentContext
 from steersman.context.entries import Entry
 from steersman.context.log import Log
@@ -37,9 +37,9 @@ from steersman.provider.streaming.normalize import Normal
 from steersman.provider.wires.protocol import Wire
 from steersman.session.records import Payload
 from steersman.session.session import Session
-from steersman.testing.replay.parts import Move, RecordedEntry, RecordedRun, read_steps
-from steersman.testing.replay.prompter import ReplayMismatch
-from steersman.testing.replay.rehearsal import ReplayEnvironment
+from steersman.testing.replay.cursor import ReplayMismatch
+from steersman.testing.replay.environment import ReplayEnvironment
+from steersman.testing.replay.recorded import Move, RecordedEntry, RecordedRun, read_steps
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind
 from steersman.types.events import AgentEvent, LoopConfigSnapshot, MessageStart

@@ -22,14 +22,14 @@ from steersman.session.records import Record
 from steersman.session.stores.postgres.connection import ServerAddress
 from steersman.session.stores.postgres.store import PostgresStore
 from steersman.session.stores.store import Problem, SessionBusy, SessionNotFound, Store, StoreFailed, read_records
-from steersman.testing.stores import StoreCheck, sample, store_checks
+from steersman.testing.store_checks import StoreCheck, sample, store_checks
 
 _CANARY = "c4n4ry-of-a-password"
 _WRITER = """
 import sys
 from steersman.session.stores.postgres.store import PostgresStore
 from steersman.session.stores.store import SessionBusy, SessionExists
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 _, dsn, name = sys.argv
 store = PostgresStore(dsn)

@@ -13,7 +13,7 @@ from tests.session.stores.postgres.server import NoServer, Server, some_server
 from steersman.session.journal import Journal
 from steersman.session.records import Record
 from steersman.session.stores.store import Problem, StoreFailed, read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 pytestmark = pytest.mark.real_time
 

@@ -15,7 +15,7 @@ from tests.session.snapshots import NAME, WAL, Files, Snapshot, appended, conten
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import NewerFormat, SessionBusy, SessionDamaged, SessionNotFound
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 FRAME = 4096 + 24
 # The bytes of a header that SQLite needs: what it is, how it is laid out, how long it is, and the encoding of texts.

@@ -14,7 +14,7 @@ from tests.session.stores.sqlite.test_sqlite_failures import run_child
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import StoreFailed, read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 PAGE = 4096
 MALFORMED = (

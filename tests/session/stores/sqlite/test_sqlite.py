@@ -16,13 +16,13 @@ import pytest
 
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, StoreFailed, read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 PRELUDE = """
 import os, signal, sys, threading
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, SessionError, StoreFailed, read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 store = SqliteStore(sys.argv[1])
 """
 HOLDER = """

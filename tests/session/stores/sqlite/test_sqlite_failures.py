@@ -15,14 +15,14 @@ import pytest
 
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionError, StoreFailed, read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 PRELUDE = """
 import os, resource, sys
 from pathlib import Path
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionError, StoreFailed, read_records
-from steersman.testing.stores import sample
+from steersman.testing.store_checks import sample
 
 path = Path(sys.argv[1])
 store = SqliteStore(path)

@@ -15,7 +15,7 @@ from steersman.context.context import AgentContext
 from steersman.context.entries import Entry
 from steersman.loop.ending import DEADLINE, Phase
 from steersman.loop.run import Run
-from steersman.testing.replay.parts import (
+from steersman.testing.replay.recorded import (
     Item,
     RecordedEntry,
     RecordedEvent,

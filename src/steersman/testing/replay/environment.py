@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.context.compaction.compact import ContextConfig
+from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.recovery import Recovery, find_open_calls
 from steersman.loop.compact import STILL_HEAVY, STUCK, STUCK_HEAVY
 from steersman.loop.tool_calls.slot import Slot
 from steersman.policy.verdicts import Inject, Stop
 from steersman.provider.wires.overflow import find_token_budget
-from steersman.testing.replay.parts import (
+from steersman.testing.replay.cursor import RecordCursor
+from steersman.testing.replay.recorded import (
     Item,
     RecordedCall,
     RecordedEntry,
@@ -25,7 +26,6 @@ from steersman.testing.replay.parts import (
     get_message,
     order_call_events,
 )
-from steersman.testing.replay.prompter import RecordCursor
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import InputRejected, LoopDetected, ToolExecutionEnd, ToolExecutionStart

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
-from steersman.context.compaction.levels import (
+from steersman.context.compaction.steps import (
     drop_middle,
     find_last_group,
     find_tail,
@@ -18,8 +18,8 @@ from steersman.context.compaction.levels import (
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.log import Log
-from steersman.context.replay import list_undo_targets
 from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
+from steersman.context.visible import list_undo_targets
 from steersman.types.messages import AgentMessage, Message, UserMessage, user_message
 
 Compacted: TypeAlias = Sequence[AgentMessage]

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from steersman.context.entries import Entry, MessageEntry
-from steersman.session.reading import read_message
 from steersman.session.records import TREE, Payload, Record
+from steersman.session.restore import read_message
 from steersman.types.content import ToolCall
 from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage
 
