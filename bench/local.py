@@ -18,7 +18,7 @@ from statistics import fmean
 from bench.local_cases import CASES, Case, make_project
 
 from steersman import Agent, ExecutionLimits, get_model
-from steersman.provider.local import DEFAULT, prepare
+from steersman.provider.local import DEFAULT_LOCAL_MODEL, prepare
 from steersman.tools.builtin import builtin_tools
 from steersman.types.messages import AssistantMessage
 
@@ -89,7 +89,7 @@ def report(outcomes: list[Outcome]) -> bool:
 def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=f"local:{DEFAULT}")
+    parser.add_argument("--model", default=f"local:{DEFAULT_LOCAL_MODEL}")
     parser.add_argument("--only", default="", help="only prompts that have this in them")
     given = parser.parse_args()
     chosen = [case for case in CASES if given.only.lower() in case.prompt.lower()]

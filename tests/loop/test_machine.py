@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steersman import Agent, AgentMessage, Compaction, ContextConfig, ExecutionLimits, Retry, batched, prun, tool
 from steersman.loop.inbox import Receipt
-from steersman.provider.scripted.strict import request_fault
+from steersman.provider.scripted.strict import find_request_fault
 from steersman.testing import VirtualClockLoop, Witness, check_transcript, watch
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
@@ -40,7 +40,7 @@ class Puppet:
     async def __call__(
         self, model: Model, request: Request, options: StreamOptions, /
     ) -> AsyncGenerator[StreamEvent, None]:
-        fault = request_fault(request, model)
+        fault = find_request_fault(request, model)
         if fault is not None:
             self.refused.append(fault)
         cues: asyncio.Queue[StreamEvent | Exception | None] = asyncio.Queue()

@@ -9,7 +9,7 @@ import pytest
 from tests.loop.toolbox import agent_of, echo, texts
 
 from steersman import Agent, Model, Request, Retry, StreamOptions, ToolCall
-from steersman.provider.streaming.output_tool import NAME, OutputMode, with_output_tool
+from steersman.provider.streaming.output_tool import FINAL_TOOL_NAME, OutputMode, with_output_tool
 from steersman.testing import EventCollector, ScriptedModel, answer, call, cut, error, stall
 from steersman.types.events import MessageUpdate
 from steersman.types.messages import AssistantMessage
@@ -48,7 +48,7 @@ def kinds(heard: EventCollector) -> list[str]:
 
 
 async def test_the_call_streams_as_text_and_is_the_text_of_the_message() -> None:
-    script = ScriptedModel(answer(call(NAME, name="Ulm", people=3), deltas=5))
+    script = ScriptedModel(answer(call(FINAL_TOOL_NAME, name="Ulm", people=3), deltas=5))
     agent, heard = asking(script)
     result = await agent.run("Which city?")
     assert (result.output, result.text) == (City("Ulm", 3), '{"name":"Ulm","people":3}')
@@ -58,11 +58,11 @@ async def test_the_call_streams_as_text_and_is_the_text_of_the_message() -> None
 
 
 async def test_the_model_must_call_it_and_is_told_the_schema_as_its_parameters() -> None:
-    script = ScriptedModel(answer(call(NAME, name="Ulm")))
+    script = ScriptedModel(answer(call(FINAL_TOOL_NAME, name="Ulm")))
     agent, _ = asking(script, tools=[echo])
     await agent.run("Which city?")
     request, options = script.requests[0]
-    assert [tool.name for tool in request.tools] == ["echo", NAME]
+    assert [tool.name for tool in request.tools] == ["echo", FINAL_TOOL_NAME]
     assert request.tools[1].parameters == {
         "type": "object",
         "description": "A city.",
@@ -75,7 +75,11 @@ async def test_the_model_must_call_it_and_is_told_the_schema_as_its_parameters()
 
 async def test_it_is_the_same_tool_in_every_turn_and_run() -> None:
     """failures.md I11: a server that keeps the beginning of a request finds it again."""
-    script = ScriptedModel(answer(call("echo", text="x")), answer(call(NAME, name="Ulm")), answer(call(NAME, name="B")))
+    script = ScriptedModel(
+        answer(call("echo", text="x")),
+        answer(call(FINAL_TOOL_NAME, name="Ulm")),
+        answer(call(FINAL_TOOL_NAME, name="B")),
+    )
     agent, _ = asking(script, tools=[echo])
     await agent.run("Which city?")
     await agent.run("Another?")
@@ -83,7 +87,9 @@ async def test_it_is_the_same_tool_in_every_turn_and_run() -> None:
 
 
 async def test_the_transcript_goes_on_with_a_text() -> None:
-    script = ScriptedModel(answer(call(NAME, name="Ulm", people="many")), answer(call(NAME, name="Ulm", people=3)))
+    script = ScriptedModel(
+        answer(call(FINAL_TOOL_NAME, name="Ulm", people="many")), answer(call(FINAL_TOOL_NAME, name="Ulm", people=3))
+    )
     agent, _ = asking(script)
     result = await agent.run("Which city?")
     assert result.output == City("Ulm", 3)
@@ -93,7 +99,7 @@ async def test_the_transcript_goes_on_with_a_text() -> None:
 
 async def test_a_stream_cut_in_the_middle_of_the_call_is_asked_again_and_nothing_is_doubled() -> None:
     """failures.md B18."""
-    script = ScriptedModel(cut(call(NAME, name="Ulm"), after=2), answer(call(NAME, name="Bonn")))
+    script = ScriptedModel(cut(call(FINAL_TOOL_NAME, name="Ulm"), after=2), answer(call(FINAL_TOOL_NAME, name="Bonn")))
     agent, heard = asking(script, retry=Retry(jitter=0))
     result = await agent.run("Which city?")
     assert (result.output, result.text) == (City("Bonn"), '{"name":"Bonn"}')
@@ -101,7 +107,7 @@ async def test_a_stream_cut_in_the_middle_of_the_call_is_asked_again_and_nothing
 
 
 async def test_what_was_shown_of_a_failed_answer_stays_in_its_message() -> None:
-    script = ScriptedModel(error("authentication", call(NAME, name="Ulm", people=3), after=2, deltas=4))
+    script = ScriptedModel(error("authentication", call(FINAL_TOOL_NAME, name="Ulm", people=3), after=2, deltas=4))
     agent, _ = asking(script)
     result = await agent.run("Which city?")
     assert (result.end_reason, result.error_kind, result.output) == ("error", "authentication", None)
@@ -111,7 +117,9 @@ async def test_what_was_shown_of_a_failed_answer_stays_in_its_message() -> None:
 
 async def test_what_was_shown_before_it_stays_too() -> None:
     written = '{"name":"Ulm","people":3}'
-    script = ScriptedModel(error("authentication", "Here:", call(NAME, name="Ulm", people=3), after=6, deltas=4))
+    script = ScriptedModel(
+        error("authentication", "Here:", call(FINAL_TOOL_NAME, name="Ulm", people=3), after=6, deltas=4)
+    )
     agent, heard = asking(script)
     result = await agent.run("Which city?")
     assert (result.end_reason, result.text) == ("error", f"Here:{written[:12]}")
@@ -120,7 +128,9 @@ async def test_what_was_shown_before_it_stays_too() -> None:
 
 async def test_a_call_that_breaks_off_was_cut_whatever_the_server_says() -> None:
     """failures.md C9"""
-    script = ScriptedModel(answer(call(NAME, raw='{"name": "Ulm"')), answer(call(NAME, name="Bonn")))
+    script = ScriptedModel(
+        answer(call(FINAL_TOOL_NAME, raw='{"name": "Ulm"')), answer(call(FINAL_TOOL_NAME, name="Bonn"))
+    )
     agent, _ = asking(script)
     result = await agent.run("Which city?")
     first = next(message for message in result.messages if isinstance(message, AssistantMessage))
@@ -129,7 +139,7 @@ async def test_a_call_that_breaks_off_was_cut_whatever_the_server_says() -> None
 
 
 async def test_an_abort_in_the_middle_of_the_call_leaves_no_output() -> None:
-    script = ScriptedModel(stall(call(NAME, name="Ulm"), after=2))
+    script = ScriptedModel(stall(call(FINAL_TOOL_NAME, name="Ulm"), after=2))
     agent, _ = asking(script)
     agent.subscribe(lambda event: agent.abort() if event.type == "message_update" else None)
     result = await agent.run("Which city?")
@@ -141,25 +151,25 @@ async def test_an_abort_in_the_middle_of_the_call_leaves_no_output() -> None:
 )
 async def test_arguments_that_are_not_an_object_are_asked_for_again(raw: str, value: Any) -> None:
     """failures.md C7, C9"""
-    script = ScriptedModel(answer(call(NAME, raw=raw)), answer(call(NAME, name="Bonn")))
+    script = ScriptedModel(answer(call(FINAL_TOOL_NAME, raw=raw)), answer(call(FINAL_TOOL_NAME, name="Bonn")))
     agent, _ = asking(script)
     result = await agent.run("Which city?")
     assert (result.output, script.asked) == ((City("Bonn"), 2) if value is None else (value, 1))
 
 
 async def test_the_last_of_two_answers_counts() -> None:
-    script = ScriptedModel(answer(call(NAME, name="Ulm"), call(NAME, name="Bonn")))
+    script = ScriptedModel(answer(call(FINAL_TOOL_NAME, name="Ulm"), call(FINAL_TOOL_NAME, name="Bonn")))
     agent, _ = asking(script)
     assert (await agent.run("Which city?")).output == City("Bonn")
 
 
 async def test_a_stream_that_gives_the_arguments_only_with_the_end_is_shown_whole() -> None:
-    made = ToolCall("c", NAME, {"name": "Ulm"})
+    made = ToolCall("c", FINAL_TOOL_NAME, {"name": "Ulm"})
 
     async def whole(model: Model, request: Request, options: StreamOptions) -> Any:
         del model, request, options
         yield StreamStart()
-        yield ToolCallStart(0, "c", NAME)
+        yield ToolCallStart(0, "c", FINAL_TOOL_NAME)
         yield ToolCallEnd(0, made)
         yield Done(AssistantMessage([made], stop_reason="tool_use"))
 

@@ -11,8 +11,8 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, tool
 from steersman.provider.http.client import aclose_http
-from steersman.provider.models.registry import stream_fn_for
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.streaming.normalize import stream_events
 from steersman.testing import answer, call, thinking
 from steersman.testing.servers import Delivery, Received, StrictServer
 from steersman.types.messages import user_message
@@ -61,7 +61,7 @@ def stepping(tick: Callable[[], object]) -> StreamFn:
     """The model's own provider, calling `tick` at every await of it."""
 
     async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[StreamEvent, None]:
-        source = cast(AsyncGenerator[StreamEvent, None], stream_fn_for(model)(model, request, options))
+        source = cast(AsyncGenerator[StreamEvent, None], find_stream_fn(model)(model, request, options))
         try:
             while True:
                 try:
@@ -151,4 +151,4 @@ async def test_a_cancelled_task_closes_the_connection_at_every_await(kind: type[
 
 async def answered(model: Model, tick: Countdown) -> StreamEvent:
     request = Request("", [user_message("Look at x and y.")], [look])
-    return [event async for event in events_of(stepping(tick), model, request, StreamOptions())][-1]
+    return [event async for event in stream_events(stepping(tick), model, request, StreamOptions())][-1]

@@ -10,8 +10,8 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry, tool
 from steersman.provider.http.client import aclose_http
-from steersman.provider.models.registry import stream_fn_for
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.streaming.normalize import stream_events
 from steersman.testing import Subject, answer, call, conformance_checks, cut, error, stall, thinking
 from steersman.testing.conformance import Check, Scenario
 from steersman.testing.servers import StrictServer
@@ -36,7 +36,7 @@ def look(at: str = "here") -> str:
 
 
 def normal(model: Model, request: Request, options: StreamOptions, /) -> Any:
-    return events_of(stream_fn_for(model), model, request, options)
+    return stream_events(find_stream_fn(model), model, request, options)
 
 
 @pytest.mark.real_time

@@ -8,7 +8,7 @@ from typing import Any
 
 from steersman import Agent, AgentMessage, AssistantMessage, Session, ToolResultMessage
 from steersman.context.repair import repair
-from steersman.provider.scripted.strict import request_fault
+from steersman.provider.scripted.strict import find_request_fault
 from steersman.session.records import Record
 from steersman.session.stores.store import Store, read_records
 from steersman.testing import ScriptedModel
@@ -66,7 +66,7 @@ def _line(message: AgentMessage) -> str:
 def check_sendable(messages: Sequence[AgentMessage]) -> None:
     """Fail unless the request that these messages make is one a strict server takes."""
     if any(message.role != "extension" for message in messages):
-        fault = request_fault(Request("", repair(messages, provider="scripted", model="script"), ()))
+        fault = find_request_fault(Request("", repair(messages, provider="scripted", model="script"), ()))
         assert fault is None, (fault, said(messages))
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.testing import (
     Scenario,
     ScriptedModel,
@@ -50,7 +50,7 @@ def scripted(scenario: Scenario) -> Subject:
     script = ScriptedModel(SCRIPTS[scenario])
 
     def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[StreamEvent, None]:
-        return events_of(script, model, request, options)
+        return stream_events(script, model, request, options)
 
     return Subject(stream, script.model, Request("", [user_message("Hi")]))
 

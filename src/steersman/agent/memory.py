@@ -11,7 +11,7 @@ from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued, Receipt
-from steersman.provider.models.keys import known_keys
+from steersman.provider.models.keys import find_known_keys
 from steersman.tools.tool import Tool
 from steersman.types.errors import AgentBusy, SteersmanError
 from steersman.types.guards import is_instance
@@ -120,7 +120,7 @@ class Memory:
     def _keys(self) -> set[str]:
         """What may be used as a key: the environment's may change."""
         others = [model for model in self._config.fallbacks if isinstance(model, Model)]
-        return known_keys(self._config.model, *others)
+        return find_known_keys(self._config.model, *others)
 
     def _is_busy(self) -> bool:
         return self._context.running

@@ -92,9 +92,9 @@ def line_of(error: BaseException) -> str:
 
 def without_keys(text: str) -> str:
     """The text without any key that the environment holds for a provider."""
-    from steersman.provider.models.keys import known_keys
+    from steersman.provider.models.keys import find_known_keys
 
-    return redact(text, *known_keys())
+    return redact(text, *find_known_keys())
 
 
 def keyless() -> Callable[[str], str]:
@@ -130,9 +130,9 @@ class Keyless:
 
 def _long_keys() -> list[str]:
     """The keys to look for, and before each the longer ones that begin with it."""
-    from steersman.provider.models.keys import known_keys
+    from steersman.provider.models.keys import find_known_keys
 
-    return sorted((key for key in known_keys() if len(key) >= _LONG_KEY), key=len, reverse=True)
+    return sorted((key for key in find_known_keys() if len(key) >= _LONG_KEY), key=len, reverse=True)
 
 
 def _without(keys: Sequence[str]) -> Callable[[str], str]:

@@ -22,7 +22,7 @@ from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
 from steersman.loop.request import options_for, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.streaming.batches import Batch, Batches
-from steersman.provider.streaming.normalize import DELTAS, batches_of
+from steersman.provider.streaming.normalize import DELTAS, stream_batches
 from steersman.provider.streaming.partial import partial_message
 from steersman.types.content import Content, ToolCall
 from steersman.types.errors import ErrorInfo
@@ -129,7 +129,7 @@ async def ask_once(
     options = options_for(run, state.tool_choice)
     if max_tokens is not None:
         options = replace(options, max_tokens=max_tokens)
-    batches = batches_of(run.client.stream_fn, run.config.model, request, options)
+    batches = stream_batches(run.client.stream_fn, run.config.model, request, options)
     try:
         return await consume(run, state, batches)
     finally:

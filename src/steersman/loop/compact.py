@@ -25,7 +25,7 @@ from steersman.loop.request import make_options
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, call, decide
 from steersman.policy.verdicts import Skip, Stop
-from steersman.provider.streaming.normalize import events_of, info_of
+from steersman.provider.streaming.normalize import get_error_info, stream_events
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ContextOverflowError, ProviderError, describe_exception, to_exception
 from steersman.types.events import CompactionEnded, CompactionStarted
@@ -88,7 +88,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
     message = final.message
     run.add_usage(message.usage)
     if isinstance(final, Failed):
-        info = info_of(final)
+        info = get_error_info(final)
         info = msgspec.structs.replace(info, provider=info.provider or run.config.model.provider)
         raise to_exception(run.redact_info(info))
     if message.failed or message.stop_reason != "stop":
@@ -98,7 +98,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
 
 async def _ask_for_summary(run: Run, request: Request) -> Done | Failed:
     options = make_options(run, "none", output_schema=None)
-    async with aclosing(events_of(run.client.stream_fn, run.config.model, request, options)) as events:
+    async with aclosing(stream_events(run.client.stream_fn, run.config.model, request, options)) as events:
         async for event in events:
             if isinstance(event, Done | Failed):
                 return event

@@ -14,8 +14,8 @@ from steersman.loop.ending import Phase
 from steersman.loop.pending import say
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
-from steersman.provider.models.registry import stream_fn_for
-from steersman.provider.streaming.normalize import Normal, batches_of
+from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.streaming.normalize import Normal, stream_batches
 from steersman.provider.streaming.retry import with_retry
 from steersman.types.errors import AuthenticationError
 from steersman.types.messages import AgentMessage, to_messages
@@ -108,7 +108,7 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
     """
 
     def build(model: Model) -> StreamFn:
-        plain = _add_key(own or stream_fn_for(model), config, model, secrets)
+        plain = _add_key(own or find_stream_fn(model), config, model, secrets)
         if config.retry_strategy is None:
             return _normalize(plain)
         return with_retry(plain, config.retry_strategy, keys=config.get_api_key)
@@ -117,7 +117,7 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
         return build(config.model)
     if own is None:
         for model in config.fallbacks:
-            stream_fn_for(_model(model))  # raises now for a provider that is not known, not when it is needed
+            find_stream_fn(_model(model))  # raises now for a provider that is not known, not when it is needed
     from steersman.provider.streaming.fallback import with_fallback  # most runs have none
 
     return with_fallback(build(config.model), [*map(_model, config.fallbacks)], build, prepare=_make_refit())
@@ -129,7 +129,7 @@ def _model(model: Model | str) -> Model:
 
 
 def _normalize(stream_fn: StreamFn) -> StreamFn:
-    return Normal(lambda model, request, options: batches_of(stream_fn, model, request, options))
+    return Normal(lambda model, request, options: stream_batches(stream_fn, model, request, options))
 
 
 def _add_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:

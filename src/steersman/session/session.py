@@ -17,7 +17,7 @@ from steersman.context.compaction.strategies import ContextConfig, compact_log, 
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
-from steersman.provider.models.keys import known_keys
+from steersman.provider.models.keys import find_known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal
 from steersman.session.recorder import Recorder
@@ -60,7 +60,7 @@ class Session:
             raise
         self._found.extend(Problem("", text) for text in self._index.problems)
         self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
-        self.recorder.add_keys(known_keys())
+        self.recorder.add_keys(find_known_keys())
         # Not this object: whoever has only its log goes on writing, and every recorder has the index.
         self._forgotten = finalize(self._index, _close_in_thread, self.recorder.journal or handle)
         self._forgotten.atexit = False  # journals end with their process in a way of their own

@@ -15,7 +15,7 @@ from steersman.loop.entry import Inherited, Start, check_answerable, start_run
 from steersman.loop.run import Run
 from steersman.loop.sub_agent import enter_sub_agent, wrap_event
 from steersman.policy.limits import ExecutionTracker
-from steersman.provider.models.registry import stream_fn_for
+from steersman.provider.models.registry import find_stream_fn
 from steersman.team.choice import BranchOutcome, ChooseFn, Chosen, decide, first_good
 from steersman.tools.context import ToolContext
 from steersman.types.cancel import CancelToken
@@ -146,7 +146,7 @@ def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int 
         check_answerable(log.messages, queued=False)
     own, context = agent.variant(**{**_UNHEARD, **given.options}), agent.context
     if own.config.stream_fn is None:
-        stream_fn_for(own.config.model)  # raises now for a provider nobody knows
+        find_stream_fn(own.config.model)  # raises now for a provider nobody knows
     own.context.log = log
     own.context.agent_id, own.context.session_id = context.agent_id, context.session_id
     own.context.last_loop_id = context.last_loop_id

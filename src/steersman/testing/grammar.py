@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Never
 
-from steersman.provider.scripted.strict import request_fault, transcript_fault
+from steersman.provider.scripted.strict import find_request_fault, find_transcript_fault
 from steersman.testing.turn_grammar import RULES as TURN_RULES
 from steersman.testing.turn_grammar import TurnGrammar, Unfit
 from steersman.types.events import (
@@ -190,14 +190,14 @@ def check_transcript(messages: Sequence[AgentMessage], *, complete: bool = True)
 
     Failed answers stay in a log and their calls are not answered; `complete=False` lets the last calls wait.
     """
-    fault = transcript_fault(messages, complete=complete)
+    fault = find_transcript_fault(messages, complete=complete)
     if fault is not None:
         raise AssertionError(f"{fault}\nThe transcript:\n{_format_transcript(messages)}")
 
 
 def check_request(request: Request, model: Model | None = None) -> None:
     """Fail unless a strict server takes the request: a valid transcript without empties that ends with a question."""
-    fault = request_fault(request, model)
+    fault = find_request_fault(request, model)
     if fault is not None:
         raise AssertionError(f"{fault}\nThe request:\n{_format_transcript(request.messages)}")
 

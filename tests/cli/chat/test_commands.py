@@ -15,7 +15,7 @@ from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, context_for
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.limits import ExecutionLimits
-from steersman.provider.local.weights.shelf import DEFAULT, MODELS
+from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.events import AgentEvent
@@ -142,7 +142,10 @@ def test_a_model_that_is_being_fetched_is_given_up_for_another_one_and_by_esc(
     folder = place.home / "cache" / "steersman" / "models"
     folder.mkdir(parents=True)
     fetching = "Waiting for another process that fetches"
-    with chatting(place, server, columns=100) as terminal, (folder / f"{MODELS[DEFAULT].file}.lock").open("w") as lock:
+    with (
+        chatting(place, server, columns=100) as terminal,
+        (folder / f"{LOCAL_MODELS[DEFAULT_LOCAL_MODEL].file}.lock").open("w") as lock,
+    ):
         fcntl.flock(lock, fcntl.LOCK_EX)
         terminal.enter("/model local")
         terminal.wait_for(fetching)

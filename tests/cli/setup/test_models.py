@@ -12,8 +12,8 @@ from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.setup.models import price, size, window
 from steersman.cli.setup.survey import is_near, reached, shown_address
-from steersman.provider.local.weights.shelf import DEFAULT, MODELS
-from steersman.provider.models.catalogue import describe, facts_of, known_models
+from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
+from steersman.provider.models.catalogue import describe, find_facts, list_known_models
 from steersman.types.usage import Prices
 
 CANARY = "sk-canary-0123456789"
@@ -73,10 +73,10 @@ async def test_a_server_on_this_machine_and_the_embedded_models_are_there(place:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    whole = place.home / "cache" / "steersman" / "models" / MODELS[DEFAULT].file
+    whole = place.home / "cache" / "steersman" / "models" / LOCAL_MODELS[DEFAULT_LOCAL_MODEL].file
     whole.parent.mkdir(parents=True)
     with whole.open("wb") as file:
-        file.truncate(MODELS[DEFAULT].size)
+        file.truncate(LOCAL_MODELS[DEFAULT_LOCAL_MODEL].size)
     env = {**NOWHERE, "OLLAMA_BASE_URL": f"http://127.0.0.1:{port}/v1"}
     try:
         done = await asyncio.to_thread(run_command, ["models"], place=place, env=env)
@@ -84,7 +84,7 @@ async def test_a_server_on_this_machine_and_the_embedded_models_are_there(place:
         await runner.cleanup()
     assert done.text.startswith(f"Now: Using ollama:qwen3:8b (Ollama answers on 127.0.0.1:{port}).\n")
     assert f"  Ollama at 127.0.0.1:{port}: qwen3:8b\n" in done.text
-    assert f"  local:{DEFAULT}  491 MB, Apache-2.0, here\n" in done.text
+    assert f"  local:{DEFAULT_LOCAL_MODEL}  491 MB, Apache-2.0, here\n" in done.text
     assert "  local:smollm2-135m  98 MB, Apache-2.0, fetched when first used\n" in done.text
 
 
@@ -112,9 +112,9 @@ def test_prices_windows_and_sizes_are_told_in_short() -> None:
 
 def test_what_is_described_is_among_the_known_models() -> None:
     describe("deepseek:my-own", context_window=1000, prices=Prices(1.0, 2.0))
-    assert "my-own" in known_models("deepseek")
-    assert facts_of("deepseek", "my-own").context_window == 1000
-    assert known_models("ollama") == ()
+    assert "my-own" in list_known_models("deepseek")
+    assert find_facts("deepseek", "my-own").context_window == 1000
+    assert list_known_models("ollama") == ()
 
 
 def test_an_address_is_shown_without_what_may_be_secret() -> None:

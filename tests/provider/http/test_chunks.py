@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.provider.http.chunks import Chunks
+from steersman.provider.http.chunks import ChunkDecoder
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 LONG = b"x" * 70_000
@@ -20,9 +20,9 @@ def chunked(*contents: bytes, size: str = "x", end: bytes = b"0\r\n\r\n") -> byt
 
 
 def put_together(parts: Sequence[bytes]) -> tuple[bytes, bool, bool, str | None]:
-    chunks = Chunks()
+    chunks = ChunkDecoder()
     body = b"".join([chunks.feed(part) for part in parts])
-    return body, chunks.over, chunks.surplus, chunks.broken
+    return body, chunks.is_complete, chunks.has_surplus, chunks.error
 
 
 WHOLE = {
@@ -103,13 +103,13 @@ def test_a_broken_body_says_what_is_wrong_and_keeps_what_came_before(data: bytes
 
 
 def test_a_broken_body_stays_broken() -> None:
-    chunks = Chunks()
+    chunks = ChunkDecoder()
     assert chunks.feed(b"zz\r\n") == b""
-    assert (chunks.feed(chunked(EVENT)), chunks.over) == (b"", False)
+    assert (chunks.feed(chunked(EVENT)), chunks.is_complete) == (b"", False)
 
 
 def test_a_long_content_is_passed_on_as_it_comes() -> None:
-    chunks = Chunks()
+    chunks = ChunkDecoder()
     data = chunked(LONG)
     assert chunks.feed(data[:1000]) == b"x" * (1000 - len(b"11170\r\n"))
     assert chunks.feed(data[1000:2000]) == b"x" * 1000

@@ -17,7 +17,7 @@ from tests.provider.wires.kit import ASKED, PlainServer, PlainWire, stream
 from tests.timing import ample
 
 from steersman.provider.http.client import aclose_http, http_stream
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.streaming.retry import Retry, with_retry
 from steersman.testing import answer, cut, error, raises, run_virtual, stall
 from steersman.testing.servers.base import Delivery, Received, Reply
@@ -50,7 +50,7 @@ async def asked(
 ) -> list[StreamEvent]:
     """All events of one answer, in the normal form."""
     model = server.model(settings={**HELD, **(settings or {})}, **fields)
-    return [event async for event in events_of(stream, model, request, StreamOptions())]
+    return [event async for event in stream_events(stream, model, request, StreamOptions())]
 
 
 async def answered(*script: Answer, settings: Mapping[str, Any] | None = None, **fields: Any) -> list[StreamEvent]:
@@ -245,7 +245,7 @@ async def test_a_consumer_may_take_its_time() -> None:
     async with PlainServer(answer("hello", deltas=5)) as server:
         model = server.model(settings={**HELD, "idle_timeout": 0.05})
         events: list[StreamEvent] = []
-        async for event in events_of(stream, model, ASKED, StreamOptions()):
+        async for event in stream_events(stream, model, ASKED, StreamOptions()):
             events.append(event)
             if len(events) == 2:
                 late = asyncio.Event()
@@ -306,7 +306,7 @@ async def test_a_retry_after_shown_text_says_so_and_does_not_repeat_it() -> None
     async with PlainServer(cut("hello", after=2), "hello") as server:
         model = server.model(settings=HELD)
         retrying = with_retry(stream, Retry(base_delay=0, jitter=0))
-        events = [event async for event in events_of(retrying, model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(retrying, model, ASKED, StreamOptions())]
 
     kinds = [type(event) for event in events]
     assert kinds.count(Reset) == kinds.count(RetryNotice) == 1
@@ -337,7 +337,7 @@ async def test_statuses_that_stay_are_not_retried(status: int) -> None:
     async with PlainServer(Reply(status, {"error": "x"}), repeat_last=True) as server:
         model = server.model(settings=HELD)
         retrying = with_retry(stream, Retry(base_delay=0))
-        events = [event async for event in events_of(retrying, model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(retrying, model, ASKED, StreamOptions())]
     assert failed(events).status == status
     assert len(server.raw) == 1
 
@@ -410,7 +410,7 @@ async def test_one_connection_serves_answer_after_answer() -> None:
 async def test_a_connection_that_was_left_is_not_used_again() -> None:
     """failures.md F6: leaving a stream closes its connection, at once."""
     async with PlainServer(stall("hello", after=2), "next") as server:
-        events = events_of(stream, server.model(settings=HELD), ASKED, StreamOptions())
+        events = stream_events(stream, server.model(settings=HELD), ASKED, StreamOptions())
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, TextDelta):
@@ -480,7 +480,7 @@ async def test_a_host_that_cannot_be_reached_is_named_with_what_to_do() -> None:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         model = Model("plain", "m", base_url=f"http://127.0.0.1:{port}/v1", api_key=CANARY)
-        events = [event async for event in events_of(stream, model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(stream, model, ASKED, StreamOptions())]
 
     info = failed(events)
     assert (info.kind, info.provider, info.should_retry) == ("network", "plain", True)
@@ -516,7 +516,7 @@ async def test_an_at_sign_elsewhere_in_an_address_is_none_of_a_password() -> Non
 @pytest.mark.parametrize("url", ["http://", "http:///v1", "ftp://127.0.0.1/v1", "127.0.0.1:1", "http://host:port/v1"])
 async def test_an_address_that_is_none_is_named(url: str) -> None:
     model = Model("plain", "m", base_url=url, api_key="none")
-    info = failed([event async for event in events_of(stream, model, ASKED, StreamOptions())])
+    info = failed([event async for event in stream_events(stream, model, ASKED, StreamOptions())])
     assert (info.provider, info.should_retry) == ("plain", False), info
 
 
@@ -532,7 +532,7 @@ async def test_a_server_that_speaks_something_else_is_named() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         model = Model("plain", "m", base_url=f"http://127.0.0.1:{port}", settings=HELD)
-        info = failed([event async for event in events_of(stream, model, ASKED, StreamOptions())])
+        info = failed([event async for event in stream_events(stream, model, ASKED, StreamOptions())])
     assert info.kind == "protocol"
     assert f"What answers for 'plain' at http://127.0.0.1:{port}/ask does not speak HTTP" in info.message
 
@@ -563,7 +563,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) 
     async with server:
         port = server.sockets[0].getsockname()[1]
         model = Model("plain", "m", base_url=f"https://127.0.0.1:{port}", api_key=CANARY, settings=HELD)
-        info = failed([event async for event in events_of(stream, model, ASKED, StreamOptions())])
+        info = failed([event async for event in stream_events(stream, model, ASKED, StreamOptions())])
 
     assert (info.kind, info.should_retry, heard) == ("network", False, [])
     assert "No safe connection to 'plain'" in info.message
@@ -606,19 +606,19 @@ async def test_a_proxy_of_the_environment_is_used_for_other_hosts(monkeypatch: p
     async with PlainServer("via the proxy") as proxy:
         monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
         model = Model("plain", "m", base_url="http://llm.example.invalid/v1", api_key="test-key", settings=HELD)
-        events = [event async for event in events_of(stream, model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(stream, model, ASKED, StreamOptions())]
         assert said(events) == "via the proxy"
         assert proxy.raw[0].headers["host"] == "llm.example.invalid"
 
         monkeypatch.setenv("no_proxy", "example.invalid")
-        events = [event async for event in events_of(stream, model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(stream, model, ASKED, StreamOptions())]
     assert failed(events).kind == "network"
     assert len(proxy.raw) == 1
 
 
 async def test_a_proxy_that_is_no_http_proxy_is_named() -> None:
     model = Model("plain", "m", base_url="http://llm.example.invalid/v1", settings={"proxy": "socks5://u:p@host:1"})
-    info = failed([event async for event in events_of(stream, model, ASKED, StreamOptions())])
+    info = failed([event async for event in stream_events(stream, model, ASKED, StreamOptions())])
     assert (info.kind, info.should_retry) == ("network", False)
     assert "The proxy 'socks5://host:1' on the way to 'plain' is not an HTTP proxy" in info.message
 
@@ -688,7 +688,7 @@ async def test_a_wire_that_raises_is_told_and_leaves_no_connection() -> None:
 
     async with PlainServer(stall("hello")) as server:
         model = server.model(settings=HELD)
-        events = [event async for event in events_of(http_stream(Clumsy()), model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(http_stream(Clumsy()), model, ASKED, StreamOptions())]
         assert await server.raw[0].wait_for_outcome() == "left"
     assert failed(events).message == "RuntimeError: clumsy"
 

@@ -19,8 +19,8 @@ from aiohttp.client_proto import ResponseHandler
 from tests.provider.wires.kit import ASKED, stream
 
 from steersman.provider.http.client import aclose_http
-from steersman.provider.http.fast_path import lends
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.http.fast_path import supports_fast_path
+from steersman.provider.streaming.normalize import stream_events
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import user_message
 from steersman.types.model import Model, Request, StreamOptions
@@ -73,7 +73,7 @@ class Served:
 
     async def ask(self, text: str = "Hello?", **fields: Any) -> list[StreamEvent]:
         request = Request("", [user_message(text)])
-        return [event async for event in events_of(stream, self.model(**fields), request, StreamOptions())]
+        return [event async for event in stream_events(stream, self.model(**fields), request, StreamOptions())]
 
 
 @asynccontextmanager
@@ -404,7 +404,7 @@ async def test_a_reader_that_takes_its_time_is_not_flooded() -> None:
         await peer.say(BODY)
 
     async with serving(answer) as served:
-        events = events_of(stream, served.model(), ASKED, StreamOptions())
+        events = stream_events(stream, served.model(), ASKED, StreamOptions())
         async for event_ in events:
             if isinstance(event_, TextDelta):
                 break
@@ -434,7 +434,7 @@ async def test_a_connection_whose_end_nobody_read_is_heard_again() -> None:
 
     async with serving(answer) as served:
         seen: list[StreamEvent] = []
-        async for event in events_of(stream, served.model(), ASKED, StreamOptions()):
+        async for event in stream_events(stream, served.model(), ASKED, StreamOptions()):
             seen.append(event)
             if isinstance(event, TextDelta) and not sent.is_set():
                 read.set()
@@ -469,7 +469,7 @@ async def test_an_answer_that_stalls_is_cut_whatever_its_form(head: bytes, bound
 
     async with serving(answer) as served, asyncio.timeout(4):
         model = replace(served.model(), settings={**HELD, bound: 0.05})
-        events = [event async for event in events_of(stream, model, ASKED, StreamOptions())]
+        events = [event async for event in stream_events(stream, model, ASKED, StreamOptions())]
         assert [event.delta for event in events if isinstance(event, TextDelta)] == ["hel"]
         info = failed(events)
         assert (info.kind, bound in info.message) == ("stalled", True)
@@ -519,7 +519,7 @@ async def test_connections_closed_in_the_midst_of_an_answer_end_it() -> None:
         await peer.reader.read()
 
     async with serving(answer) as served:
-        events = events_of(stream, served.model(), ASKED, StreamOptions())
+        events = stream_events(stream, served.model(), ASKED, StreamOptions())
         seen: list[StreamEvent] = []
 
         async def read() -> None:
@@ -588,8 +588,8 @@ def test_only_a_client_that_is_known_lends_its_connections() -> None:
     class Curious:
         def __init__(self, method: str, url: object, *, loop: object, session: object) -> None: ...
 
-    assert lends(TCPConnector, ResponseHandler, ClientRequest)
-    assert not lends(Changed, ResponseHandler, ClientRequest)
-    assert not lends(TCPConnector, Changed, ClientRequest)
-    assert not lends(TCPConnector, object, ClientRequest)
-    assert not lends(TCPConnector, ResponseHandler, Curious)
+    assert supports_fast_path(TCPConnector, ResponseHandler, ClientRequest)
+    assert not supports_fast_path(Changed, ResponseHandler, ClientRequest)
+    assert not supports_fast_path(TCPConnector, Changed, ClientRequest)
+    assert not supports_fast_path(TCPConnector, object, ClientRequest)
+    assert not supports_fast_path(TCPConnector, ResponseHandler, Curious)

@@ -17,8 +17,8 @@ from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import MODELS, Text, spoken
 
 from steersman.provider.http.client import aclose_http
-from steersman.provider.models.registry import stream_fn_for
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.streaming.normalize import stream_events
 from steersman.types.messages import user_message
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import Done
@@ -92,7 +92,7 @@ def parting(name: str, *, whole: bool = False) -> Generator[Parting]:
 
 async def ask(model: Model, prompt: str) -> Any:
     request = Request("", [user_message(prompt)], [])
-    events = [event async for event in events_of(stream_fn_for(model), model, request, StreamOptions())]
+    events = [event async for event in stream_events(find_stream_fn(model), model, request, StreamOptions())]
     return events[-1]
 
 

@@ -24,11 +24,11 @@ from tests.provider.local.weights.test_own_file import tiny_gguf
 from steersman import Agent, get_model
 from steersman.policy.approval import Approval
 from steersman.provider.local import prepare, stream_local
-from steersman.provider.local.prompting.decide import wanted_parameters
+from steersman.provider.local.prompting.decide import list_wanted_parameters
 from steersman.provider.local.serving import slots
-from steersman.provider.local.serving.child import Orders
-from steersman.provider.local.serving.server import Child, Server, Settings, serving
-from steersman.provider.local.serving.start import served
+from steersman.provider.local.serving.child import ChildOptions
+from steersman.provider.local.serving.server import Child, Server, Settings, get_server
+from steersman.provider.local.serving.start import start_server
 from steersman.provider.local.weights.find import Weights
 from steersman.tools.builtin import builtin_tools
 from steersman.types.content import TextContent, ToolCall
@@ -149,7 +149,7 @@ async def test_a_decision_can_be_nothing_but_one_of_the_tools(local: Model, tmp_
     tools = builtin_tools(tmp_path)
     (call,) = await decision(local, tools, user_message("Hello!"), required=True)
     (called,) = [tool for tool in tools if tool.name == call.name]
-    assert sorted(call.arguments) == sorted(wanted_parameters(called.parameters))
+    assert sorted(call.arguments) == sorted(list_wanted_parameters(called.parameters))
 
 
 async def test_a_call_that_failed_is_not_made_again(local: Model, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_a_call_that_failed_is_not_made_again(local: Model, tmp_path: Path
 
 
 async def test_what_nobody_waits_for_is_not_written_to_its_end(local: Model) -> None:
-    server = await served(local, None)
+    server = await start_server(local, None)
     async with aclosing(events(local, STORY)) as story:
         async for event in story:
             if isinstance(event, TextDelta):
@@ -183,7 +183,7 @@ async def test_what_was_denied_is_not_made_up(local: Model, tmp_path: Path) -> N
 
 
 async def test_nobody_else_is_let_in(local: Model) -> None:
-    server = await served(local, None)
+    server = await start_server(local, None)
     child = server.child
     assert server.url.startswith("http://127.0.0.1:")
     async with aiohttp.ClientSession() as client:
@@ -199,7 +199,7 @@ async def test_nobody_else_is_let_in(local: Model) -> None:
 
 
 async def test_ctrl_c_in_our_terminal_is_not_for_the_child(local: Model) -> None:
-    pid = (await served(local, None)).child.pid
+    pid = (await start_server(local, None)).child.pid
     assert pid is not None
     assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
 
@@ -210,30 +210,30 @@ PROMPT = [{"role": "system", "content": "Say yes."}, {"role": "user", "content":
 async def test_a_prompt_that_was_read_is_kept_and_a_damaged_one_is_read_again(
     real_weights: Weights, tmp_path: Path
 ) -> None:
-    server = await serving(small(real_weights, tmp_path))
+    server = await get_server(small(real_weights, tmp_path))
 
     def kept() -> list[Path]:
-        return sorted(tmp_path.glob(f"{slots.key_of(server.settings, PROMPT)}-*.slot"))
+        return sorted(tmp_path.glob(f"{slots.compute_key(server.settings, PROMPT)}-*.slot"))
 
-    await slots.ready(server, 0, PROMPT)
+    await slots.ensure_prefix(server, 0, PROMPT)
     (file,) = kept()
     assert file.stat().st_mode & 0o777 == 0o600
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     server.held.clear()
-    await slots.ready(server, 0, PROMPT)
+    await slots.ensure_prefix(server, 0, PROMPT)
     (file,) = kept()
     assert len(file.read_bytes()) == len(whole)
     written = file.stat().st_mtime_ns
     server.held.clear()
-    await slots.ready(server, 0, PROMPT)
+    await slots.ensure_prefix(server, 0, PROMPT)
     assert [found.name for found in kept()] == [file.name]
     assert file.stat().st_mtime_ns >= written
     assert sorted(os.listdir(tmp_path)) == [file.name]
 
 
 async def test_a_child_that_dies_is_told_of_and_another_one_takes_its_place(local: Model) -> None:
-    server = await served(local, None)
+    server = await start_server(local, None)
     pid = server.child.pid
     assert pid is not None
     with pytest.raises(ProviderError, match="killed by SIGKILL") as broken:
@@ -242,7 +242,7 @@ async def test_a_child_that_dies_is_told_of_and_another_one_takes_its_place(loca
     request = Request("", [user_message("Hello!")])
     got = [event async for event in events(local, request)]
     assert isinstance(got[-1], Done)
-    assert (await served(local, None)).child.pid != pid
+    assert (await start_server(local, None)).child.pid != pid
     # The prompt of the answer came from its file: next to nothing had to be read again.
     used = got[-1].message.usage
     assert used.cache_read is not None
@@ -255,7 +255,7 @@ def small(weights: Weights, folder: Path) -> Settings:
 
 def test_the_child_ends_with_the_event_loop(real_weights: Weights, tmp_path: Path) -> None:
     async def main() -> Server:
-        return await serving(small(real_weights, tmp_path))
+        return await get_server(small(real_weights, tmp_path))
 
     server = asyncio.run(main())
     assert server.child.ended.done()
@@ -267,10 +267,10 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from steersman.provider.local.serving.server import Settings
-from steersman.provider.local.serving.server import serving
+from steersman.provider.local.serving.server import get_server
 
 async def main():
-    server = await serving(Settings(Path(sys.argv[1]), context=256, threads=1, parallel=1, slots=Path(sys.argv[2])))
+    server = await get_server(Settings(Path(sys.argv[1]), context=256, threads=1, parallel=1, slots=Path(sys.argv[2])))
     print(server.child.pid, flush=True)
     await asyncio.Event().wait()
 
@@ -297,7 +297,7 @@ def test_the_child_ends_with_a_parent_that_is_killed(real_weights: Weights, tmp_
 
 def test_the_child_ends_with_its_standard_input(real_weights: Weights, tmp_path: Path) -> None:
     """The kernel ends it with its parent on Linux alone; this does everywhere."""
-    orders = Orders(str(real_weights.path), "key", str(tmp_path), 256, 1, 1, 256, os.getpid())
+    orders = ChildOptions(str(real_weights.path), "key", str(tmp_path), 256, 1, 1, 256, os.getpid())
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "steersman.provider.local.serving.child"],
         stdin=subprocess.PIPE,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from steersman.provider.models.catalogue import Facts, describe, facts_of
+from steersman.provider.models.catalogue import Facts, describe, find_facts
 from steersman.provider.models.registry import get_model
 from steersman.types.model import Model
 from steersman.types.usage import Prices, Usage, add_cost
@@ -27,8 +27,8 @@ def test_a_known_model_has_its_window_and_its_prices() -> None:
 
 def test_the_same_model_has_the_same_facts_over_both_protocols_of_openai() -> None:
     pytest.importorskip("genai_prices")
-    facts = facts_of("openai", "gpt-5-mini")
-    assert facts == facts_of("openai-chat", "gpt-5-mini")
+    facts = find_facts("openai", "gpt-5-mini")
+    assert facts == find_facts("openai-chat", "gpt-5-mini")
     assert facts.context_window == 400_000
     assert facts.prices is not None
 
@@ -59,7 +59,7 @@ def test_a_server_of_ones_own_has_no_known_prices(monkeypatch: pytest.MonkeyPatc
 def test_own_facts_go_over_the_packages_and_leave_the_rest() -> None:
     describe("anthropic:claude-test-catalogue", context_window=7)
     describe("anthropic:claude-test-catalogue", prices=Prices(1, 2))
-    assert facts_of("anthropic", "claude-test-catalogue") == Facts(7, None, Prices(1, 2))
+    assert find_facts("anthropic", "claude-test-catalogue") == Facts(7, None, Prices(1, 2))
     model = get_model("anthropic:claude-test-catalogue")
     assert (model.context_window, model.prices) == (7, Prices(1, 2))
 

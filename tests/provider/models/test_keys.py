@@ -9,10 +9,10 @@ import pytest
 from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry
-from steersman.provider.http.pool import is_loopback, proxy_for
+from steersman.provider.http.pool import find_proxy, is_loopback
 from steersman.provider.models.keys import find_key
-from steersman.provider.models.presets import PRESETS, Preset, add_preset, base_url_of
-from steersman.provider.models.registry import stream_fn_for
+from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
+from steersman.provider.models.registry import find_stream_fn
 from steersman.testing.clock import run_virtual
 from steersman.testing.servers import OpenAIChatServer, Received, Reply
 from steersman.types.errors import AuthenticationError, NetworkError
@@ -96,14 +96,14 @@ def test_a_function_that_fails_is_named_without_its_words() -> None:
 
 
 def test_an_address_is_given_or_the_environments_or_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert base_url_of("openai-chat") == base_url_of("openai") == "https://api.openai.com/v1"
+    assert find_base_url("openai-chat") == find_base_url("openai") == "https://api.openai.com/v1"
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1/ ")
-    assert base_url_of("openai-chat") == base_url_of("openai") == "http://127.0.0.1:8000/v1"
-    assert base_url_of("openai", "http://127.0.0.1:9/v1/") == "http://127.0.0.1:9/v1"
-    assert base_url_of("anthropic") == "https://api.anthropic.com"
+    assert find_base_url("openai-chat") == find_base_url("openai") == "http://127.0.0.1:8000/v1"
+    assert find_base_url("openai", "http://127.0.0.1:9/v1/") == "http://127.0.0.1:9/v1"
+    assert find_base_url("anthropic") == "https://api.anthropic.com"
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
-    assert base_url_of("anthropic") == "http://127.0.0.1:1"
-    assert base_url_of("somebody") is None
+    assert find_base_url("anthropic") == "http://127.0.0.1:1"
+    assert find_base_url("somebody") is None
 
 
 def test_the_servers_people_use_are_known() -> None:
@@ -122,8 +122,8 @@ def test_the_servers_people_use_are_known() -> None:
 def test_a_provider_of_ones_own_can_be_added() -> None:
     add_preset("test-keys-acme", Preset("openai-chat", "https://llm.acme.invalid/v1", ("ACME_API_KEY",)))
     try:
-        assert base_url_of("test-keys-acme") == "https://llm.acme.invalid/v1"
-        assert stream_fn_for(Model("test-keys-acme", "m")) is not None
+        assert find_base_url("test-keys-acme") == "https://llm.acme.invalid/v1"
+        assert find_stream_fn(Model("test-keys-acme", "m")) is not None
         with pytest.raises(AuthenticationError, match="ACME_API_KEY"):
             found(Model("test-keys-acme", "m"))
     finally:
@@ -147,17 +147,17 @@ def test_proxies_come_from_the_environment_but_never_for_loopback(monkeypatch: p
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    assert proxy_for("https://api.anthropic.com/v1") is None
+    assert find_proxy("https://api.anthropic.com/v1") is None
 
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
     monkeypatch.setenv("all_proxy", "other.invalid:1")
     monkeypatch.setenv("no_proxy", "internal.invalid")
-    assert proxy_for("https://api.anthropic.com/v1") == "http://proxy.invalid:3128"
-    assert proxy_for("http://api.anthropic.com/v1") == "http://other.invalid:1"
-    assert proxy_for("https://llm.internal.invalid:8443/v1") is None
-    assert proxy_for("https://localhost/v1") is None
-    assert proxy_for("http://127.0.0.1:8000/v1") is None
-    assert proxy_for("http://[::1]:8000/v1") is None
+    assert find_proxy("https://api.anthropic.com/v1") == "http://proxy.invalid:3128"
+    assert find_proxy("http://api.anthropic.com/v1") == "http://other.invalid:1"
+    assert find_proxy("https://llm.internal.invalid:8443/v1") is None
+    assert find_proxy("https://localhost/v1") is None
+    assert find_proxy("http://127.0.0.1:8000/v1") is None
+    assert find_proxy("http://[::1]:8000/v1") is None
 
 
 @pytest.mark.real_time
@@ -183,7 +183,7 @@ async def test_a_wrong_key_of_a_compatible_server_is_told_with_its_own_variable(
 async def test_a_traceback_that_shows_the_variables_does_not_show_the_key(provider: str) -> None:
     """failures.md L13: what error reporters send away."""
     model = Model(provider, "m", base_url="http://127.0.0.1:9/v1", api_key=CANARY)
-    stream: Any = stream_fn_for(model)(model, Request("", [user_message("Hi")]), StreamOptions())
+    stream: Any = find_stream_fn(model)(model, Request("", [user_message("Hi")]), StreamOptions())
     with pytest.raises(NetworkError) as caught:
         await anext(stream)
     shown = TracebackException.from_exception(caught.value, capture_locals=True)

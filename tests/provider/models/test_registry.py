@@ -9,10 +9,10 @@ from steersman.provider.models.presets import PRESETS
 from steersman.provider.models.registry import (
     Context,
     SimpleStreamOptions,
+    find_stream_fn,
     get_model,
     provider_names,
     register_provider,
-    stream_fn_for,
     stream_simple,
 )
 from steersman.testing.clock import run_virtual
@@ -53,7 +53,7 @@ def test_what_is_no_model_is_refused() -> None:
 @pytest.mark.parametrize("provider", ["nobody", "elsewhere"])
 def test_a_provider_that_is_not_there_says_what_to_do(provider: str) -> None:
     with pytest.raises(NotImplementedError) as raised:
-        stream_fn_for(Model(provider, "m"))
+        find_stream_fn(Model(provider, "m"))
 
     text = str(raised.value)
     assert f"No provider named '{provider}' for the model '{provider}:m'. " in text
@@ -65,13 +65,13 @@ def test_a_provider_that_is_not_there_says_what_to_do(provider: str) -> None:
 
 def test_a_slip_in_a_providers_name_is_seen() -> None:
     with pytest.raises(NotImplementedError, match=r"No provider named 'antropic' .* Did you mean 'anthropic'\?"):
-        stream_fn_for(Model("antropic", "m"))
+        find_stream_fn(Model("antropic", "m"))
 
 
 @pytest.mark.parametrize("provider", sorted(PRESETS))
 def test_a_known_provider_can_be_asked(provider: str) -> None:
     assert provider in provider_names()
-    assert stream_fn_for(Model(provider, "m")) is stream_fn_for(Model(provider, "other"))
+    assert find_stream_fn(Model(provider, "m")) is find_stream_fn(Model(provider, "other"))
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost/v1", "ftp://host", ""])
@@ -92,7 +92,7 @@ def test_the_scripted_provider_is_known() -> None:
     from steersman.provider.scripted.model import stream_scripted
 
     assert "scripted" in provider_names()
-    assert stream_fn_for(Model("scripted", "echo")) is stream_scripted
+    assert find_stream_fn(Model("scripted", "echo")) is stream_scripted
 
 
 def test_a_registered_provider_is_loaded_once_when_first_asked_and_can_be_replaced() -> None:
@@ -106,10 +106,10 @@ def test_a_registered_provider_is_loaded_once_when_first_asked_and_can_be_replac
     register_provider("test-models-lab", load_first)
     model = Model("test-models-lab", "rat")
     assert loads == []
-    assert [stream_fn_for(model), stream_fn_for(model)] == [first, first]
+    assert [find_stream_fn(model), find_stream_fn(model)] == [first, first]
     register_provider("test-models-lab", lambda: second)
 
-    assert (stream_fn_for(model), loads) == (second, ["first"])
+    assert (find_stream_fn(model), loads) == (second, ["first"])
     assert provider_names() == tuple(sorted(provider_names()))
 
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from steersman.provider.models.registry import get_model, stream_fn_for
+from steersman.provider.models.registry import find_stream_fn, get_model
 from steersman.provider.scripted.script import Turn
 from steersman.provider.scripted.strict import RequestReader
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.testing import ScriptedModel, answer, call, cut, error, raises, stall, text, thinking
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, RateLimitError
@@ -237,20 +237,22 @@ async def test_an_invalid_request_is_refused_in_a_strict_servers_words_and_costs
 
 async def test_the_script_is_reached_through_its_model() -> None:
     script = ScriptedModel("found")
-    events = [event async for event in events_of(stream_fn_for(script.model), script.model, request(), OPTIONS)]
+    events = [event async for event in stream_events(find_stream_fn(script.model), script.model, request(), OPTIONS)]
     assert events[-1] == Done(said(TextContent("found")))
 
 
 async def test_the_echo_model_says_what_it_was_told() -> None:
     model = get_model("scripted:echo")
-    *_, done = [event async for event in events_of(stream_fn_for(model), model, request(user_message("Ahoy")), OPTIONS)]
+    *_, done = [
+        event async for event in stream_events(find_stream_fn(model), model, request(user_message("Ahoy")), OPTIONS)
+    ]
     assert isinstance(done, Done)
     assert (done.message.text, done.message.model) == ("Ahoy", "echo")
 
 
 async def test_a_scripted_model_without_a_script_says_what_to_do() -> None:
     model = Model("scripted", "nothing")
-    [failed] = [event async for event in events_of(stream_fn_for(model), model, request(), OPTIONS)]
+    [failed] = [event async for event in stream_events(find_stream_fn(model), model, request(), OPTIONS)]
     assert isinstance(failed, Failed)
     assert failed.message.error_message == (
         "No script for the model 'scripted:nothing'. Use the .model of a ScriptedModel(...), or 'scripted:echo'."
@@ -284,5 +286,5 @@ def test_a_growing_transcript_is_judged_once_per_message() -> None:
     for number in range(5):
         messages.extend([user_message("Go"), said(ToolCall(f"c{number}", "look"), stop_reason="tool_use")])
         messages.append(ToolResultMessage([TextContent("ok")], tool_call_id=f"c{number}", tool_name="look"))
-        assert reader.fault(Request("", Growing(messages, reads))) is None
+        assert reader.find_fault(Request("", Growing(messages, reads))) is None
     assert reads == list(range(15))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent
 from steersman.types.errors import ErrorInfo, ErrorKind
@@ -70,7 +70,7 @@ def collected(
     """All events of one answer, on virtual time."""
 
     async def collect() -> list[StreamEvent]:
-        return [event async for event in events_of(stream_fn, model, request, options)]
+        return [event async for event in stream_events(stream_fn, model, request, options)]
 
     return run_virtual(collect())
 

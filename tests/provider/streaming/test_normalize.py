@@ -8,7 +8,7 @@ import pytest
 from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Attempts, collected, outcome, said
 
 from steersman.provider.streaming.fallback import with_fallback
-from steersman.provider.streaming.normalize import Normal, batches_of, events_of
+from steersman.provider.streaming.normalize import Normal, stream_batches, stream_events
 from steersman.provider.streaming.retry import Retry, with_retry
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent, ToolCall
@@ -198,7 +198,7 @@ def test_events_after_the_terminal_one_are_ignored_and_the_source_is_closed_befo
     source = Attempts([Done(HELLO), TextDelta("more"), Done(HELLO), RuntimeError("late")])
 
     async def open_when_told() -> list[tuple[StreamEvent, int]]:
-        return [(event, source.open) async for event in events_of(source, MODEL, REQUEST, OPTIONS)]
+        return [(event, source.open) async for event in stream_events(source, MODEL, REQUEST, OPTIONS)]
 
     assert run_virtual(open_when_told()) == [(Done(HELLO), 0)]
 
@@ -207,7 +207,7 @@ def test_the_source_is_closed_when_the_consumer_leaves_early() -> None:
     source = Attempts([*said("hel"), 3600, Done(HELLO)])
 
     async def leave() -> int:
-        events = events_of(source, MODEL, REQUEST, OPTIONS)
+        events = stream_events(source, MODEL, REQUEST, OPTIONS)
         async for event in events:
             if isinstance(event, TextDelta):
                 break
@@ -232,7 +232,7 @@ def test_a_cancel_passes_through_and_closes_the_source() -> None:
 
     async def cancelled() -> tuple[bool, int, float]:
         async def consume() -> None:
-            async for _ in events_of(source, MODEL, REQUEST, OPTIONS):
+            async for _ in stream_events(source, MODEL, REQUEST, OPTIONS):
                 pass
 
         task = asyncio.create_task(consume())
@@ -283,8 +283,8 @@ def test_a_failure_that_says_refusal_is_of_that_kind() -> None:
 
 
 def test_a_stream_in_normal_form_gets_no_second_layer() -> None:
-    batches = batches_of(Attempts([Done(HELLO)]), MODEL, REQUEST, OPTIONS)
+    batches = stream_batches(Attempts([Done(HELLO)]), MODEL, REQUEST, OPTIONS)
 
-    assert batches_of(Normal(lambda model, request, options: batches), MODEL, REQUEST, OPTIONS) is batches
+    assert stream_batches(Normal(lambda model, request, options: batches), MODEL, REQUEST, OPTIONS) is batches
     assert isinstance(with_retry(Attempts(), Retry()), Normal)
     assert isinstance(with_fallback(Attempts(), [MODEL], lambda model: Attempts()), Normal)

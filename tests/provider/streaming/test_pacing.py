@@ -13,8 +13,8 @@ from tests.provider.streaming.streams import HELLO, REQUEST
 from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry
-from steersman.provider.streaming.normalize import events_of
-from steersman.provider.streaming.retry import GAP, LONGEST, RetryStrategy, spaced, with_retry
+from steersman.provider.streaming.normalize import stream_events
+from steersman.provider.streaming.retry import MAX_EXTRA_WAIT, SLOT_SECONDS, RetryStrategy, reserve_slot, with_retry
 from steersman.testing import run_virtual
 from steersman.testing.servers import Received
 from steersman.types.errors import ErrorInfo, NetworkError, OverloadedError, ProviderError, RateLimitError
@@ -54,7 +54,7 @@ def asked_by(models: list[Model], limited: Limited, retry: RetryStrategy | None 
 
     async def one(model: Model) -> AssistantMessage:
         stream_fn = with_retry(limited, retry or Retry())
-        events = [event async for event in events_of(stream_fn, model, REQUEST, StreamOptions())]
+        events = [event async for event in stream_events(stream_fn, model, REQUEST, StreamOptions())]
         assert isinstance(events[-1], Done), events[-1]
         return events[-1].message
 
@@ -90,15 +90,15 @@ def test_two_hundred_agents_that_are_sent_away_come_back_one_by_one(error: Provi
     assert len(again) == MANY
     assert again == sorted(again)
     # Slots are moved a little, each by less than itself, so that nobody else's programs fall into step with them.
-    assert busiest(again) <= 1 / GAP + 1
-    assert again[-1] < 1.0 + 2 * GAP * MANY
+    assert busiest(again) <= 1 / SLOT_SECONDS + 1
+    assert again[-1] < 1.0 + 2 * SLOT_SECONDS * MANY
 
 
 def test_they_are_not_faster_when_they_are_sent_away_again() -> None:
     """failures.md E13"""
     asked = asked_by(models(50), Limited(RateLimitError("slow down", retry_after=2.0), times=2))
     assert len(asked) == 150
-    assert busiest(asked[50:]) <= 1 / GAP + 1
+    assert busiest(asked[50:]) <= 1 / SLOT_SECONDS + 1
 
 
 def test_whoever_is_alone_waits_as_long_as_the_server_says_and_no_longer() -> None:
@@ -163,7 +163,7 @@ def test_those_who_ask_somebody_else_for_their_key_do_not_wait() -> None:
 def test_a_long_wait_of_one_is_not_that_of_another() -> None:
     async def waits() -> list[float]:
         model, options = Model("scripted", "m"), StreamOptions()
-        return [spaced(model, options, delay, lambda: 0.5) for delay in (30.0, 1.0, 30.0, 1.0)]
+        return [reserve_slot(model, options, delay, lambda: 0.5) for delay in (30.0, 1.0, 30.0, 1.0)]
 
     assert [round(wait, 3) for wait in run_virtual(waits())] == [30.0, 1.0, 30.075, 1.075]
 
@@ -179,14 +179,14 @@ def test_nobody_waits_for_ever_behind_a_crowd() -> None:
 
     async def waits() -> list[float]:
         options = StreamOptions()
-        return [spaced(Model("scripted", "m"), options, 1.0, chance.random) for _ in range(5000)]
+        return [reserve_slot(Model("scripted", "m"), options, 1.0, chance.random) for _ in range(5000)]
 
     found = run_virtual(waits())
-    turns = int(LONGEST / GAP) - 1
+    turns = int(MAX_EXTRA_WAIT / SLOT_SECONDS) - 1
     assert found[0] == 1.0
     assert all(later > earlier for earlier, later in pairwise(found[:turns]))
-    assert max(found) <= 1.0 + LONGEST
-    assert busiest(found) < 2 * 5000 / LONGEST
+    assert max(found) <= 1.0 + MAX_EXTRA_WAIT
+    assert busiest(found) < 2 * 5000 / MAX_EXTRA_WAIT
 
 
 @pytest.mark.parametrize("retry_after", [1.0, None])
@@ -214,15 +214,15 @@ def test_a_strategy_without_a_longest_wait_waits_for_others() -> None:
             return 1.0
 
     again = asked_by(models(100, api_key="key"), Limited(RateLimitError("slow down")), Own())[100:]
-    assert busiest(again) <= 1 / GAP + 1
+    assert busiest(again) <= 1 / SLOT_SECONDS + 1
 
 
 def test_what_is_past_is_forgotten() -> None:
     async def waits() -> float:
         for number in range(3000):
-            spaced(Model("scripted", "m", api_key=f"key-{number}"), StreamOptions(), 0.0, lambda: 0.0)
+            reserve_slot(Model("scripted", "m", api_key=f"key-{number}"), StreamOptions(), 0.0, lambda: 0.0)
             await asyncio.sleep(1)
-        return spaced(Model("scripted", "m", api_key="key-1"), StreamOptions(), 0.0, lambda: 0.0)
+        return reserve_slot(Model("scripted", "m", api_key="key-1"), StreamOptions(), 0.0, lambda: 0.0)
 
     assert run_virtual(waits()) == 0.0
 
@@ -255,4 +255,4 @@ async def test_agents_on_one_server_get_a_turn_each(protocol: str) -> None:
     turns = sorted(when + delay for when, delay in delays)
     assert len(turns) == count
     # Each was heard of a moment after it was given.
-    assert turns[-1] - turns[0] > GAP * (count - 2)
+    assert turns[-1] - turns[0] > SLOT_SECONDS * (count - 2)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Attempts, collected, failed, outcome, said
 
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.streaming.retry import Retry, RetryStrategy, with_retry
 from steersman.provider.wires.retry_after import classify_status
 from steersman.testing.clock import run_virtual
@@ -236,7 +236,7 @@ def test_the_wait_can_be_cancelled_at_once() -> None:
 
     async def cancelled() -> tuple[bool, float]:
         async def consume() -> None:
-            async for _ in events_of(with_retry(source, Retry()), MODEL, REQUEST, OPTIONS):
+            async for _ in stream_events(with_retry(source, Retry()), MODEL, REQUEST, OPTIONS):
                 pass
 
         task = asyncio.create_task(consume())

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Attempts, collected, outcome, said
 
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.streaming.timeouts import with_timeouts
 from steersman.testing.clock import run_virtual
 from steersman.types.errors import ErrorInfo
@@ -46,7 +46,7 @@ def test_a_silence_between_events_is_a_stall_at_its_limit_and_not_before() -> No
     source = Attempts([50, *said("a"), 9.5, TextDelta("b"), 3600, Done(HELLO)])
 
     async def timed() -> tuple[list[StreamEvent], float]:
-        events = [event async for event in events_of(with_timeouts(source, idle=10), MODEL, REQUEST, OPTIONS)]
+        events = [event async for event in stream_events(with_timeouts(source, idle=10), MODEL, REQUEST, OPTIONS)]
         return events, asyncio.get_running_loop().time()
 
     events, now = run_virtual(timed())
@@ -73,7 +73,7 @@ def test_the_time_a_consumer_takes_does_not_count() -> None:
 
     async def slowly() -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        async for event in events_of(with_timeouts(source, first_event=5, idle=5), MODEL, REQUEST, OPTIONS):
+        async for event in stream_events(with_timeouts(source, first_event=5, idle=5), MODEL, REQUEST, OPTIONS):
             events.append(event)
             await asyncio.sleep(60)
         return events
@@ -85,7 +85,7 @@ def test_a_shorter_idle_timeout_takes_over_from_a_longer_first_one() -> None:
     source = Attempts([*said("a"), 3600])
 
     async def when() -> float:
-        async for _ in events_of(with_timeouts(source, first_event=600, idle=5), MODEL, REQUEST, OPTIONS):
+        async for _ in stream_events(with_timeouts(source, first_event=600, idle=5), MODEL, REQUEST, OPTIONS):
             pass
         return asyncio.get_running_loop().time()
 
@@ -97,7 +97,7 @@ def test_a_cancel_from_outside_is_not_taken_for_a_stall() -> None:
 
     async def cancelled_at(seconds: float) -> bool:
         async def consume() -> None:
-            async for _ in events_of(with_timeouts(source, idle=10), MODEL, REQUEST, OPTIONS):
+            async for _ in stream_events(with_timeouts(source, idle=10), MODEL, REQUEST, OPTIONS):
                 pass
 
         task = asyncio.create_task(consume())
@@ -118,7 +118,7 @@ def test_a_source_that_swallows_the_cut_and_answers_is_believed() -> None:
             yield Done(HELLO)
 
     async def then_go_on() -> tuple[list[StreamEvent], int]:
-        events = [event async for event in events_of(with_timeouts(deaf, first_event=1), MODEL, REQUEST, OPTIONS)]
+        events = [event async for event in stream_events(with_timeouts(deaf, first_event=1), MODEL, REQUEST, OPTIONS)]
         task = asyncio.current_task()
         assert task is not None
         return events, task.cancelling()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.http.client import Reader
+from steersman.provider.http.client import EventReader
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.wires.protocol import Wire, feed_all
 from steersman.testing import check_stream
@@ -25,7 +25,7 @@ def chunks(stream: bytes, size: int) -> list[bytes]:
 class Reading:
     """A protocol, and the model that is asked where a test names no other."""
 
-    def __init__(self, wire: Wire, model: Model, reader: Callable[[], Reader] = SseDecoder) -> None:
+    def __init__(self, wire: Wire, model: Model, reader: Callable[[], EventReader] = SseDecoder) -> None:
         self._wire = wire
         self._model = model
         self._reader = reader

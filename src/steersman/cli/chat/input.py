@@ -17,8 +17,8 @@ from steersman.cli.chat.commands import ALIASES, COMMANDS, thinking_levels
 from steersman.cli.setup.settings import made
 from steersman.cli.setup.startup import Outfit
 from steersman.cli.terminal.sanitize import exact, one_line, safe
-from steersman.provider.local.weights.shelf import MODELS as LOCAL_MODELS
-from steersman.provider.models.catalogue import known_models
+from steersman.provider.local.weights.shelf import LOCAL_MODELS as LOCAL_MODELS
+from steersman.provider.models.catalogue import list_known_models
 from steersman.provider.models.presets import PRESETS
 from steersman.types.model import Model
 
@@ -92,7 +92,7 @@ def model_names(current: Model) -> list[str]:
     names = [current.name, *(f"local:{name}" for name in LOCAL_MODELS)]
     for provider, preset in PRESETS.items():
         if provider == current.provider or any(os.environ.get(variable) for variable in preset.keys):
-            names += [f"{provider}:{id}" for id in known_models(provider)] or [f"{provider}:"]
+            names += [f"{provider}:{id}" for id in list_known_models(provider)] or [f"{provider}:"]
     return list(dict.fromkeys(names))
 
 

@@ -270,9 +270,9 @@ def _is_lost(own: str) -> bool:
 
 
 async def _network(model: Model | None, *, online: bool) -> Finding:
-    from steersman.provider.models.presets import base_url_of
+    from steersman.provider.models.presets import find_base_url
 
-    address = None if model is None or model.provider == "local" else base_url_of(model.provider, model.base_url)
+    address = None if model is None or model.provider == "local" else find_base_url(model.provider, model.base_url)
     if model is not None and model.provider == "local" and not _here(model):
         return Finding("network", "ok", "needed once, to fetch the embedded model")
     if address is None:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from steersman.cli.exits import UserError, near
 from steersman.cli.setup.settings import ProviderSettings, Settings
-from steersman.provider.local.weights.shelf import DEFAULT as LOCAL_DEFAULT
+from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL as LOCAL_DEFAULT
 from steersman.provider.models.keys import find_key
-from steersman.provider.models.presets import PRESETS, Preset, add_preset, base_url_of
+from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
 from steersman.provider.models.registry import get_model, provider_names
 from steersman.types.errors import AuthenticationError
 from steersman.types.model import Model, StreamOptions
@@ -74,13 +74,13 @@ async def find_server(provider: str) -> Found | None:
 
 def address_of(provider: str) -> str | None:
     """Where a server is: what the environment says of it, or its usual place."""
-    from steersman.provider.models.presets import PRESETS, base_url_of
+    from steersman.provider.models.presets import PRESETS, find_base_url
 
     host = os.environ.get("OLLAMA_HOST", "").strip()
     preset = PRESETS.get(provider)
     if provider == "ollama" and host and preset is not None and not any(map(os.environ.get, preset.addresses)):
         return _ollama_host(host)
-    return base_url_of(provider)
+    return find_base_url(provider)
 
 
 async def models_at(base_url: str, key: str | None = None, *, seconds: float = ANSWER_SECONDS) -> list[str] | None:
@@ -134,12 +134,12 @@ async def _asked(url: str, key: str | None, seconds: float) -> Any:
     import aiohttp
     import msgspec
 
-    from steersman.provider.http.pool import session
+    from steersman.provider.http.pool import get_session
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
     limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
     try:
-        http = await session()
+        http = await get_session()
         async with http.get(url, headers=headers, timeout=limits, allow_redirects=False) as response:
             if response.status != 200:
                 return None
@@ -282,7 +282,7 @@ async def _by_key() -> Choice | None:
         variable = key_variable(provider)
         if variable is None:
             continue
-        if provider == "openai" and base_url_of("openai") != PRESETS["openai"].base_url:
+        if provider == "openai" and find_base_url("openai") != PRESETS["openai"].base_url:
             return await _at_own_openai()
         return _chosen(_at_its_address(provider, model_id), f"{variable} is set")
     return None
@@ -290,7 +290,7 @@ async def _by_key() -> Choice | None:
 
 async def _at_own_openai() -> Choice:
     """A server that `OPENAI_BASE_URL` names has models of its own, so it is asked for them."""
-    base_url = base_url_of("openai-chat") or ""
+    base_url = find_base_url("openai-chat") or ""
     variable = key_variable("openai-chat")
     models = await models_at(base_url, os.environ.get(variable or "", "").strip() or None, seconds=_LIST_SECONDS)
     if not models:
@@ -349,7 +349,7 @@ def _served(found: Found) -> Model:
 def _at_its_address(provider: str, model_id: str) -> Model:
     """A model by name; Ollama's own variable for its address counts too."""
     address = address_of(provider)
-    return get_model(f"{provider}:{model_id}", base_url=address if address != base_url_of(provider) else None)
+    return get_model(f"{provider}:{model_id}", base_url=address if address != find_base_url(provider) else None)
 
 
 async def _check_key(model: Model) -> None:

@@ -25,8 +25,8 @@ from steersman.cli.setup.survey import (
 from steersman.cli.terminal.columns import Paper, cells, paper_of, table, wrapped
 from steersman.cli.terminal.sanitize import one_line
 from steersman.cli.terminal.stdout import print_json
-from steersman.provider.models.catalogue import Facts, facts_of, known_models
-from steersman.provider.models.presets import PRESETS, base_url_of
+from steersman.provider.models.catalogue import Facts, find_facts, list_known_models
+from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.types.errors import SteersmanError
 
 _MOST = 12
@@ -210,13 +210,13 @@ def _models(provider: str, text: str = "") -> Iterator[tuple[str, Facts]]:
 
     Looking one up takes a while, so only those are looked up that are wanted.
     """
-    if base_url_of(provider) != PRESETS[provider].base_url:
+    if find_base_url(provider) != PRESETS[provider].base_url:
         return  # another server, with models of its own
     usual = DEFAULT_MODELS.get(provider)
-    ids = [id for id in known_models(provider) if id != usual and not id.endswith("-")]
+    ids = [id for id in list_known_models(provider) if id != usual and not id.endswith("-")]
     for id in ([usual] if usual else []) + ids:
         name = f"{provider}:{id}"
-        if text.lower() in name.lower() and (facts := facts_of(provider, id)).prices is not None:
+        if text.lower() in name.lower() and (facts := find_facts(provider, id)).prices is not None:
             yield name, facts
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from steersman.cli.arguments import THINKING
 from steersman.cli.exits import UserError, near
-from steersman.provider.local.weights.shelf import MODELS
+from steersman.provider.local.weights.shelf import LOCAL_MODELS
 
 
 def config_folder() -> Path:
@@ -256,7 +256,7 @@ class _Reader:
         for name in (settings.model or "", *settings.fallbacks):
             provider, _, model_id = name.partition(":")
             # Any other word may be the name of a file that the project has brought along.
-            if provider.strip() == "local" and model_id.strip() not in ("", *MODELS):
+            if provider.strip() == "local" and model_id.strip() not in ("", *LOCAL_MODELS):
                 raise self._wrong("model", f"{own}: which file is run as a model")
 
     def _value(self, key: str, value: object, form: _Form) -> Any:

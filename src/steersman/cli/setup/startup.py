@@ -27,7 +27,7 @@ from steersman.context.instructions import find_instructions
 from steersman.loop.config import ApproveFn
 from steersman.policy.approval import Approval
 from steersman.policy.limits import ExecutionLimits
-from steersman.provider.models.catalogue import facts_of
+from steersman.provider.models.catalogue import find_facts
 from steersman.provider.models.presets import PRESETS
 from steersman.tools.builtin import builtin_tools
 from steersman.tools.skills import Skills, find_skills
@@ -281,7 +281,7 @@ def with_usual_prices(model: Model) -> Model:
     """
     if model.prices is not None:
         return model
-    return replace(model, prices=facts_of(model.provider, model.id).prices)
+    return replace(model, prices=find_facts(model.provider, model.id).prices)
 
 
 def has_unknown_price(model: Model) -> bool:

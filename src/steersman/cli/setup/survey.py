@@ -26,8 +26,8 @@ from steersman.cli.setup.model_choice import (
     shown_address,
 )
 from steersman.cli.setup.settings import Settings, config_file, read_settings
-from steersman.provider.local.weights.shelf import DEFAULT, MODELS, LocalModel, cache_folder
-from steersman.provider.models.presets import PRESETS, base_url_of
+from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, cache_folder
+from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.types.errors import SteersmanError
 
 EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -75,7 +75,7 @@ def user_settings() -> tuple[Settings, str | None]:
 def providers() -> list[Provider]:
     """Everybody who is known by name, those with a key first."""
     found = [
-        Provider(name, shown_address(base_url_of(name) or ""), preset.keys, key_variable(name), preset.key_required)
+        Provider(name, shown_address(find_base_url(name) or ""), preset.keys, key_variable(name), preset.key_required)
         for name, preset in PRESETS.items()
     ]
     return sorted(found, key=lambda provider: (provider.key is None, not provider.needed, provider.name))
@@ -95,8 +95,8 @@ def asked_afar(named: str | None, settings: Settings) -> str | None:
         return None
     first = next((name for name in DEFAULT_MODELS if key_variable(name) is not None), None)
     if first is not None:
-        address = base_url_of("openai-chat") or ""
-        elsewhere = first == "openai" and base_url_of("openai") != PRESETS["openai"].base_url
+        address = find_base_url("openai-chat") or ""
+        elsewhere = first == "openai" and find_base_url("openai") != PRESETS["openai"].base_url
         return shown_address(address) if elsewhere and not is_near(address) else None
     far = [address for name in SERVERS if not is_near(address := address_of(name) or "")]
     return shown_address(far[0]) if far else None
@@ -145,10 +145,18 @@ def embedded() -> list[Embedded]:
     try:
         folder = cache_folder()
     except SteersmanError:  # no home folder: nothing can be kept, so nothing is
-        return [Embedded(model, None, ready=False, usual=model.name == DEFAULT) for model in MODELS.values()]
+        return [
+            Embedded(model, None, ready=False, usual=model.name == DEFAULT_LOCAL_MODEL)
+            for model in LOCAL_MODELS.values()
+        ]
     return [
-        Embedded(model, folder / model.file, ready=_whole(folder / model.file, model), usual=model.name == DEFAULT)
-        for model in MODELS.values()
+        Embedded(
+            model,
+            folder / model.file,
+            ready=_whole(folder / model.file, model),
+            usual=model.name == DEFAULT_LOCAL_MODEL,
+        )
+        for model in LOCAL_MODELS.values()
     ]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from os import strerror
 from urllib.parse import urljoin, urlsplit
 
-from steersman.provider.http.headers import request_id
-from steersman.provider.models.presets import NO_PASSWORD, PRESETS
+from steersman.provider.http.headers import find_request_id
+from steersman.provider.models.presets import CREDENTIALS_ADVICE, PRESETS
 from steersman.types.errors import (
     ErrorKind,
     IncompleteStreamError,
@@ -24,7 +24,7 @@ _SHOWN = 500
 _UNPACKED = frozenset(("identity", "gzip", "deflate"))
 
 
-def place(url: str) -> str:
+def redact_url(url: str) -> str:
     """An address as it may be shown: without user, password or query."""
     try:
         parts = urlsplit(url)
@@ -38,12 +38,12 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
 
-    at = f"{model.provider!r} at {place(url)}"
-    why = _words(error)
+    at = f"{model.provider!r} at {redact_url(url)}"
+    why = _describe(error)
     name = model.provider
     match error:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            text = f"{place(url)!r} is not an address for {name!r}; base_url is like 'https://host/v1'."
+            text = f"{redact_url(url)!r} is not an address for {name!r}; base_url is like 'https://host/v1'."
             return InvalidRequestError(text, provider=name)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             text = (
@@ -58,14 +58,14 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
             text = f"Could not reach the proxy on the way to {at}: {why}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
             return NetworkError(text, provider=name)
         case aiohttp.ClientConnectorError():
-            why = _system_words(error.os_error)
+            why = _describe_os_error(error.os_error)
             text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
             return NetworkError(text, provider=name)
         case aiohttp.ConnectionTimeoutError():
             text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
             return NetworkError(text, provider=name)
         case aiohttp.ClientResponseError() if _is_caused_by(error, ContentEncodingError):
-            return packed(model, url, error.message)
+            return content_encoding_error(model, url, error.message)
         case aiohttp.ClientResponseError():
             text = f"What answers for {at} does not speak HTTP: {why}. Check the address (base_url)."
             return ProtocolError(text, provider=name)
@@ -76,19 +76,19 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
             return NetworkError(f"The connection to {at} broke before an answer came: {why}.", provider=name)
 
 
-def broken_stream(model: Model, error: Exception, received: int) -> ProviderError:
+def broken_stream_error(model: Model, error: Exception, received: int) -> ProviderError:
     """What an exception of the HTTP client inside a response means."""
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
 
     if isinstance(error, aiohttp.ClientPayloadError) and _is_caused_by(error, ContentEncodingError):
-        text = f"The answer of {model.provider!r} is packed wrongly: {_words(error)}."
+        text = f"The answer of {model.provider!r} is packed wrongly: {_describe(error)}."
         return ProtocolError(text, provider=model.provider)
-    text = f"The connection to {model.provider!r} broke after {received:,} bytes of the answer: {_words(error)}."
+    text = f"The connection to {model.provider!r} broke after {received:,} bytes of the answer: {_describe(error)}."
     return IncompleteStreamError(text, provider=model.provider)
 
 
-def stalled(model: Model, bound: str, seconds: float | None) -> ProviderError:
+def stalled_error(model: Model, bound: str, seconds: float | None) -> ProviderError:
     """A server that was silent for longer than a bound allows."""
     what = {
         "first_byte_timeout": "did not begin to answer within",
@@ -100,9 +100,9 @@ def stalled(model: Model, bound: str, seconds: float | None) -> ProviderError:
     return StalledError(text, provider=model.provider)
 
 
-def advice(provider: str, kind: ErrorKind, body: str) -> str:
+def suggest_fix(provider: str, kind: ErrorKind, body: str) -> str:
     """What to do about an error that a provider itself told with this body; a page comes from somebody else."""
-    if is_page(body):
+    if is_html_page(body):
         return ""
     if kind == "authentication":
         known = PRESETS.get(provider)
@@ -111,12 +111,12 @@ def advice(provider: str, kind: ErrorKind, body: str) -> str:
     return "The account has no budget left for this." if kind == "quota" else ""
 
 
-def is_page(body: str) -> bool:
+def is_html_page(body: str) -> bool:
     """Whether a body is a page for people, which no API sends."""
     return body.lstrip().startswith("<")
 
 
-def not_a_stream(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
+def not_a_stream_error(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
     """A response that should be a stream of events, is none, and tells no error either."""
     shown = redact_key_patterns(text, _SHOWN)
     kind = headers.get("content-type", "no content type")
@@ -125,26 +125,26 @@ def not_a_stream(model: Model, status: int, headers: Mapping[str, str], text: st
         "Check base_url, and any proxy on the way.",
         provider=model.provider,
         status=status,
-        request_id=request_id(headers),
+        request_id=find_request_id(headers),
         body=shown,
     )
 
 
-def packed(model: Model, url: str, how: str) -> ProviderError:
+def content_encoding_error(model: Model, url: str, how: str) -> ProviderError:
     """An answer in a packing that cannot be undone here."""
     text = (
-        f"The answer of {model.provider!r} at {place(url)} is packed in a way that cannot be undone here, and that "
-        f"nobody asked for ({how}). Turn it off at the server, or at the proxy on the way."
+        f"The answer of {model.provider!r} at {redact_url(url)} is packed in a way that cannot be undone here, and "
+        f"that nobody asked for ({how}). Turn it off at the server, or at the proxy on the way."
     )
     return ProtocolError(text, provider=model.provider)
 
 
-def is_packed(encoding: str, first: bytes) -> bool:
+def is_still_encoded(encoding: str, first: bytes) -> bool:
     """Whether bytes are still packed in a way that the client does not know, and hands on as they came."""
     return bool(encoding) and encoding.lower() not in _UNPACKED and "\ufffd" in first[:64].decode("utf-8", "replace")
 
 
-def has_password(url: str) -> bool:
+def has_credentials(url: str) -> bool:
     """Whether an address holds a user name or a password."""
     try:
         return "@" in urlsplit(url).netloc
@@ -152,37 +152,40 @@ def has_password(url: str) -> bool:
         return False  # no address at all, which is told when it is asked
 
 
-def with_password(model: Model, url: str) -> ProviderError:
+def credentials_in_url_error(model: Model, url: str) -> ProviderError:
     """An address with a user name or a password in it, which clients, logs and proxies show."""
-    text = f"The address of {model.provider!r}, {place(url)}, was given with a user name or a password. {NO_PASSWORD}"
+    text = (
+        f"The address of {model.provider!r}, {redact_url(url)}, was given with a user name or a password. "
+        f"{CREDENTIALS_ADVICE}"
+    )
     return InvalidRequestError(text, provider=model.provider)
 
 
-def redirected(model: Model, url: str, status: int, location: str) -> ProviderError:
+def redirect_error(model: Model, url: str, status: int, location: str) -> ProviderError:
     """A redirect that is not followed."""
-    target = place(urljoin(url, location))
+    target = redact_url(urljoin(url, location))
     text = (
-        f"{model.provider!r} at {place(url)} redirects ({status}) to {target!r}, where the key is not sent. "
+        f"{model.provider!r} at {redact_url(url)} redirects ({status}) to {target!r}, where the key is not sent. "
         "If that is the right place, give it as base_url."
     )
     return InvalidRequestError(text, provider=model.provider, status=status)
 
 
-def unusable_proxy(model: Model, proxy: str) -> ProviderError:
+def unusable_proxy_error(model: Model, proxy: str) -> ProviderError:
     """A proxy of a kind that the client cannot use, such as SOCKS."""
     text = (
-        f"The proxy {place(proxy)!r} on the way to {model.provider!r} is not an HTTP proxy; set HTTPS_PROXY to one "
-        "that is, or leave this host out with NO_PROXY."
+        f"The proxy {redact_url(proxy)!r} on the way to {model.provider!r} is not an HTTP proxy; set HTTPS_PROXY to "
+        "one that is, or leave this host out with NO_PROXY."
     )
     return NetworkError(text, provider=model.provider, retryable=False)
 
 
-def same_origin(url: str, other: str) -> bool:
+def is_same_origin(url: str, other: str) -> bool:
     """Whether two addresses are of the same server."""
-    return _origin(url) == _origin(other)
+    return _get_origin(url) == _get_origin(other)
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
+def _get_origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
@@ -193,13 +196,13 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
     return error is not None
 
 
-def _system_words(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     """What the system says about a connection that did not come about: some words are Python's own, around a number."""
     if error.errno is not None and error.errno > 0:
         return strerror(error.errno)
     return (error.strerror or str(error)).strip().rstrip(".")
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     text = " ".join(str(getattr(error, "message", "") or error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from steersman.provider.http.chunks import Chunks
-from steersman.provider.http.response import Response, read_by_client
+from steersman.provider.http.chunks import ChunkDecoder
+from steersman.provider.http.response import Response, receive_with_aiohttp
 
 if TYPE_CHECKING:
     from aiohttp import ClientRequest, ClientSession, ClientTimeout
@@ -39,7 +39,7 @@ class Route(NamedTuple):
     head: str
 
 
-def route_to(url: str) -> Route | None:
+def build_route(url: str) -> Route | None:
     """The way to an address, or `None` where the client itself must take it, or tell what is wrong with it."""
     from aiohttp import ClientRequest, TCPConnector
     from aiohttp.client_proto import ResponseHandler
@@ -51,13 +51,13 @@ def route_to(url: str) -> Route | None:
         return None
     if address.scheme not in ("http", "https") or not address.host:
         return None
-    if not lends(TCPConnector, ResponseHandler, ClientRequest):
+    if not supports_fast_path(TCPConnector, ResponseHandler, ClientRequest):
         return None
     request = ClientRequest("POST", address, loop=asyncio.get_running_loop())
     return Route(request, f"POST {request.url.raw_path_qs} HTTP/1.1\r\nHost: {request.headers['Host']}\r\n")
 
 
-def lends(connector: type, reader: type, request: type) -> bool:
+def supports_fast_path(connector: type, reader: type, request: type) -> bool:
     """Whether these are of a version of the client that lends its connections in the way we know."""
     names = ("data_received", "read", "set_response_params", "should_close")
     try:
@@ -75,16 +75,16 @@ async def post(
     client: ClientSession, route: Route, headers: Mapping[str, str], body: bytes, timeout: ClientTimeout
 ) -> Response:
     """Send a request and wait for the head of its answer; raises what the client raises."""
-    head = _written(route.head, headers, len(body))
-    line = Line(await _connected(client, route, timeout))
+    head = _encode_head(route.head, headers, len(body))
+    line = FastResponse(await _connect(client, route, timeout))
     try:
-        return await line.ask(b"".join((head, body)), route.request)
+        return await line.send(b"".join((head, body)), route.request)
     except BaseException:
         line.close()
         raise
 
 
-async def _connected(client: ClientSession, route: Route, timeout: ClientTimeout) -> Connection:
+async def _connect(client: ClientSession, route: Route, timeout: ClientTimeout) -> Connection:
     import aiohttp
 
     connector = client.connector
@@ -103,14 +103,14 @@ async def _connected(client: ClientSession, route: Route, timeout: ClientTimeout
     raise aiohttp.ServerDisconnectedError
 
 
-def _written(head: str, headers: Mapping[str, str], length: int) -> bytes:
+def _encode_head(head: str, headers: Mapping[str, str], length: int) -> bytes:
     if _FORBIDDEN.search("".join((*headers, *headers.values()))) is not None:
         raise ValueError("A header holds a character that ends it.")
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     return f"{head}{lines}Content-Length: {length}\r\n\r\n".encode()
 
 
-class Line(asyncio.Protocol):
+class FastResponse(asyncio.Protocol):
     """One request and its answer; stands in the place of the client's own reader until the answer is read."""
 
     __slots__ = (
@@ -127,7 +127,7 @@ class Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._head = b""
         # Until the head has come it is not known whether the answer is a usual one.
-        self._chunks: Chunks | None = None
+        self._chunks: ChunkDecoder | None = None
         self._parts: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -135,16 +135,16 @@ class Line(asyncio.Protocol):
         self._call: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    async def ask(self, data: bytes, request: ClientRequest) -> Response:
+    async def send(self, data: bytes, request: ClientRequest) -> Response:
         """Send a request and wait for the head of its answer."""
         self._transport.set_protocol(self)
         self._transport.write(data)
-        await self._news()
+        await self._wait_for_data()
         if self._chunks is not None:
             return self
         connection, self._connection = self._connection, None
         assert connection is not None
-        return await read_by_client(connection, request, packed="content-encoding" in self.headers)
+        return await receive_with_aiohttp(connection, request, packed="content-encoding" in self.headers)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -156,11 +156,11 @@ class Line(asyncio.Protocol):
         return headers
 
     @property
-    def over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of it has come, read or not."""
-        return self._chunks is not None and self._chunks.over
+        return self._chunks is not None and self._chunks.is_complete
 
-    def ready(self) -> bytes:
+    def read_nowait(self) -> bytes:
         """What has come and was not read."""
         parts = self._parts
         if not parts:
@@ -175,22 +175,22 @@ class Line(asyncio.Protocol):
 
     async def read(self) -> bytes:
         """The next bytes, b"" at the end."""
-        while not (data := self.ready()) and not self.over:
+        while not (data := self.read_nowait()) and not self.is_complete:
             if self._error is not None:
                 raise self._error
-            await self._news()
+            await self._wait_for_data()
         return data
 
-    def when_over(self, call: Callable[[], None]) -> None:
+    def on_complete(self, call: Callable[[], None]) -> None:
         """Call this once all of it has come."""
         self._call = call
 
     def release(self) -> None:
         """Give the connection back, for others to use."""
         chunks = self._chunks
-        if chunks is None or not chunks.over or chunks.surplus or self._transport.get_write_buffer_size():
+        if chunks is None or not chunks.is_complete or chunks.has_surplus or self._transport.get_write_buffer_size():
             self.close()
-        elif (connection := self._put_back()) is not None:
+        elif (connection := self._restore_protocol()) is not None:
             if self._paused:
                 # The end came behind more than anybody read; whoever is next on this connection must be heard.
                 self._transport.resume_reading()
@@ -198,7 +198,7 @@ class Line(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection unless it was given back."""
-        connection = self._put_back()
+        connection = self._restore_protocol()
         if connection is not None:
             connection.close()
             self._fail("Connection closed")
@@ -206,7 +206,7 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
         if self._chunks is None:
-            data = self._begin(data)
+            data = self._read_head(data)
         chunks = self._chunks
         if chunks is None:
             return
@@ -216,17 +216,17 @@ class Line(asyncio.Protocol):
             if self._size > _PAUSE and not self._paused:
                 self._paused = True
                 self._transport.pause_reading()
-        if chunks.broken is not None:
-            self._fail(chunks.broken)
-        elif chunks.over and self._call is not None:
+        if chunks.error is not None:
+            self._fail(chunks.error)
+        elif chunks.is_complete and self._call is not None:
             self._call()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever reads the answer, and the client, whose connection it was."""
         if self._chunks is None:
-            self._hand_over()
-        elif not self._chunks.over:
+            self._hand_over_to_aiohttp()
+        elif not self._chunks.is_complete:
             self._fail("the connection was closed" if exc is None else f"{type(exc).__name__}: {exc}")
         self._reader.connection_lost(exc)
 
@@ -238,13 +238,13 @@ class Line(asyncio.Protocol):
         """As above."""
         self._reader.resume_writing()
 
-    def _begin(self, data: bytes) -> bytes:
+    def _read_head(self, data: bytes) -> bytes:
         """Look for the end of the head: what is behind it, if it is a usual one."""
         self._head += data
         head, end, body = self._head.partition(b"\r\n\r\n")
-        if end and len(head) <= _LONGEST_HEAD and _is_usual(head):
+        if end and len(head) <= _LONGEST_HEAD and _is_plain_chunked(head):
             self._head = head
-            self._chunks = Chunks()
+            self._chunks = ChunkDecoder()
             return body
         if (
             end
@@ -253,16 +253,16 @@ class Line(asyncio.Protocol):
             or _BARE_LINE_FEED.search(head)
         ):
             self._transport.set_protocol(self._reader)
-            self._hand_over()
+            self._hand_over_to_aiohttp()
         return b""
 
-    def _hand_over(self) -> None:
+    def _hand_over_to_aiohttp(self) -> None:
         """Leave the answer to the client's own reader, from its first byte."""
         self._reader.set_response_params(read_until_eof=True)
         self._reader.data_received(self._head)
         self._wake()
 
-    def _put_back(self) -> Connection | None:
+    def _restore_protocol(self) -> Connection | None:
         """The connection with the client's own reader in its place, if it is still ours."""
         connection, self._connection = self._connection, None
         if connection is not None and self._reader.transport is not None:
@@ -280,7 +280,7 @@ class Line(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _news(self) -> None:
+    async def _wait_for_data(self) -> None:
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
@@ -288,7 +288,7 @@ class Line(asyncio.Protocol):
             self._waiter = None
 
 
-def _is_usual(head: bytes) -> bool:
+def _is_plain_chunked(head: bytes) -> bool:
     """Whether a body in chunks follows, and nothing else is to be minded."""
     lines = head.lower() + b"\r\n"
     if not head.startswith(_USUAL) or _CHUNKED not in lines or lines.count(b"transfer-encoding") > 1:

@@ -18,24 +18,24 @@ _NOT_THERE = frozenset((404, 405))
 _ELSEWHERE = frozenset(("incomplete", "protocol"))
 
 
-def request_id(headers: Mapping[str, str]) -> str | None:
+def find_request_id(headers: Mapping[str, str]) -> str | None:
     """The name the server gave to the request, for its operator to find it by."""
-    given = _lower(headers)
+    given = _lower_names(headers)
     return next((given[name] for name in _REQUEST_IDS if given.get(name)), None)
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:
     """The server's own word on whether to ask again, or `None`."""
-    return {"true": True, "false": False}.get(_lower(headers).get("x-should-retry", "").strip().lower())
+    return {"true": True, "false": False}.get(_lower_names(headers).get("x-should-retry", "").strip().lower())
 
 
-def is_elsewhere(error: ProviderError) -> bool:
+def may_be_wrong_server(error: ProviderError) -> bool:
     """Whether what answered may be something else than what was asked; a page in its body gives that away."""
     info = error.info
     return info.kind in _ELSEWHERE or info.status in _NOT_THERE or (info.body or "").lstrip().startswith("<")
 
 
-def reworded(error: ProviderError, *sentences: str) -> None:
+def add_sentences(error: ProviderError, *sentences: str) -> None:
     """Add to what an error says."""
     text = error.info.message
     for sentence in filter(None, sentences):
@@ -44,7 +44,7 @@ def reworded(error: ProviderError, *sentences: str) -> None:
     error.args = (text,)
 
 
-def completed(
+def complete_error(
     error: ProviderError,
     *,
     provider: str,
@@ -58,14 +58,18 @@ def completed(
 
     `place` is what was asked, and is told where what answered may be something else.
     """
-    if place is not None and place not in error.info.message and is_elsewhere(error):
-        reworded(error, f"Tried: POST {place}{'.' if 'base_url' in error.info.message else ', as base_url says.'}")
+    if place is not None and place not in error.info.message and may_be_wrong_server(error):
+        add_sentences(error, f"Tried: POST {place}{'.' if 'base_url' in error.info.message else ', as base_url says.'}")
     info = error.info
     headers = headers or {}
     wait = info.retry_after
     if wait is None:
         wait = parse_retry_after(headers, clock=clock, limited=info.kind == "rate_limit")
-    message, body, named = _named(info.message, provider), info.body, info.request_id or request_id(headers)
+    message, body, named = (
+        _name_provider(info.message, provider),
+        info.body,
+        info.request_id or find_request_id(headers),
+    )
     message = redact(message, *keys)
     body = None if body is None else redact(body, *keys)
     named = None if named is None else redact(named, *keys)
@@ -85,10 +89,10 @@ def completed(
     return error
 
 
-def _named(message: str, provider: str) -> str:
+def _name_provider(message: str, provider: str) -> str:
     """An error says whose it is."""
     return message if provider.lower() in message.lower() else f"{provider}: {message}"
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}

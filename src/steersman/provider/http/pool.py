@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector
 
-from steersman.provider.http.fast_path import Route, post, route_to
-from steersman.provider.http.response import ReadByClient, Response
+from steersman.provider.http.fast_path import Route, build_route, post
+from steersman.provider.http.response import AiohttpResponse, Response
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientTimeout
@@ -29,7 +29,7 @@ if _CAN_LOOK:
     _GONE = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
 
-class Connector(TCPConnector):
+class CheckingConnector(TCPConnector):
     """Connections, looked at again before they are used again."""
 
     def __init__(self, *, keepalive: float, dns_ttl: int) -> None:
@@ -47,12 +47,12 @@ class Connector(TCPConnector):
                 if reader is not None:
                     self._given.add(reader)
                 return connection
-            if not _is_gone(connection):
+            if not _is_closed_by_peer(connection):
                 return connection
             connection.close()
 
 
-def _is_gone(connection: Connection) -> bool:
+def _is_closed_by_peer(connection: Connection) -> bool:
     """Whether the other side has closed, also if nobody has read that yet."""
     transport = connection.transport
     socket = None if transport is None else transport.get_extra_info("socket")
@@ -87,7 +87,7 @@ class Pool:
         self, url: str, headers: Mapping[str, str], body: bytes, *, proxy: str | None, timeout: ClientTimeout
     ) -> Response:
         """Send a request and wait for the head of its answer; raises what the client raises."""
-        route = None if proxy is not None or len(body) >= _LARGE_BODY else self._route(url)
+        route = None if proxy is not None or len(body) >= _LARGE_BODY else self._find_route(url)
         if route is not None and _FRAMING.isdisjoint(headers):
             return await post(self.session, route, {**_EVERY, **headers}, body, timeout)
         # The client sends bytes in one go, however many; a file-like body is sent in pieces.
@@ -95,29 +95,29 @@ class Pool:
         response = await self.session.post(
             url, data=data, headers=headers, allow_redirects=False, proxy=proxy, timeout=timeout
         )
-        return ReadByClient(response.status, response.headers, response.content, response)
+        return AiohttpResponse(response.status, response.headers, response.content, response)
 
-    def _route(self, url: str) -> Route | None:
+    def _find_route(self, url: str) -> Route | None:
         routes = self.routes
         if url not in routes:
             if len(routes) >= _ROUTES:
                 routes.clear()
-            routes[url] = route_to(url)
+            routes[url] = build_route(url)
         return routes[url]
 
 
 _pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
 
-def open_pool() -> Pool | None:
+def find_pool() -> Pool | None:
     """The pool of the running event loop, if it has an open one."""
     pool = _pools.get(asyncio.get_running_loop())
     return None if pool is None or pool.session.closed else pool
 
 
-async def session() -> ClientSession:
+async def get_session() -> ClientSession:
     """The client's session of the running event loop, opened if need be."""
-    return (open_pool() or await opened_pool()).session
+    return (find_pool() or await open_pool()).session
 
 
 async def aclose_http() -> None:
@@ -130,13 +130,13 @@ async def aclose_http() -> None:
         await pool.keeper.aclose()
 
 
-async def opened_pool() -> Pool:
+async def open_pool() -> Pool:
     """A new pool for the running event loop."""
     import aiohttp
 
     _forget_closed_loops()
     made = aiohttp.ClientSession(
-        connector=Connector(keepalive=_KEEPALIVE, dns_ttl=_DNS_TTL),
+        connector=CheckingConnector(keepalive=_KEEPALIVE, dns_ttl=_DNS_TTL),
         headers=_EVERY,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
@@ -144,14 +144,14 @@ async def opened_pool() -> Pool:
         # Not trust_env: it also takes passwords from ~/.netrc, and proxies for loopback.
         trust_env=False,
     )
-    pool = Pool(made, _kept(made), {})
+    pool = Pool(made, _keep_open(made), {})
     # Once begun, the generator is known to the loop, which closes it before it ends, and the session with it.
     await anext(pool.keeper)
     _pools[asyncio.get_running_loop()] = pool
     return pool
 
 
-async def _kept(kept: ClientSession) -> AsyncGenerator[None, None]:
+async def _keep_open(kept: ClientSession) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
@@ -174,9 +174,9 @@ def _forget_closed_loops() -> None:
             closing.close()
 
 
-def proxy_for(url: str) -> str | None:
+def find_proxy(url: str) -> str | None:
     """The proxy the environment names for an address; none for loopback, whatever it says."""
-    if is_local(url):
+    if is_local_url(url):
         return None
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
@@ -191,7 +191,7 @@ def proxy_for(url: str) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def is_local(url: str) -> bool:
+def is_local_url(url: str) -> bool:
     """Whether an address is on this machine."""
     from urllib.parse import urlsplit
 

@@ -20,11 +20,11 @@ class Response(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
     @property
-    def over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of it has come, read or not."""
         ...
 
-    def ready(self) -> bytes:
+    def read_nowait(self) -> bytes:
         """What has come and was not read."""
         ...
 
@@ -32,7 +32,7 @@ class Response(Protocol):
         """The next bytes, b"" at the end."""
         ...
 
-    def when_over(self, call: Callable[[], None]) -> None:
+    def on_complete(self, call: Callable[[], None]) -> None:
         """Call this once all of it has come."""
         ...
 
@@ -45,7 +45,7 @@ class Response(Protocol):
         ...
 
 
-class ReadByClient:
+class AiohttpResponse:
     """A response that the client itself reads."""
 
     __slots__ = ("_content", "_held", "headers", "status")
@@ -59,11 +59,11 @@ class ReadByClient:
         self._held = held
 
     @property
-    def over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of it has come, read or not."""
         return self._content.is_eof()
 
-    def ready(self) -> bytes:
+    def read_nowait(self) -> bytes:
         """What has come and was not read."""
         return self._content.read_nowait()
 
@@ -71,7 +71,7 @@ class ReadByClient:
         """The next bytes, b"" at the end."""
         return await self._content.readany()
 
-    def when_over(self, call: Callable[[], None]) -> None:
+    def on_complete(self, call: Callable[[], None]) -> None:
         """Call this once all of it has come."""
         self._content.on_eof(call)
 
@@ -88,7 +88,7 @@ class ReadByClient:
             self._content.set_exception(ClientConnectionError("Connection closed"))
 
 
-async def read_by_client(connection: Connection, request: ClientRequest, *, packed: bool) -> Response:
+async def receive_with_aiohttp(connection: Connection, request: ClientRequest, *, packed: bool) -> Response:
     """The response that comes on a connection; `packed` says that it names a packing."""
     from aiohttp import ClientResponseError
     from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
@@ -107,11 +107,11 @@ async def read_by_client(connection: Connection, request: ClientRequest, *, pack
     except BaseException:
         connection.close()
         raise
-    content.on_eof(lambda: _give_back(connection))
-    return ReadByClient(message.code, message.headers, content, connection)
+    content.on_eof(lambda: _release(connection))
+    return AiohttpResponse(message.code, message.headers, content, connection)
 
 
-def _give_back(connection: Connection) -> None:
+def _release(connection: Connection) -> None:
     """Let others use a connection, unless they would have to wait for the rest of a request that was answered early."""
     transport = connection.transport
     if transport is not None and transport.get_write_buffer_size():

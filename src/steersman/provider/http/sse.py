@@ -42,9 +42,9 @@ class SseDecoder:
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that these bytes complete; `ProtocolError` when one is longer than it may be."""
         if not self._begun:
-            chunk = self._begin(chunk)
+            chunk = self._strip_bom(chunk)
         if self._after_cr or b"\r" in chunk:
-            chunk = self._with_line_feeds(chunk)
+            chunk = self._normalize_line_ends(chunk)
         if not self._pending:
             # A blank line where no event has begun means nothing.
             chunk = chunk.lstrip(b"\n")
@@ -65,16 +65,16 @@ class SseDecoder:
             self._keep(chunk[cut:])
         if len(whole) > self._max:
             self._check_sizes(whole)
-        return self._events(whole.decode("utf-8", "replace"))
+        return self._parse_events(whole.decode("utf-8", "replace"))
 
     def finish(self) -> list[Event]:
         """What is left of an event that the end of the stream cut off: the standard drops it, we leave that to you."""
         left = b"".join(self._pending)
         self._pending.clear()
         self._size = 0
-        return self._events(left.decode("utf-8", "replace"))
+        return self._parse_events(left.decode("utf-8", "replace"))
 
-    def _begin(self, chunk: bytes) -> bytes:
+    def _strip_bom(self, chunk: bytes) -> bytes:
         """Take one byte order mark off, also when it comes in pieces."""
         if not self._pending and chunk[:1] > b"" and chunk[0] != _BOM[0]:
             self._begun = True
@@ -88,7 +88,7 @@ class SseDecoder:
         self._begun = True
         return chunk.removeprefix(_BOM)
 
-    def _with_line_feeds(self, chunk: bytes) -> bytes:
+    def _normalize_line_ends(self, chunk: bytes) -> bytes:
         """The chunk with one kind of line end; a carriage return ends its line at once, a line feed after it goes."""
         if not chunk:
             return chunk
@@ -104,7 +104,7 @@ class SseDecoder:
         self._size += len(chunk)
         self._at_line_start = chunk[-1] == _LINE_FEED
         if self._size - self._at_line_start > self._max:
-            kept = _without_comments(b"".join(self._pending))
+            kept = _strip_comments(b"".join(self._pending))
             self._pending = [kept] if kept else []
             self._size = len(kept)
             self._check_size(self._size - self._at_line_start)
@@ -112,13 +112,13 @@ class SseDecoder:
     def _check_sizes(self, whole: bytes) -> None:
         for block in whole.split(b"\n\n"):
             if len(block) > self._max:
-                self._check_size(len(_without_comments(block.strip(b"\n"))))
+                self._check_size(len(_strip_comments(block.strip(b"\n"))))
 
     def _check_size(self, size: int) -> None:
         if size > self._max:
             raise ProtocolError(f"The server sent an event of more than {self._max:,} bytes.")
 
-    def _events(self, text: str) -> list[Event]:
+    def _parse_events(self, text: str) -> list[Event]:
         if text.startswith("data: ") and text.endswith("\n\n"):
             # All events of one line each, as nearly always: no other line end is left, so one cut gives them all.
             blocks = text[6:-2].split("\n\ndata: ")
@@ -138,12 +138,12 @@ class SseDecoder:
                     continue
             elif not block:
                 continue
-            event = self._event(block)
+            event = self._parse_event(block)
             if event is not None:
                 events.append(event)
         return events
 
-    def _event(self, block: str) -> Event | None:
+    def _parse_event(self, block: str) -> Event | None:
         """One event from its lines by the letter of the standard: without a `data` field there is none."""
         name = ""
         data: list[str] = []
@@ -162,7 +162,7 @@ class SseDecoder:
         return (name, "\n".join(data)) if data else None
 
 
-def _without_comments(block: bytes) -> bytes:
+def _strip_comments(block: bytes) -> bytes:
     """A block without its complete comment lines, which are no part of an event, however many there are."""
     lines = block.split(b"\n")
     return b"\n".join([line for line in lines[:-1] if not line.startswith(b":")] + lines[-1:])

@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields, replace
 from math import inf, isfinite
 from typing import Any, Protocol
 
-from steersman.provider.models.presets import PRESETS, base_url_of
+from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.types.model import Model
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ResponseLimits:
     """Bounds of one answer, each settable by its name in `Model.settings`; `None` means none.
 
     `connect_timeout`: seconds until the connection stands. `first_byte_timeout`: seconds until the first byte of the
@@ -36,11 +36,11 @@ class Bounds:
     max_response_bytes: int = 256 * 1024 * 1024
 
 
-DEFAULT = Bounds()
-_NAMES = tuple(field.name for field in fields(Bounds))
+DEFAULT = ResponseLimits()
+_NAMES = tuple(field.name for field in fields(ResponseLimits))
 
 
-def bounds_of(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> Bounds:
+def parse_limits(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> ResponseLimits:
     """The bounds that a model's settings name, over those of its provider."""
     if not settings and not defaults:
         return DEFAULT
@@ -51,28 +51,28 @@ def bounds_of(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> Bound
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and isfinite(value) and value > 0):
             raise ValueError(f"The setting {name} is a number above 0, or None for no bound; got {value!r}.")
-    return Bounds(**given)
+    return ResponseLimits(**given)
 
 
-def settled(model: Model) -> tuple[Model, Bounds]:
+def resolve_model(model: Model) -> tuple[Model, ResponseLimits]:
     """The model with the address and the settings of its provider where it has none of its own, and its bounds."""
-    known = _known(model)
-    if model.base_url is None and known[0].base_url != base_url_of(model.provider):
-        return _completed(model)  # its address is the environment's, which has changed
+    known = _resolve_cached(model)
+    if model.base_url is None and known[0].base_url != find_base_url(model.provider):
+        return _resolve(model)  # its address is the environment's, which has changed
     return known
 
 
-def _completed(model: Model) -> tuple[Model, Bounds]:
+def _resolve(model: Model) -> tuple[Model, ResponseLimits]:
     preset = PRESETS.get(model.provider)
     settings: Mapping[str, Any] = {} if preset is None else preset.settings
-    bounds = bounds_of(model.settings, settings)
-    url = base_url_of(model.provider, model.base_url)
+    bounds = parse_limits(model.settings, settings)
+    url = find_base_url(model.provider, model.base_url)
     if settings or url != model.base_url:
         model = replace(model, base_url=url, settings={**settings, **model.settings})
     return model, bounds
 
 
-_known = memoize_by_identity(_completed)
+_resolve_cached = memoize_by_identity(_resolve)
 
 
 class Closable(Protocol):
@@ -89,7 +89,7 @@ class Watch:
         "_task", "_timer", "_total", "fired", "waiting",
     )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, bounds: Bounds) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, bounds: ResponseLimits) -> None:
         now = loop.time()
         self._loop = loop
         self._bounds = bounds

@@ -12,19 +12,19 @@ from steersman.lazy import export_lazily
 if TYPE_CHECKING:
     from steersman.provider.local.stream import prepare, stream_local
     from steersman.provider.local.weights.disk import Progress
-    from steersman.provider.local.weights.shelf import DEFAULT
+    from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL
 
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "stream": "prepare stream_local",
-        "weights.shelf": "DEFAULT",
+        "weights.shelf": "DEFAULT_LOCAL_MODEL",
         "weights.disk": "Progress",
     },
 )
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_LOCAL_MODEL",
     "Progress",
     "prepare",
     "stream_local",

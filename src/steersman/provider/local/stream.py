@@ -14,22 +14,28 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.http.client import http_stream
-from steersman.provider.local.prompting.answer import Turn, answer_prefix, answer_question, failure, turns_of
+from steersman.provider.local.prompting.answer import (
+    Turn,
+    build_answer_prefix,
+    build_answer_prompt,
+    describe_failure,
+    split_turns,
+)
 from steersman.provider.local.prompting.decide import (
-    MOST_STEPS,
+    MAX_STEPS,
     RESPOND,
     Decision,
-    alias,
-    decided,
-    decision_prefix,
-    decision_prompt,
-    decision_schema,
+    build_decision_prefix,
+    build_decision_prompt,
+    build_decision_schema,
+    get_alias,
     is_repeated,
+    parse_decision,
 )
 from steersman.provider.local.serving import slots
-from steersman.provider.local.serving.server import ONCE, Server
-from steersman.provider.local.serving.slots import Said
-from steersman.provider.local.serving.start import as_served, served, way_of
+from steersman.provider.local.serving.server import NO_KEEPALIVE, Server
+from steersman.provider.local.serving.slots import ChatMessage
+from steersman.provider.local.serving.start import choose_prompt_mode, name_as_served, start_server
 from steersman.provider.local.weights.disk import Report, Reporter
 from steersman.provider.streaming.batches import Events
 from steersman.provider.streaming.output_tool import with_output_tool
@@ -71,40 +77,40 @@ _template = with_output_tool(_chat, choose_output_mode)
 
 def stream_local() -> StreamFn:
     """The provider `local`: `local:<name>` or `local:/path/model.gguf`, run in a child process of ours."""
-    return _stream
+    return _stream_local
 
 
 async def prepare(
     model: Model, *, report: Report | None = None, tools: Sequence[ToolSpec] = (), system_prompt: str = ""
 ) -> None:
     """Do ahead what the first request would wait for: the file, the process, and the reading of the fixed prompt."""
-    server = await served(model, report)
-    if way_of(model, server.settings, server.props) == "template":
+    server = await start_server(model, report)
+    if choose_prompt_mode(model, server.settings, server.props) == "template":
         return
     reporter = Reporter(report)
-    prompts = [(_ANSWERING, answer_prefix(system_prompt)), (_DECIDING, decision_prefix(tools))]
+    prompts = [(_ANSWERING, build_answer_prefix(system_prompt)), (_DECIDING, build_decision_prefix(tools))]
     wanted = prompts if tools else prompts[:1]
     for done, (slot, prefix) in enumerate(wanted):
-        reporter.tell(_READING, done, len(wanted))
-        await _ready(server, slot, prefix)
-    reporter.tell(_READING, len(wanted), len(wanted))
+        reporter.report(_READING, done, len(wanted))
+        await _ensure_prefix(server, slot, prefix)
+    reporter.report(_READING, len(wanted), len(wanted))
 
 
-async def _stream(model: Model, request: Request, options: StreamOptions, /) -> Events:
-    server = await served(model, None)
+async def _stream_local(model: Model, request: Request, options: StreamOptions, /) -> Events:
+    server = await start_server(model, None)
     try:
         yield StreamStart()
-        way = way_of(model, server.settings, server.props)
-        asking = _Asking(server, as_served(model), request, options)
-        async with aclosing(asking.in_its_own_way() if way == "template" else asking.in_steps()) as events:
+        way = choose_prompt_mode(model, server.settings, server.props)
+        asking = _LocalCall(server, name_as_served(model), request, options)
+        async with aclosing(asking.ask_with_template() if way == "template" else asking.ask_in_steps()) as events:
             async for event in events:
                 yield event
     except ProviderError as error:
-        raise await server.judged(error) from None
+        raise await server.explain_error(error) from None
 
 
 @dataclass(slots=True)
-class _Asking:
+class _LocalCall:
     """One request to the model."""
 
     server: Server
@@ -113,87 +119,87 @@ class _Asking:
     options: StreamOptions
     used: Usage = field(default_factory=Usage)
 
-    async def in_its_own_way(self) -> Events:
+    async def ask_with_template(self) -> Events:
         """The request as it is, through the model's own chat template."""
-        asked, options = self._addressed(0, {}), replace(self.options, api_key=None)
-        async with aclosing(_events(_template, asked, self.request, options)) as events:
+        asked, options = self._address_server(0, {}), replace(self.options, api_key=None)
+        async with aclosing(_stream_events(_template, asked, self.request, options)) as events:
             async for event in events:
-                yield self._named(event)
+                yield self._restore_name(event)
 
-    async def in_steps(self) -> Events:
+    async def ask_in_steps(self) -> Events:
         """A decision, where there is one to take, and an answer, where that is the decision."""
-        turns = turns_of(self.request.messages) or [Turn([""])]
-        decision = await self._decision(turns)
+        turns = split_turns(self.request.messages) or [Turn([""])]
+        decision = await self._decide(turns)
         if decision is not None and decision.tool is not None:
-            for event in self._call(decision.tool, decision.arguments):
+            for event in self._build_tool_call(decision.tool, decision.arguments):
                 yield event
             return
-        why = self._failure(turns)
+        why = self._explain_failure(turns)
         if why:
-            for event in self._said(why):
+            for event in self._build_text_answer(why):
                 yield event
             return
-        async with aclosing(self._answer(turns)) as events:
+        async with aclosing(self._stream_answer(turns)) as events:
             async for event in events:
                 yield event
 
-    async def _decision(self, turns: Sequence[Turn]) -> Decision | None:
+    async def _decide(self, turns: Sequence[Turn]) -> Decision | None:
         """What to do next; `None` where there is nothing to choose, or nothing new to do."""
         tools, choice = self.request.tools, self.options.tool_choice
-        if not tools or choice == "none" or (choice == "auto" and len(turns[-1].steps) >= MOST_STEPS):
+        if not tools or choice == "none" or (choice == "auto" and len(turns[-1].steps) >= MAX_STEPS):
             return None
-        prefix = decision_prefix(tools)
-        await _ready(self.server, _DECIDING, prefix)
-        decision = await self._chosen(prefix, turns, tools)
+        prefix = build_decision_prefix(tools)
+        await _ensure_prefix(self.server, _DECIDING, prefix)
+        decision = await self._choose(prefix, turns, tools)
         if decision is None or choice == "required" or not is_repeated(decision, turns[-1]):
             return decision
         others = [tool for tool in tools if tool.name != decision.tool]
         if not turns[-1].steps[-1].failed or not others:
             return None
         # What failed would fail again; perhaps another tool leads there.
-        decision = await self._chosen(prefix, turns, others)
+        decision = await self._choose(prefix, turns, others)
         return None if decision is None or is_repeated(decision, turns[-1]) else decision
 
-    async def _chosen(
-        self, prefix: Sequence[Said], turns: Sequence[Turn], tools: Sequence[ToolSpec]
+    async def _choose(
+        self, prefix: Sequence[ChatMessage], turns: Sequence[Turn], tools: Sequence[ToolSpec]
     ) -> Decision | None:
         """What the model chooses among these tools."""
-        named = {alias(tool): tool.parameters for tool in tools}
-        schema = decision_schema(named, respond=self.options.tool_choice != "required")
+        named = {get_alias(tool): tool.parameters for tool in tools}
+        schema = build_decision_schema(named, respond=self.options.tool_choice != "required")
         options = StreamOptions(max_tokens=_DECISION_TOKENS, temperature=0.0, output_schema=schema)
         steps = turns[-1].steps
         bias = _LIKELIER_AFTER if steps and not steps[-1].failed else _LIKELIER
         for tokens in _SHOWN_TO_DECIDE:
             try:
-                prompt = decision_prompt(prefix, self.request.tools, turns, tokens)
-                return decided(await self._whole(prompt, options, bias), tools)
+                prompt = build_decision_prompt(prefix, self.request.tools, turns, tokens)
+                return parse_decision(await self._read_whole(prompt, options, bias), tools)
             except ContextOverflowError:
                 if tokens == _SHOWN_TO_DECIDE[-1]:
                     raise
         return None
 
-    async def _whole(self, said: Sequence[Said], options: StreamOptions, bias: float) -> str:
+    async def _read_whole(self, said: Sequence[ChatMessage], options: StreamOptions, bias: float) -> str:
         text = ""
-        asked = self._addressed(_DECIDING, {"logit_bias": [[RESPOND, bias]]})
-        async with aclosing(_events(_chat, asked, _request(said), options)) as events:
+        asked = self._address_server(_DECIDING, {"logit_bias": [[RESPOND, bias]]})
+        async with aclosing(_stream_events(_chat, asked, _build_request(said), options)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     self.used += event.message.usage
                     text = event.message.text
         return text
 
-    def _failure(self, turns: Sequence[Turn]) -> str:
+    def _explain_failure(self, turns: Sequence[Turn]) -> str:
         """Why there is nothing to answer from; empty where something else was said since, or a form is asked for."""
         told = self.request.messages and isinstance(self.request.messages[-1], ToolResultMessage)
-        return failure(turns[-1]) if told and self.options.output_schema is None else ""
+        return describe_failure(turns[-1]) if told and self.options.output_schema is None else ""
 
-    def _said(self, text: str) -> list[StreamEvent]:
+    def _build_text_answer(self, text: str) -> list[StreamEvent]:
         message = AssistantMessage(
             [TextContent(text)], usage=self.used, model=self.model.id, provider=self.model.provider
         )
         return [TextStart(0), TextDelta(text, 0), TextEnd(0), Done(message)]
 
-    def _call(self, name: str, arguments: dict[str, Any]) -> list[StreamEvent]:
+    def _build_tool_call(self, name: str, arguments: dict[str, Any]) -> list[StreamEvent]:
         call = ToolCall(f"call_{secrets.token_hex(8)}", name, arguments)
         message = AssistantMessage(
             [call], stop_reason="tool_use", usage=self.used, model=self.model.id, provider=self.model.provider
@@ -201,28 +207,28 @@ class _Asking:
         written = msgspec.json.encode(arguments).decode()
         return [ToolCallStart(0, call.id, name), ToolCallDelta(written, 0), ToolCallEnd(0, call), Done(message)]
 
-    async def _answer(self, turns: Sequence[Turn]) -> Events:
-        prefix = answer_prefix(self.request.system_prompt)
-        await _ready(self.server, _ANSWERING, prefix)
+    async def _stream_answer(self, turns: Sequence[Turn]) -> Events:
+        prefix = build_answer_prefix(self.request.system_prompt)
+        await _ensure_prefix(self.server, _ANSWERING, prefix)
         given = self.options
         options = StreamOptions(
             max_tokens=given.max_tokens or _ANSWER_TOKENS,
             temperature=given.temperature or 0.0,
             output_schema=given.output_schema,
         )
-        asked = self._addressed(_ANSWERING, {"repeat_penalty": 1.05})
+        asked = self._address_server(_ANSWERING, {"repeat_penalty": 1.05})
         for tokens in _SHOWN_TO_ANSWER:
-            request = _request([*prefix, *answer_question(turns, tokens)])
+            request = _build_request([*prefix, *build_answer_prompt(turns, tokens)])
             try:
-                async with aclosing(_events(_chat, asked, request, options)) as events:
+                async with aclosing(_stream_events(_chat, asked, request, options)) as events:
                     async for event in events:
-                        yield self._named(event)
+                        yield self._restore_name(event)
                 return
             except ContextOverflowError:
                 if tokens == _SHOWN_TO_ANSWER[-1]:
                     raise
 
-    def _named(self, event: StreamEvent) -> StreamEvent:
+    def _restore_name(self, event: StreamEvent) -> StreamEvent:
         """The event; at the end the message with what both steps used, under the name the user knows."""
         if not isinstance(event, Done):
             return event
@@ -231,35 +237,35 @@ class _Asking:
             msgspec.structs.replace(event.message, usage=usage, model=self.model.id, provider=self.model.provider)
         )
 
-    def _addressed(self, slot: int, extra: Mapping[str, Any]) -> Model:
+    def _address_server(self, slot: int, extra: Mapping[str, Any]) -> Model:
         """The model where it is served now."""
         server = self.server
-        body = {"id_slot": _slot(server, slot), "cache_prompt": True, **extra}
+        body = {"id_slot": _pick_slot(server, slot), "cache_prompt": True, **extra}
         own = {name: value for name, value in self.model.settings.items() if name not in ("n_ctx", "threads", "tools")}
         settings = {**_PATIENT, "empty_content": "empty", **own, "extra_body": {**body, **own.get("extra_body", {})}}
         return replace(
-            self.model, base_url=f"{server.url}/v1", api_key=server.child.key, headers=ONCE, settings=settings
+            self.model, base_url=f"{server.url}/v1", api_key=server.child.key, headers=NO_KEEPALIVE, settings=settings
         )
 
 
-async def _ready(server: Server, slot: int, prefix: Sequence[Said]) -> None:
-    await slots.ready(server, _slot(server, slot), prefix)
+async def _ensure_prefix(server: Server, slot: int, prefix: Sequence[ChatMessage]) -> None:
+    await slots.ensure_prefix(server, _pick_slot(server, slot), prefix)
 
 
-def _slot(server: Server, slot: int) -> int:
+def _pick_slot(server: Server, slot: int) -> int:
     return min(slot, server.settings.parallel - 1)
 
 
-def _request(said: Sequence[Said]) -> Request:
-    return Request(said[0]["content"], [_message(message) for message in said[1:]])
+def _build_request(said: Sequence[ChatMessage]) -> Request:
+    return Request(said[0]["content"], [_to_message(message) for message in said[1:]])
 
 
-def _message(said: Said) -> Message:
+def _to_message(said: ChatMessage) -> Message:
     text = said["content"]
     return AssistantMessage([TextContent(text)]) if said["role"] == "assistant" else user_message(text)
 
 
-async def _events(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
+async def _stream_events(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
     """The events of one request, without its start; the source is closed with this."""
     given = stream_fn(model, request, options)
     async with aclosing(cast(Events, given)) as events:

@@ -57,7 +57,7 @@ def describe(
 ) -> None:
     """Say what is true of `"provider:model-id"` from now on; what is left out stays as it was known."""
     provider, _, model_id = name.partition(":")
-    known = facts_of(provider, model_id)
+    known = find_facts(provider, model_id)
     _described[provider, model_id] = Facts(
         known.context_window if context_window is None else context_window,
         known.max_output_tokens if max_output_tokens is None else max_output_tokens,
@@ -65,23 +65,23 @@ def describe(
     )
 
 
-def facts_of(provider: str, model_id: str) -> Facts:
+def find_facts(provider: str, model_id: str) -> Facts:
     """What is known about a model at its provider's own address."""
     key = (provider, model_id)
     facts = _described.get(key) or _looked_up.get(key)
     if facts is None:
         there = _PROVIDERS.get(provider)
-        facts = _looked_up[key] = UNKNOWN if there is None else _priced(there, model_id)
+        facts = _looked_up[key] = UNKNOWN if there is None else _look_up(there, model_id)
     return facts
 
 
-def known_models(provider: str) -> tuple[str, ...]:
+def list_known_models(provider: str) -> tuple[str, ...]:
     """The ids of the models that are known at a provider, sorted; none where nothing is known about it."""
     described = {model_id for name, model_id in _described if name == provider}
-    return tuple(sorted(described | _listed(_PROVIDERS.get(provider))))
+    return tuple(sorted(described | _list_priced_models(_PROVIDERS.get(provider))))
 
 
-def _listed(provider: str | None) -> set[str]:
+def _list_priced_models(provider: str | None) -> set[str]:
     try:
         from genai_prices.data_snapshot import get_snapshot
 
@@ -93,7 +93,7 @@ def _listed(provider: str | None) -> set[str]:
         return set()
 
 
-def _priced(provider: str, model_id: str) -> Facts:
+def _look_up(provider: str, model_id: str) -> Facts:
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
@@ -102,20 +102,20 @@ def _priced(provider: str, model_id: str) -> Facts:
 
     try:
         _, found = get_snapshot().find_provider_model(model_id, None, provider, None)
-        return Facts(found.context_window, None, _flat(found.get_prices(datetime.now(UTC))))
+        return Facts(found.context_window, None, _to_prices(found.get_prices(datetime.now(UTC))))
     except LookupError:
         return UNKNOWN
     except Exception:  # noqa: BLE001  # another version of the package may look different, and prices are never worth a failure
         return UNKNOWN
 
 
-def _flat(prices: Any) -> Prices | None:
+def _to_prices(prices: Any) -> Prices | None:
     names = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
-    given, taken, read, written = (_lowest(getattr(prices, name, None)) for name in names)
+    given, taken, read, written = (_get_base_price(getattr(prices, name, None)) for name in names)
     return None if given is None or taken is None else Prices(given, taken, read, written)
 
 
-def _lowest(price: Any) -> float | None:
+def _get_base_price(price: Any) -> float | None:
     if price is None:
         return None
     return float(getattr(price, "base", price))

@@ -46,7 +46,7 @@ _MORE = {
 }
 
 
-def _known() -> dict[str, Preset]:
+def _build_presets() -> dict[str, Preset]:
     known = {
         "anthropic": Preset("anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), ("ANTHROPIC_BASE_URL",)),
         "openai": Preset("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), ("OPENAI_BASE_URL",)),
@@ -67,7 +67,7 @@ def _known() -> dict[str, Preset]:
     return known
 
 
-PRESETS: dict[str, Preset] = _known()
+PRESETS: dict[str, Preset] = _build_presets()
 """By provider."""
 
 
@@ -76,11 +76,13 @@ def add_preset(name: str, preset: Preset) -> None:
     PRESETS[name] = preset
 
 
-NO_PASSWORD = "Give a key as api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
+CREDENTIALS_ADVICE = (
+    "Give a key as api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
+)
 """What to do instead of putting a password into an address, where logs and proxies would show it."""
 
 
-def base_url_of(provider: str, given: str | None = None) -> str | None:
+def find_base_url(provider: str, given: str | None = None) -> str | None:
     """The address of a provider, without a slash at the end: the one given, the environment's, or its usual one."""
     preset = PRESETS.get(provider)
     url = given

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.types.guards import is_instance
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
 
@@ -19,19 +19,19 @@ SimpleStreamOptions: TypeAlias = StreamOptions
 _OVERRIDABLE = tuple(field.name for field in fields(Model) if field.name not in ("provider", "id"))
 
 
-def _scripted() -> StreamFn:
+def _load_scripted() -> StreamFn:
     from steersman.provider.scripted.model import stream_scripted
 
     return stream_scripted
 
 
-def _local() -> StreamFn:
+def _load_local() -> StreamFn:
     from steersman.provider.local import stream_local
 
     return stream_local()
 
 
-_loaders: dict[str, Callable[[], StreamFn]] = {"local": _local, "scripted": _scripted}
+_loaders: dict[str, Callable[[], StreamFn]] = {"local": _load_local, "scripted": _load_scripted}
 _loaded: dict[str, StreamFn] = {}
 
 
@@ -46,20 +46,20 @@ def get_model(
 
     The catalogue is asked about a name, not about a `Model`, and not about a server of the user's own.
     """
-    model = name if isinstance(name, Model) else _parsed(name)
+    model = name if isinstance(name, Model) else _parse_name(name)
     unknown = sorted(set(overrides) - set(_OVERRIDABLE))
     if unknown:
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
     if base_url is not None and not is_instance(base_url, str):
         raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
     if base_url is not None:
-        _check_address(base_url)
+        _check_base_url(base_url)
     if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
         raise TypeError(f"api_key is a string or a function that gives one, got a {type(api_key).__name__}.")
     given = {"base_url": base_url, "api_key": api_key, **overrides}
     changes = {key: value for key, value in given.items() if value is not None}
     if name is not model and base_url is None:
-        changes = {**_known_facts(model), **changes}
+        changes = {**_find_known_facts(model), **changes}
     return replace(model, **changes) if changes else model
 
 
@@ -79,16 +79,16 @@ def provider_names() -> tuple[str, ...]:
     return tuple(sorted({*_loaders, *PRESETS}))
 
 
-def stream_fn_for(model: Model) -> StreamFn:
+def find_stream_fn(model: Model) -> StreamFn:
     """The `StreamFn` of the model's provider; `NotImplementedError` that says what to do when there is none."""
     name = model.provider
     stream_fn = _loaded.get(name)
     if stream_fn is not None:
         return stream_fn
-    loader = _loaders.get(name) or _preset_loader(name)
+    loader = _loaders.get(name) or _find_loader(name)
     if loader is None:
         raise NotImplementedError(
-            f"No provider named {name!r} for the model {model.name!r}.{_near(name)} "
+            f"No provider named {name!r} for the model {model.name!r}.{_suggest_provider(name)} "
             f"Known providers: {', '.join(provider_names())}. A server that speaks a known protocol: "
             f"'openai-chat:{model.id}' with base_url=... "
             f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
@@ -102,23 +102,23 @@ async def stream_simple(
 ) -> StreamResponse:
     """The events of one answer from the model's own provider, in normal form."""
     asked = get_model(model)
-    return events_of(stream_fn_for(asked), asked, context, StreamOptions() if options is None else options)
+    return stream_events(find_stream_fn(asked), asked, context, StreamOptions() if options is None else options)
 
 
-def _preset_loader(name: str) -> Callable[[], StreamFn] | None:
+def _find_loader(name: str) -> Callable[[], StreamFn] | None:
     from steersman.provider.models.presets import PRESETS
 
     preset = PRESETS.get(name)
     return None if preset is None else _PROTOCOLS[preset.protocol]
 
 
-def _anthropic() -> StreamFn:
+def _load_anthropic() -> StreamFn:
     from steersman.provider.wires.anthropic.wire import stream_anthropic
 
     return stream_anthropic()
 
 
-def _openai() -> StreamFn:
+def _load_openai() -> StreamFn:
     from steersman.provider.http.client import http_stream
     from steersman.provider.streaming.output_tool import with_output_tool
     from steersman.provider.wires.openai_responses.schema import choose_output_mode
@@ -127,7 +127,7 @@ def _openai() -> StreamFn:
     return with_output_tool(http_stream(OpenAIResponsesWire()), choose_output_mode)
 
 
-def _openai_chat() -> StreamFn:
+def _load_openai_chat() -> StreamFn:
     from steersman.provider.http.client import http_stream
     from steersman.provider.streaming.output_tool import with_output_tool
     from steersman.provider.wires.openai_chat.quirks import choose_output_mode
@@ -136,7 +136,7 @@ def _openai_chat() -> StreamFn:
     return with_output_tool(http_stream(WIRE), choose_output_mode)
 
 
-def _google() -> StreamFn:
+def _load_google() -> StreamFn:
     from steersman.provider.http.client import http_stream
     from steersman.provider.streaming.output_tool import with_output_tool
     from steersman.provider.wires.google.encode import choose_output_mode
@@ -146,22 +146,22 @@ def _google() -> StreamFn:
 
 
 _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
-    "anthropic": _anthropic,
-    "openai": _openai,
-    "openai-chat": _openai_chat,
-    "google": _google,
+    "anthropic": _load_anthropic,
+    "openai": _load_openai,
+    "openai-chat": _load_openai_chat,
+    "google": _load_google,
 }
 
 
-def _known_facts(model: Model) -> dict[str, Any]:
+def _find_known_facts(model: Model) -> dict[str, Any]:
     """What the catalogue says of a model; nothing where the environment sends its provider's name somewhere else."""
-    from steersman.provider.models.catalogue import facts_of
-    from steersman.provider.models.presets import PRESETS, base_url_of
+    from steersman.provider.models.catalogue import find_facts
+    from steersman.provider.models.presets import PRESETS, find_base_url
 
     preset = PRESETS.get(model.provider)
-    if preset is not None and base_url_of(model.provider) != preset.base_url:
+    if preset is not None and find_base_url(model.provider) != preset.base_url:
         return {}
-    facts = facts_of(model.provider, model.id)
+    facts = find_facts(model.provider, model.id)
     known = {
         "context_window": facts.context_window,
         "max_output_tokens": facts.max_output_tokens,
@@ -170,14 +170,14 @@ def _known_facts(model: Model) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _near(name: str) -> str:
+def _suggest_provider(name: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, provider_names(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def _parsed(name: object) -> Model:
+def _parse_name(name: object) -> Model:
     if not isinstance(name, str):
         raise TypeError(f"A model is 'provider:model-id' or a Model, got {name!r}.")
     provider, colon, model_id = name.strip().partition(":")
@@ -189,16 +189,16 @@ def _parsed(name: object) -> Model:
     return Model(provider.strip(), model_id.strip())
 
 
-def _check_address(url: str) -> None:
+def _check_base_url(url: str) -> None:
     """What may be a password is never shown."""
-    from steersman.provider.http.errors import has_password
-    from steersman.provider.models.presets import NO_PASSWORD
+    from steersman.provider.http.errors import has_credentials
+    from steersman.provider.models.presets import CREDENTIALS_ADVICE
 
     shown = url.rpartition("@")[2]
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {shown!r}.")
-    if has_password(url):
-        raise ValueError(f"base_url has a user name or a password in front of {shown!r}. {NO_PASSWORD}")
+    if has_credentials(url):
+        raise ValueError(f"base_url has a user name or a password in front of {shown!r}. {CREDENTIALS_ADVICE}")
 
 
 def _check_provider_name(name: object) -> None:

@@ -99,11 +99,11 @@ class ScriptedModel:
         """Play the next turn."""
         self.requests.append((request, options))
         self.models.append(model)
-        fault = None if self._reader is None else self._reader.fault(request, model)
+        fault = None if self._reader is None else self._reader.find_fault(request, model)
         if fault is not None:
             refusal = ErrorInfo("invalid_request", fault, model.provider, 400)
             return self._play(self._plan(error(refusal)), model, request)
-        return self._play(self._next(), model, request)
+        return self._play(self._next_turn(), model, request)
 
     @property
     def asked(self) -> int:
@@ -115,7 +115,7 @@ class ScriptedModel:
         """How many turns of the script were not asked for yet."""
         return max(0, len(self._turns) - self._played)
 
-    def _next(self) -> _Plan | Reaction:
+    def _next_turn(self) -> _Plan | Reaction:
         index = self._played
         self._played += 1
         if index < len(self._turns):
@@ -132,11 +132,13 @@ class ScriptedModel:
 
     def _plan(self, turn: Turn) -> _Plan:
         numbered = any(isinstance(block, ToolCall) and not block.id for block in turn.blocks)
-        content = FrozenList([self._number(block) for block in turn.blocks]) if numbered else FrozenList(turn.blocks)
+        content = (
+            FrozenList([self._number_call(block) for block in turn.blocks]) if numbered else FrozenList(turn.blocks)
+        )
         stop: StopReason = "tool_use" if any(isinstance(block, ToolCall) for block in content) else "stop"
-        return _Plan(turn, _events(turn, content), content, turn.stop_reason or stop, numbered)
+        return _Plan(turn, _build_events(turn, content), content, turn.stop_reason or stop, numbered)
 
-    def _number(self, block: Content) -> Content:
+    def _number_call(self, block: Content) -> Content:
         if not isinstance(block, ToolCall) or block.id:
             return block
         self._calls += 1
@@ -160,17 +162,17 @@ class ScriptedModel:
             if plan.turn.ending == "stall":
                 await _stall(plan.turn.deaf)
             elif plan.turn.ending != "cut":
-                yield self._end(plan, model)
+                yield self._end_turn(plan, model)
         finally:
             self.streaming -= 1
 
-    def _end(self, plan: _Plan, model: Model) -> StreamEvent:
+    def _end_turn(self, plan: _Plan, model: Model) -> StreamEvent:
         turn = plan.turn
         usage = add_cost(turn.usage or self._usage or _UNKNOWN, model.prices)
         if isinstance(turn.ending, BaseException):
             raise turn.ending
         if isinstance(turn.ending, ErrorInfo):
-            return _failure(plan, turn.ending, model, usage)
+            return _build_failure(plan, turn.ending, model, usage)
         message = AssistantMessage(
             plan.content,
             stop_reason=plan.stop_reason,
@@ -186,11 +188,13 @@ def stream_scripted(model: Model, request: Request, options: StreamOptions) -> S
     """The provider `scripted`: plays the script in the model's settings; `scripted:echo` says what it was told."""
     script = model.settings.get("script")
     if script is None:
-        script = ScriptedModel(_echo if model.id == "echo" else error(ErrorInfo("invalid_request", _no_script(model))))
+        script = ScriptedModel(
+            _echo if model.id == "echo" else error(ErrorInfo("invalid_request", _describe_missing_script(model)))
+        )
     return cast(ScriptedModel, script)(model, request, options)
 
 
-def _no_script(model: Model) -> str:
+def _describe_missing_script(model: Model) -> str:
     return f"No script for the model {model.name!r}. Use the .model of a ScriptedModel(...), or 'scripted:echo'."
 
 
@@ -217,7 +221,7 @@ async def _stall(deaf: int) -> None:
             deaf -= 1
 
 
-def _failure(plan: _Plan, info: ErrorInfo, model: Model, usage: Usage) -> Failed:
+def _build_failure(plan: _Plan, info: ErrorInfo, model: Model, usage: Usage) -> Failed:
     stop: StopReason = "refusal" if info.kind == "refused" else "error"
     message = partial_message(
         plan.events,
@@ -231,13 +235,13 @@ def _failure(plan: _Plan, info: ErrorInfo, model: Model, usage: Usage) -> Failed
     return Failed(message, info)
 
 
-def _events(turn: Turn, content: FrozenList[Content]) -> tuple[StreamEvent, ...]:
+def _build_events(turn: Turn, content: FrozenList[Content]) -> tuple[StreamEvent, ...]:
     if turn.ending != "done" and turn.after is None and not content:
         return ()
     events: list[StreamEvent] = [StreamStart()]
     shown = 0
     for index, block in enumerate(content):
-        for event in _block_events(index, block, turn.deltas):
+        for event in _build_block_events(index, block, turn.deltas):
             if isinstance(event, _DELTAS):
                 if shown == turn.after:
                     return tuple(events)
@@ -246,29 +250,29 @@ def _events(turn: Turn, content: FrozenList[Content]) -> tuple[StreamEvent, ...]
     return tuple(events)
 
 
-def _block_events(index: int, block: Content, deltas: int | None) -> Iterator[StreamEvent]:
+def _build_block_events(index: int, block: Content, deltas: int | None) -> Iterator[StreamEvent]:
     match block:
         case TextContent():
             yield TextStart(index)
-            for piece in _pieces(block.text, deltas):
+            for piece in _split_text(block.text, deltas):
                 yield TextDelta(piece, index)
             yield TextEnd(index)
         case ThinkingContent():
             yield ThinkingStart(index)
-            for piece in _pieces(block.thinking, deltas):
+            for piece in _split_text(block.thinking, deltas):
                 yield ThinkingDelta(piece, index)
             yield ThinkingEnd(index)
         case ToolCall():
             yield ToolCallStart(index, block.id, block.name)
             written = block.raw_arguments or msgspec.json.encode(block.arguments).decode()
-            for piece in _pieces(written, deltas):
+            for piece in _split_text(written, deltas):
                 yield ToolCallDelta(piece, index)
             yield ToolCallEnd(index, block)
         case _:
             raise TypeError(f"A model says text, thinking and tool calls, got {block!r}.")
 
 
-def _pieces(text: str, count: int | None) -> list[str]:
+def _split_text(text: str, count: int | None) -> list[str]:
     """The text in `count` pieces of nearly equal length, none of them empty."""
     pieces = min(len(text), _PIECES if count is None else count)
     cuts = [len(text) * number // pieces for number in range(pieces + 1)] if pieces > 0 else [0]

@@ -83,7 +83,7 @@ def answer(
     pace: float | None = None,
 ) -> Turn:
     """A whole answer: `deltas` pieces per block, `pace` seconds before each (0 only lets others run)."""
-    return Turn(_blocks(blocks), "done", stop_reason, raw_stop_reason, usage, deltas, pace)
+    return Turn(_to_blocks(blocks), "done", stop_reason, raw_stop_reason, usage, deltas, pace)
 
 
 def error(
@@ -95,22 +95,22 @@ def error(
     pace: float | None = None,
 ) -> Turn:
     """An answer that fails with an `error` event, at once or after some deltas."""
-    return _broken(_info(what), blocks, after=after, usage=usage, deltas=deltas, pace=pace)
+    return _build_broken_turn(_to_error_info(what), blocks, after=after, usage=usage, deltas=deltas, pace=pace)
 
 
 def raises(exception: BaseException, *blocks: Block, after: int | None = None, pace: float | None = None) -> Turn:
     """An answer whose stream raises, at once or after some deltas."""
-    return _broken(exception, blocks, after=after, pace=pace)
+    return _build_broken_turn(exception, blocks, after=after, pace=pace)
 
 
 def stall(*blocks: Block, after: int | None = None, pace: float | None = None, deaf: int = 0) -> Turn:
     """An answer that never ends; it takes being cancelled, after ignoring that `deaf` times."""
-    return _broken("stall", blocks, after=after, pace=pace, deaf=deaf)
+    return _build_broken_turn("stall", blocks, after=after, pace=pace, deaf=deaf)
 
 
 def cut(*blocks: Block, after: int | None = None, pace: float | None = None) -> Turn:
     """An answer whose stream ends without its terminal event."""
-    return _broken("cut", blocks, after=after, pace=pace)
+    return _build_broken_turn("cut", blocks, after=after, pace=pace)
 
 
 def to_turn(value: TurnLike) -> Turn:
@@ -130,7 +130,7 @@ def to_turn(value: TurnLike) -> Turn:
             raise TypeError(f"A turn is an answer(...), a string, a block or a list of these, got {value!r}.")
 
 
-def _broken(
+def _build_broken_turn(
     ending: Ending,
     blocks: Sequence[Block],
     *,
@@ -140,17 +140,17 @@ def _broken(
     pace: float | None = None,
     deaf: int = 0,
 ) -> Turn:
-    shown = _blocks(blocks)
+    shown = _to_blocks(blocks)
     if after and not shown:
         shown, deltas = (TextContent("partial " * after),), after
     return Turn(shown, ending, None, None, usage, deltas, pace, after, deaf)
 
 
-def _blocks(blocks: Sequence[Block]) -> tuple[Content, ...]:
+def _to_blocks(blocks: Sequence[Block]) -> tuple[Content, ...]:
     return tuple(TextContent(block) if isinstance(block, str) else block for block in blocks)
 
 
-def _info(what: ErrorKind | ErrorInfo | Exception) -> ErrorInfo:
+def _to_error_info(what: ErrorKind | ErrorInfo | Exception) -> ErrorInfo:
     match what:
         case ErrorInfo():
             return what

@@ -30,12 +30,12 @@ class TranscriptReader:
     def read(self, message: AgentMessage) -> str | None:
         """What is wrong with the transcript now that this message follows, or `None`."""
         at = f"messages.{self.count}"
-        fault = self._form(at, message) or self._pairing(at, message)
+        fault = self._check_form(at, message) or self._check_pairing(at, message)
         self.count += 1
         self.last = message
         return fault
 
-    def unanswered(self) -> str | None:
+    def find_unanswered(self) -> str | None:
         """What is wrong if nothing follows: tool calls without a result."""
         if not self._waiting:
             return None
@@ -45,15 +45,15 @@ class TranscriptReader:
             "next message."
         )
 
-    def ending(self) -> str | None:
+    def check_end(self) -> str | None:
         """What is wrong with a request that ends here."""
         if self.last is None:
             return "messages: at least one message is required."
         if isinstance(self.last, AssistantMessage) and not self._waiting:
             return "The conversation must end with a user message: this model does not support assistant prefill."
-        return self.unanswered()
+        return self.find_unanswered()
 
-    def _form(self, at: str, message: AgentMessage) -> str | None:
+    def _check_form(self, at: str, message: AgentMessage) -> str | None:
         if not self._request:
             return (
                 f"{at}: a user message must not be empty." if message.role == "user" and not message.content else None
@@ -66,29 +66,29 @@ class TranscriptReader:
             return f"{at}: an answer that ended {message.stop_reason!r} must not be sent."
         if not message.content:
             return f"{at}: all messages must have non-empty content."
-        foreign = isinstance(message, AssistantMessage) and self._foreign(message)
+        foreign = isinstance(message, AssistantMessage) and self._is_foreign(message)
         for number, block in enumerate(message.content):
-            fault = _block_fault(block, foreign=foreign)
+            fault = _check_block(block, foreign=foreign)
             if fault is not None:
                 return f"{at}.content.{number}: {fault}"
         return None
 
-    def _foreign(self, message: AssistantMessage) -> bool:
+    def _is_foreign(self, message: AssistantMessage) -> bool:
         model = self._model
         return model is not None and (message.provider, message.model) != (model.provider, model.id)
 
-    def _pairing(self, at: str, message: AgentMessage) -> str | None:
+    def _check_pairing(self, at: str, message: AgentMessage) -> str | None:
         if isinstance(message, ToolResultMessage):
-            return self._result(at, message)
+            return self._check_result(at, message)
         if isinstance(message, ExtensionMessage):
             return None
-        fault = self.unanswered()
+        fault = self.find_unanswered()
         self._waiting = []
         if fault is None and isinstance(message, AssistantMessage) and not message.failed:
-            fault = self._calls(at, message)
+            fault = self._check_calls(at, message)
         return fault
 
-    def _calls(self, at: str, message: AssistantMessage) -> str | None:
+    def _check_calls(self, at: str, message: AssistantMessage) -> str | None:
         for call in message.tool_calls:
             if call.id in self._seen:
                 return f"{at}: `tool_use` ids must be unique, got {call.id!r} again."
@@ -99,7 +99,7 @@ class TranscriptReader:
         self._where = self.count
         return None
 
-    def _result(self, at: str, message: ToolResultMessage) -> str | None:
+    def _check_result(self, at: str, message: ToolResultMessage) -> str | None:
         call_id = message.tool_call_id
         if self._waiting and self._waiting[0] == call_id:
             del self._waiting[0]
@@ -127,7 +127,7 @@ class RequestReader:
         self._model: Model | None = None
         self._reader = TranscriptReader()
 
-    def fault(self, request: Request, model: Model | None = None) -> str | None:
+    def find_fault(self, request: Request, model: Model | None = None) -> str | None:
         """What is wrong with the request, or `None`."""
         messages = request.messages
         # A view over a growing list names that list as `base`; anything else is read from its start.
@@ -141,25 +141,25 @@ class RequestReader:
             if fault is not None:
                 self._base = None
                 return fault
-        return self._reader.ending() or _tools_fault(request)
+        return self._reader.check_end() or _check_tools(request)
 
 
-def request_fault(request: Request, model: Model | None = None) -> str | None:
+def find_request_fault(request: Request, model: Model | None = None) -> str | None:
     """What a strict server would answer to the request, or `None` if it takes it."""
-    return RequestReader().fault(request, model)
+    return RequestReader().find_fault(request, model)
 
 
-def transcript_fault(messages: Sequence[AgentMessage], *, complete: bool) -> str | None:
+def find_transcript_fault(messages: Sequence[AgentMessage], *, complete: bool) -> str | None:
     """The first fault of a log; `complete=False` lets its last calls wait for their results."""
     reader = TranscriptReader(request=False)
     for message in messages:
         fault = reader.read(message)
         if fault is not None:
             return fault
-    return reader.unanswered() if complete else None
+    return reader.find_unanswered() if complete else None
 
 
-def _block_fault(block: Content, *, foreign: bool) -> str | None:
+def _check_block(block: Content, *, foreign: bool) -> str | None:
     match block:
         case TextContent(text=""):
             return "text content blocks must be non-empty."
@@ -173,7 +173,7 @@ def _block_fault(block: Content, *, foreign: bool) -> str | None:
             return None
 
 
-def _tools_fault(request: Request) -> str | None:
+def _check_tools(request: Request) -> str | None:
     names: set[str] = set()
     for spec in request.tools:
         if spec.name in names:

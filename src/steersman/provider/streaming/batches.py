@@ -25,10 +25,10 @@ class Batched(msgspec.Struct, frozen=True):
     batches: Callable[[Model, Request, StreamOptions], Batches]
 
     def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> Events:
-        return each(self.batches(model, request, options))
+        return flatten_batches(self.batches(model, request, options))
 
 
-async def each(batches: Batches) -> Events:
+async def flatten_batches(batches: Batches) -> Events:
     """The events of the batches one by one; the source is closed with this."""
     async with aclosing(batches):
         async for batch in batches:
@@ -36,7 +36,7 @@ async def each(batches: Batches) -> Events:
                 yield event
 
 
-async def singly(events: Events) -> Batches:
+async def batch_singly(events: Events) -> Batches:
     """The events as batches of one; the source is closed with this."""
     async with aclosing(events):
         async for event in events:

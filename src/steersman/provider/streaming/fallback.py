@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from steersman.provider.streaming.batches import Batches
-from steersman.provider.streaming.normalize import Ask, Normal, Step, answers, info_of, usage_of
+from steersman.provider.streaming.normalize import (
+    ModelCall,
+    NextAttempt,
+    Normal,
+    get_error_info,
+    get_usage,
+    run_attempts,
+)
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
 from steersman.types.stream import Failed, FallbackNotice
 
@@ -38,22 +45,22 @@ def with_fallback(
         ) -> StreamResponse | Awaitable[StreamResponse]:
             # Looked up inside the stream, so that a provider that cannot be loaded is a failure like any other.
             fitting = plain if prepare is None else prepare(request, asked)
-            return resolve(asked)(asked, fitting, _options_for(asked, model, options))
+            return resolve(asked)(asked, fitting, _drop_foreign_key(asked, model, options))
 
-        def again(failed: Failed, attempt: int) -> Failed | Step:
-            error = info_of(failed)
+        def again(failed: Failed, attempt: int) -> Failed | NextAttempt:
+            error = get_error_info(failed)
             if error.kind in _FINAL or attempt == len(order):
                 return failed
             successor = order[attempt]
-            notice = FallbackNotice(order[attempt - 1].name, successor.name, error, usage_of(failed))
-            return Step(notice, ask=Ask(ask_next, successor, plain, options))
+            notice = FallbackNotice(order[attempt - 1].name, successor.name, error, get_usage(failed))
+            return NextAttempt(notice, ask=ModelCall(ask_next, successor, plain, options))
 
-        return answers(Ask(stream_fn, model, plain, options), again)
+        return run_attempts(ModelCall(stream_fn, model, plain, options), again)
 
     return Normal(falling_back)
 
 
-def _options_for(asked: Model, model: Model, options: StreamOptions) -> StreamOptions:
+def _drop_foreign_key(asked: Model, model: Model, options: StreamOptions) -> StreamOptions:
     """A key is for the server it was made for: another one must never see it."""
     same = (asked.provider, asked.base_url) == (model.provider, model.base_url)
     return options if same or options.api_key is None else replace(options, api_key=None)

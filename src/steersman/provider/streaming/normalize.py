@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, each
-from steersman.provider.streaming.partial import content_of, partial_message
+from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, flatten_batches
+from steersman.provider.streaming.partial import build_content, partial_message
 from steersman.provider.wires.retry_after import classify_status
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
 from steersman.types.messages import AssistantMessage, to_message
@@ -36,7 +36,7 @@ class Normal(Batched, frozen=True):
     """A `StreamFn` whose streams already have the normal form, so that nobody puts another layer around them."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ModelCall(msgspec.Struct, frozen=True):
     """One question to one model."""
 
     stream_fn: StreamFn
@@ -45,31 +45,31 @@ class Ask(msgspec.Struct, frozen=True):
     options: StreamOptions
 
 
-class Step(msgspec.Struct, frozen=True):
+class NextAttempt(msgspec.Struct, frozen=True):
     """What is done instead of giving up: tell, wait, and ask again, perhaps somebody else."""
 
     notice: RetryNotice | FallbackNotice
     delay: float = 0.0
-    ask: Ask | None = None
+    ask: ModelCall | None = None
 
 
-Again: TypeAlias = Callable[[Failed, int], Failed | Step]
+DecideNext: TypeAlias = Callable[[Failed, int], Failed | NextAttempt]
 """Given a failure and how many attempts were made: the next step, or the failure to end with."""
 
 
-def events_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
+def stream_events(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
     """The events of one answer, in normal form: a raise, a missing end or a wrong event becomes `Failed`."""
-    return each(batches_of(stream_fn, model, request, options))
+    return flatten_batches(stream_batches(stream_fn, model, request, options))
 
 
-def batches_of(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
+def stream_batches(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
     """The same events, as many at a time as came together."""
     if type(stream_fn) is Normal:
         return stream_fn.batches(model, request, options)
-    return answers(Ask(stream_fn, model, request, options))
+    return run_attempts(ModelCall(stream_fn, model, request, options))
 
 
-async def answers(ask: Ask, again: Again | None = None) -> Batches:  # noqa: C901  # in parts, every delta would pay for them
+async def run_attempts(ask: ModelCall, again: DecideNext | None = None) -> Batches:  # noqa: C901  # in parts, every delta would pay for them
     """Ask until there is an answer or `again` gives up; what came before a reset is void."""
     attempt = 0
     started = False
@@ -79,7 +79,7 @@ async def answers(ask: Ask, again: Again | None = None) -> Batches:  # noqa: C90
         outcome: Done | Failed | Exception | None = None
         source: AsyncIterator[Any] | None = None
         try:
-            source = batches = _batches(ask)
+            source = batches = _open_batches(ask)
             if source is None:
                 source = await open_stream(ask)
             async for item in source:
@@ -88,7 +88,7 @@ async def answers(ask: Ask, again: Again | None = None) -> Batches:  # noqa: C90
                         seen.append(item)
                         yield (item,)
                         continue
-                    item = (event_of(item),)
+                    item = (to_event(item),)
                 batch: Batch = item
                 if isinstance(batch[-1], _TERMINAL):
                     outcome, batch = batch[-1], batch[:-1]
@@ -103,22 +103,22 @@ async def answers(ask: Ask, again: Again | None = None) -> Batches:  # noqa: C90
             outcome = error
         finally:
             await close_stream(source)
-        step = next_step(settled(outcome, seen, ask.model), attempt, again)
-        if not isinstance(step, Step):
+        step = decide_next(build_terminal_event(outcome, seen, ask.model), attempt, again)
+        if not isinstance(step, NextAttempt):
             yield (step,)
             return
-        yield (step.notice, Reset()) if shown(seen) else (step.notice,)
+        yield (step.notice, Reset()) if has_shown_deltas(seen) else (step.notice,)
         await asyncio.sleep(step.delay)
         ask = step.ask or ask
 
 
-def _batches(ask: Ask) -> AsyncIterator[Any] | None:
+def _open_batches(ask: ModelCall) -> AsyncIterator[Any] | None:
     """The batches of a `StreamFn` that gives them."""
     fn = ask.stream_fn
     return fn.batches(ask.model, ask.request, ask.options) if isinstance(fn, Batched) else None
 
 
-async def open_stream(ask: Ask) -> AsyncIterator[StreamEvent]:
+async def open_stream(ask: ModelCall) -> AsyncIterator[StreamEvent]:
     """The iterator of a `StreamFn`, whether it is an async generator function or a coroutine function."""
     source: object = ask.stream_fn(ask.model, ask.request, ask.options)
     if not hasattr(source, "__aiter__") and isinstance(source, Awaitable):
@@ -145,12 +145,12 @@ async def close_stream(source: AsyncIterator[Any] | None) -> None:
         return
     try:
         async with asyncio.timeout(_CLOSING_SECONDS):
-            await _Rest(closing, waits_for)
+            await _StartedAwait(closing, waits_for)
     except Exception:  # noqa: BLE001  # as above
         return
 
 
-class _Rest:
+class _StartedAwait:
     """What is left of an await whose first step was taken by hand."""
 
     __slots__ = ("_steps", "_waits_for")
@@ -173,7 +173,7 @@ class _Rest:
                 return
 
 
-def event_of(value: object) -> StreamEvent:
+def to_event(value: object) -> StreamEvent:
     """A stream event from one, or from a dict such as `{"type": "text_delta", "delta": "Hi"}`."""
     if isinstance(value, _KNOWN):
         return cast(StreamEvent, value)
@@ -185,12 +185,12 @@ def event_of(value: object) -> StreamEvent:
     try:
         if fields.get("type") not in ("done", "error"):
             return msgspec.convert(fields, StreamEvent)
-        return _terminal(fields)
+        return _to_terminal_event(fields)
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"stream_fn gave {value!r}, which is not a stream event: {error}") from error
 
 
-def _terminal(fields: dict[str, Any]) -> Done | Failed:
+def _to_terminal_event(fields: dict[str, Any]) -> Done | Failed:
     """A terminal event from a dict; its message may be as short as `{"content": "Hi"}`."""
     message: object = fields.get("message")
     error: object = fields.get("error")
@@ -205,29 +205,31 @@ def _terminal(fields: dict[str, Any]) -> Done | Failed:
         message = AssistantMessage(stop_reason="error", error_message=text)
     if not isinstance(message, AssistantMessage):
         raise TypeError("'error' carries an assistant message, or a text, in 'message'")
-    return Failed(message, _told_error(cast(Mapping[str, Any], error)) if isinstance(error, Mapping) else None)
+    return Failed(message, _parse_error_info(cast(Mapping[str, Any], error)) if isinstance(error, Mapping) else None)
 
 
-def _told_error(fields: Mapping[str, Any]) -> ErrorInfo:
+def _parse_error_info(fields: Mapping[str, Any]) -> ErrorInfo:
     """An error as a dict, which may say no more than a message or a status."""
     status = fields.get("status")
     kind = classify_status(status) if isinstance(status, int) else "internal"
     return msgspec.convert({"kind": kind, "message": "The model's answer failed.", **fields}, ErrorInfo)
 
 
-def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model) -> Done | Failed:
+def build_terminal_event(
+    outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model
+) -> Done | Failed:
     """The one terminal event of a stream that ended this way after these events."""
     if outcome is None:
         outcome = IncompleteStreamError("The stream ended before its terminal event.")
     if isinstance(outcome, Exception):
-        info = error_info(outcome)
+        info = to_error_info(outcome)
         reason = "refusal" if info.kind == "refused" else "error"
         outcome = Failed(partial_message(seen, stop_reason=reason), info)
     elif isinstance(outcome, Done) and outcome.message.stop_reason in ("error", "aborted"):
         outcome = Failed(outcome.message)
     message = outcome.message
     changes: dict[str, Any] = {}
-    if not message.content and seen and (content := content_of(seen)):
+    if not message.content and seen and (content := build_content(seen)):
         changes["content"] = content
     if not message.model:
         changes["model"] = model.id
@@ -237,7 +239,7 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
         changes["usage"] = add_cost(message.usage, model.prices)
     if isinstance(outcome, Done):
         return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
-    info = _recognised(info_of(outcome))
+    info = _recognize_overflow(get_error_info(outcome))
     if not message.failed:
         changes["stop_reason"] = "error"
     changes["error_message"] = message.error_message or info.message
@@ -245,7 +247,7 @@ def settled(outcome: Done | Failed | Exception | None, seen: Sequence[StreamEven
     return Failed(msgspec.structs.replace(message, **changes), info)
 
 
-def _recognised(info: ErrorInfo) -> ErrorInfo:
+def _recognize_overflow(info: ErrorInfo) -> ErrorInfo:
     """An overflow told only in words is one all the same."""
     from steersman.provider.wires.overflow import is_overflow  # only a failure pays for it
 
@@ -254,7 +256,7 @@ def _recognised(info: ErrorInfo) -> ErrorInfo:
     return info
 
 
-def error_info(error: BaseException) -> ErrorInfo:
+def to_error_info(error: BaseException) -> ErrorInfo:
     """What an exception out of a `StreamFn` means: its kind, else its status, else what it is called."""
     words = describe_exception(error)
     if isinstance(error, ProviderError):
@@ -264,7 +266,7 @@ def error_info(error: BaseException) -> ErrorInfo:
         return info
     status: object = getattr(error, "status", getattr(error, "status_code", None))
     if isinstance(status, int):
-        return ErrorInfo(classify_status(status), words, status=status, retry_after=_asked_wait(error, status))
+        return ErrorInfo(classify_status(status), words, status=status, retry_after=_find_retry_after(error, status))
     if isinstance(error, TimeoutError):
         return ErrorInfo("stalled", words)
     if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
@@ -274,7 +276,7 @@ def error_info(error: BaseException) -> ErrorInfo:
     return ErrorInfo("internal", words)
 
 
-def _asked_wait(error: BaseException, status: int) -> float | None:
+def _find_retry_after(error: BaseException, status: int) -> float | None:
     """How long the server behind another client's exception asks to wait, where its headers are kept."""
     from steersman.provider.wires.retry_after import parse_retry_after  # as above
 
@@ -284,7 +286,7 @@ def _asked_wait(error: BaseException, status: int) -> float | None:
     return parse_retry_after(cast(Mapping[str, str], headers), clock=time, limited=status == _LIMITED)
 
 
-def shown(seen: Sequence[StreamEvent]) -> bool:
+def has_shown_deltas(seen: Sequence[StreamEvent]) -> bool:
     """Whether these events left a consumer with something of an answer."""
     for event in reversed(seen):
         if type(event) in DELTAS:
@@ -294,14 +296,14 @@ def shown(seen: Sequence[StreamEvent]) -> bool:
     return False
 
 
-def next_step(final: Done | Failed, attempt: int, again: Again | None) -> Done | Failed | Step:
+def decide_next(final: Done | Failed, attempt: int, again: DecideNext | None) -> Done | Failed | NextAttempt:
     """The terminal event, or what is done instead; a refusal or an abort is an answer, however it is told."""
     if again is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
         return final
     return again(final, attempt)
 
 
-def info_of(failed: Failed) -> ErrorInfo:
+def get_error_info(failed: Failed) -> ErrorInfo:
     """What is known about the failure, from the event or else from its message."""
     if failed.error is not None:
         return failed.error
@@ -310,6 +312,6 @@ def info_of(failed: Failed) -> ErrorInfo:
     return ErrorInfo(kind, message.error_message or "The model's answer failed without saying why.")
 
 
-def usage_of(failed: Failed) -> Usage | None:
+def get_usage(failed: Failed) -> Usage | None:
     """What the failed attempt cost, where the provider said."""
     return failed.message.usage if failed.message.usage.known else None

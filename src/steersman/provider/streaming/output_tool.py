@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batched, Batches, Events, singly
-from steersman.provider.streaming.normalize import DELTAS, events_of, info_of
+from steersman.provider.streaming.batches import Batched, Batches, Events, batch_singly
+from steersman.provider.streaming.normalize import DELTAS, get_error_info, stream_events
 from steersman.types.content import Content, TextContent, ToolCall
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolSpec
@@ -36,7 +36,7 @@ OutputMode: TypeAlias = Literal["schema", "tool", "offered", "words"]
 ModeOf: TypeAlias = Callable[[Model, Request, StreamOptions], OutputMode]
 """How a server wants to be asked for an answer in the form of `options.output_schema`."""
 
-NAME = "final_answer"
+FINAL_TOOL_NAME = "final_answer"
 _WORDS = "Give the final answer: call this once, when you have it, instead of writing it as text."
 
 # What a server calls the thing it does not know; what it says about it else differs everywhere.
@@ -57,7 +57,7 @@ def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
     refused: dict[tuple[str, str | None, str, bool], OutputMode] = {}
 
     def formed(model: Model, request: Request, options: StreamOptions) -> Events:
-        return _answered(_Asking(stream_fn, model, request, options, mode_of, refused))
+        return _stream_structured(_StructuredCall(stream_fn, model, request, options, mode_of, refused))
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse | Awaitable[StreamResponse]:
         ask = stream_fn if options.output_schema is None else formed
@@ -66,13 +66,13 @@ def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
     def batches(model: Model, request: Request, options: StreamOptions, /) -> Batches:
         if options.output_schema is None and isinstance(stream_fn, Batched):
             return stream_fn.batches(model, request, options)
-        return singly(formed(model, request, options))
+        return batch_singly(formed(model, request, options))
 
     return Batched(batches) if isinstance(stream_fn, Batched) else stream
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _StructuredCall:
     """One request for an answer in a form."""
 
     stream_fn: StreamFn
@@ -87,24 +87,24 @@ class _Asking:
         """What a refusal holds for: some servers take a schema only without tools."""
         return self.model.provider, self.model.base_url, self.model.id, bool(self.request.tools)
 
-    def mode(self) -> OutputMode:
+    def choose_mode(self) -> OutputMode:
         """How to ask now."""
         mode = self.mode_of(self.model, self.request, self.options)
         refused = self.refused.get(self.key)
         if mode == "schema" and refused is not None:
             mode = "tool"
-        return "words" if mode in ("tool", "offered") and (refused == "tool" or not self.callable) else mode
+        return "words" if mode in ("tool", "offered") and (refused == "tool" or not self.can_be_called) else mode
 
     @property
-    def callable(self) -> bool:
+    def can_be_called(self) -> bool:
         """Whether the call of a tool can be the answer: not where calls are forbidden, nor where another is due."""
         schema, choice = self.options.output_schema or {}, self.options.tool_choice
         due = choice == "required" and self.request.tools
         return schema.get("type") == "object" and choice != "none" and not due
 
-    def lower(self, mode: OutputMode, failed: Failed) -> bool:
+    def note_refusal(self, mode: OutputMode, failed: Failed) -> bool:
         """Whether the server refused the way it was asked; if so, it is remembered."""
-        error = info_of(failed)
+        error = get_error_info(failed)
         about = _ABOUT_SCHEMA if mode == "schema" else _ABOUT_TOOLS if not self.request.tools else None
         if error.kind != "invalid_request" or about is None or not about.search(error.message):
             return False
@@ -114,14 +114,14 @@ class _Asking:
         return True
 
 
-async def _answered(asking: _Asking) -> Events:
+async def _stream_structured(asking: _StructuredCall) -> Events:
     while True:
-        mode = asking.mode()
+        mode = asking.choose_mode()
         shown = False
-        events = _asked(asking, mode)
+        events = _ask_in_mode(asking, mode)
         try:
             async for event in events:
-                if not shown and mode != "words" and type(event) is Failed and asking.lower(mode, event):
+                if not shown and mode != "words" and type(event) is Failed and asking.note_refusal(mode, event):
                     break
                 shown = shown or type(event) in DELTAS
                 yield event
@@ -131,18 +131,18 @@ async def _answered(asking: _Asking) -> Events:
             await events.aclose()
 
 
-def _asked(asking: _Asking, mode: OutputMode) -> Events:
+def _ask_in_mode(asking: _StructuredCall, mode: OutputMode) -> Events:
     request, options = asking.request, asking.options
     if mode == "schema":
-        return events_of(asking.stream_fn, asking.model, request, options)
+        return stream_events(asking.stream_fn, asking.model, request, options)
     options = replace(options, output_schema=None)
     if mode == "words":
-        return events_of(asking.stream_fn, asking.model, request, options)
-    final = _final_tool(asking.options.output_schema or {}, request.tools)
+        return stream_events(asking.stream_fn, asking.model, request, options)
+    final = _get_final_tool(asking.options.output_schema or {}, request.tools)
     request = replace(request, tools=(*request.tools, final))
     if mode == "tool":
         options = replace(options, tool_choice="required")
-    return _as_text(events_of(asking.stream_fn, asking.model, request, options), final.name)
+    return _rewrite_call_as_text(stream_events(asking.stream_fn, asking.model, request, options), final.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +157,12 @@ class _FinalTool:
 _final_tools: dict[tuple[int, str], _FinalTool] = {}
 
 
-def _final_tool(schema: Mapping[str, Any], others: Sequence[ToolSpec]) -> _FinalTool:
+def _get_final_tool(schema: Mapping[str, Any], others: Sequence[ToolSpec]) -> _FinalTool:
     """The same tool for the same schema, so that wires encode it once; it keeps its schema, and so its identity."""
     taken = {tool.name for tool in others}
-    name, number = NAME, 2
+    name, number = FINAL_TOOL_NAME, 2
     while name in taken:
-        name, number = f"{NAME}_{number}", number + 1
+        name, number = f"{FINAL_TOOL_NAME}_{number}", number + 1
     known = _final_tools.get((id(schema), name))
     if known is None:
         if len(_final_tools) >= _KEPT:
@@ -171,7 +171,7 @@ def _final_tool(schema: Mapping[str, Any], others: Sequence[ToolSpec]) -> _Final
     return known
 
 
-async def _as_text(events: Events, name: str) -> Events:
+async def _rewrite_call_as_text(events: Events, name: str) -> Events:
     """The same answer with each call of the tool as a text."""
     said: dict[int, list[str]] = {}
     open_texts: set[int] = set()
@@ -187,50 +187,52 @@ async def _as_text(events: Events, name: str) -> Events:
                     yield TextDelta(event.delta, event.content_index)
                 case ToolCallEnd() if event.content_index in open_texts:
                     open_texts.discard(event.content_index)
-                    for last in _closed(event, said[event.content_index]):
+                    for last in _close_text(event, said[event.content_index]):
                         yield last
                 case Done() | Failed():
                     texts = ["".join(parts) for parts in said.values()]
                     cut = ["".join(said[index]) for index in sorted(open_texts)]
-                    yield _ended(event, name, texts, cut)
+                    yield _rewrite_end(event, name, texts, cut)
                 case _:
                     yield event
     finally:
         await events.aclose()
 
 
-def _closed(event: ToolCallEnd, said: list[str]) -> Sequence[StreamEvent]:
+def _close_text(event: ToolCallEnd, said: list[str]) -> Sequence[StreamEvent]:
     end = TextEnd(event.content_index)
     if "".join(said).strip() or event.tool_call is None:
         return (end,)
     # A server that gave the arguments only with the end of the call, or none at all.
-    said.append(_written(event.tool_call))
+    said.append(_encode_arguments(event.tool_call))
     return (TextDelta(said[-1], event.content_index), end)
 
 
-def _written(call: ToolCall) -> str:
+def _encode_arguments(call: ToolCall) -> str:
     return call.raw_arguments if call.raw_arguments else msgspec.json.encode(call.arguments).decode()
 
 
-def _ended(event: Done | Failed, name: str, texts: list[str], cut: list[str]) -> Done | Failed:
+def _rewrite_end(event: Done | Failed, name: str, texts: list[str], cut: list[str]) -> Done | Failed:
     message = event.message
     content: list[Content] = []
     broken = False
     for block in message.content:
         if type(block) is ToolCall and block.name == name:
             text = texts.pop(0) if texts else ""
-            broken = broken or (block.raw_arguments is not None and not _parses(block.raw_arguments))
-            content.append(TextContent(text if text.strip() else _written(block)))
+            broken = broken or (block.raw_arguments is not None and not _is_json(block.raw_arguments))
+            content.append(TextContent(text if text.strip() else _encode_arguments(block)))
         else:
             content.append(block)
     if isinstance(event, Failed):
         # A call that broke off is left out of a failed answer; its text was shown, and stays.
         content += [TextContent(text) for text in cut if text]
-    changed = msgspec.structs.replace(message, content=content, stop_reason=_reason(message, content, broken=broken))
+    changed = msgspec.structs.replace(
+        message, content=content, stop_reason=_correct_stop_reason(message, content, broken=broken)
+    )
     return Done(changed) if isinstance(event, Done) else Failed(changed, event.error)
 
 
-def _parses(text: str) -> bool:
+def _is_json(text: str) -> bool:
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -238,7 +240,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-def _reason(message: AssistantMessage, content: Sequence[Content], *, broken: bool) -> Any:
+def _correct_stop_reason(message: AssistantMessage, content: Sequence[Content], *, broken: bool) -> Any:
     """Why the answer ended, now that it has a call less; arguments that break off were cut, whoever says what."""
     if message.stop_reason not in ("stop", "tool_use"):
         return message.stop_reason

@@ -34,7 +34,7 @@ def partial_message(
 ) -> AssistantMessage:
     """What the deltas since the last reset amount to; tool calls that did not come to their end are left out."""
     return AssistantMessage(
-        content_of(deltas),
+        build_content(deltas),
         timestamp,
         stop_reason=stop_reason,
         usage=Usage() if usage is None else usage,
@@ -45,7 +45,7 @@ def partial_message(
     )
 
 
-def content_of(deltas: Sequence[StreamEvent]) -> list[Content]:
+def build_content(deltas: Sequence[StreamEvent]) -> list[Content]:
     """The blocks the deltas amount to, in the order in which they began; empty ones are left out."""
     blocks: list[_Block] = []
     # Keyed by kind too: a simple StreamFn leaves every index at 0.
@@ -56,16 +56,16 @@ def content_of(deltas: Sequence[StreamEvent]) -> list[Content]:
             blocks.clear()
             current.clear()
         elif isinstance(event, TextDelta | ThinkingDelta | ToolCallDelta):
-            _block(event, blocks, current).parts.append(event.delta)
+            _get_block(event, blocks, current).parts.append(event.delta)
         elif isinstance(event, TextStart | ThinkingStart | ToolCallStart):
-            current.pop(_key(event), None)
-            block = _block(event, blocks, current)
+            current.pop(_get_block_key(event), None)
+            block = _get_block(event, blocks, current)
             if isinstance(event, ToolCallStart):
                 block.start = event
         elif isinstance(event, ToolCallEnd):
-            block = _block(event, blocks, current)
-            block.call = event.tool_call if event.tool_call is not None else block.parsed_call()
-    return [content for block in blocks if (content := block.content()) is not None]
+            block = _get_block(event, blocks, current)
+            block.call = event.tool_call if event.tool_call is not None else block.parse_call()
+    return [content for block in blocks if (content := block.build()) is not None]
 
 
 class _Block:
@@ -79,13 +79,13 @@ class _Block:
         self.start: ToolCallStart | None = None
         self.call: ToolCall | None = None
 
-    def parsed_call(self) -> ToolCall | None:
+    def parse_call(self) -> ToolCall | None:
         """The call of an end event that does not carry it."""
         if self.start is None or not self.start.name:
             return None
         return parse_tool_call(self.start.id, self.start.name, "".join(self.parts))
 
-    def content(self) -> Content | None:
+    def build(self) -> Content | None:
         if self.kind == "tool_call":
             return self.call
         text = "".join(self.parts)
@@ -97,12 +97,12 @@ class _Block:
 _Piece = TextStart | TextDelta | ThinkingStart | ThinkingDelta | ToolCallStart | ToolCallDelta | ToolCallEnd
 
 
-def _key(event: _Piece) -> tuple[str, int]:
+def _get_block_key(event: _Piece) -> tuple[str, int]:
     return event.type.rpartition("_")[0], event.content_index
 
 
-def _block(event: _Piece, blocks: list[_Block], current: dict[tuple[str, int], _Block]) -> _Block:
-    key = _key(event)
+def _get_block(event: _Piece, blocks: list[_Block], current: dict[tuple[str, int], _Block]) -> _Block:
+    key = _get_block_key(event)
     block = current.get(key)
     if block is None:
         block = current[key] = _Block(key[0])

@@ -13,26 +13,34 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from steersman.provider.streaming.batches import Batches
-from steersman.provider.streaming.normalize import Ask, Normal, Step, answers, error_info, info_of, usage_of
+from steersman.provider.streaming.normalize import (
+    ModelCall,
+    NextAttempt,
+    Normal,
+    get_error_info,
+    get_usage,
+    run_attempts,
+    to_error_info,
+)
 from steersman.provider.streaming.timeouts import with_timeouts
 from steersman.types.errors import ErrorInfo
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Failed, RetryNotice
 
-GAP = 0.05
+SLOT_SECONDS = 0.05
 """The span in which one attempt with a key is made again, and no other."""
 
-LONGEST = 60.0
+MAX_EXTRA_WAIT = 60.0
 """The most seconds that anybody waits for others; behind it there is a crowd that no spacing helps."""
 
-_MOST = 1024
+_MAX_SLOTS = 1024
 _Slots: TypeAlias = dict[int, int]
 """Spans of time that are taken, each with where to look for one that is free."""
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Slots]] = WeakKeyDictionary()
 
 
-def spaced(
+def reserve_slot(
     model: Model,
     options: StreamOptions,
     delay: float,
@@ -48,22 +56,22 @@ def spaced(
     """
     loop = asyncio.get_running_loop()
     now = loop.time()
-    wanted = int((now + delay) / GAP)
-    slots = _slots(_loops.setdefault(loop, {}), _lane(model, options, keys), now)
-    found = _free(slots, wanted)
+    wanted = int((now + delay) / SLOT_SECONDS)
+    slots = _get_slots(_loops.setdefault(loop, {}), _get_rate_limit_key(model, options, keys), now)
+    found = _find_free_slot(slots, wanted)
     if found == wanted:
         slots[found] = found + 1
         return delay
     # Moved by a part of a slot, so that nobody falls into step with others elsewhere.
-    turn = (found + random()) * GAP - now
-    latest = max(delay, min(delay + LONGEST, most))
+    turn = (found + random()) * SLOT_SECONDS - now
+    latest = max(delay, min(delay + MAX_EXTRA_WAIT, most))
     if turn > latest:
         return delay + (latest - delay) * random()
     slots[found] = found + 1
     return turn
 
 
-def _free(slots: _Slots, wanted: int) -> int:
+def _find_free_slot(slots: _Slots, wanted: int) -> int:
     """The first free slot from one on."""
     passed: list[int] = []
     slot = wanted
@@ -76,20 +84,20 @@ def _free(slots: _Slots, wanted: int) -> int:
     return slot
 
 
-def _slots(lanes: dict[Hashable, _Slots], lane: Hashable, now: float) -> _Slots:
+def _get_slots(lanes: dict[Hashable, _Slots], lane: Hashable, now: float) -> _Slots:
     """The slots of a lane; what is past is forgotten."""
-    if len(lanes) >= _MOST:
-        for name in [name for name, slots in lanes.items() if max(slots) * GAP < now]:
+    if len(lanes) >= _MAX_SLOTS:
+        for name in [name for name, slots in lanes.items() if max(slots) * SLOT_SECONDS < now]:
             del lanes[name]
     slots = lanes.setdefault(lane, {})
-    if len(slots) >= _MOST:
-        first = int(now / GAP)
+    if len(slots) >= _MAX_SLOTS:
+        first = int(now / SLOT_SECONDS)
         for slot in [slot for slot in slots if slot < first]:
             del slots[slot]
     return slots
 
 
-def _lane(model: Model, options: StreamOptions, keys: object) -> Hashable:
+def _get_rate_limit_key(model: Model, options: StreamOptions, keys: object) -> Hashable:
     """Whose limit it is: that of a key at an address; of the key itself nothing is kept.
 
     Where somebody is asked for the key, those who ask the same one share it.
@@ -99,10 +107,10 @@ def _lane(model: Model, options: StreamOptions, keys: object) -> Hashable:
 
 
 # What others with the same key get as well, at the same time.
-_CROWDED = frozenset(("overloaded", "rate_limit"))
+_RATE_LIMITED = frozenset(("overloaded", "rate_limit"))
 
 
-def uniform() -> float:
+def draw_random() -> float:
     """A random number from 0 to 1; the module behind it is loaded when the first one is needed."""
     import random
 
@@ -134,16 +142,16 @@ class Retry:
 
     def __post_init__(self) -> None:
         _check_attempts(self.max_attempts)
-        _check("base_delay", self.base_delay, least=0)
-        _check("max_delay", self.max_delay, least=0)
-        _check("multiplier", self.multiplier, least=1)
-        _check("jitter", self.jitter, least=0, most=1)
+        _check_number("base_delay", self.base_delay, least=0)
+        _check_number("max_delay", self.max_delay, least=0)
+        _check_number("multiplier", self.multiplier, least=1)
+        _check_number("jitter", self.jitter, least=0, most=1)
         for name, value in (
             ("first_event_timeout", self.first_event_timeout),
             ("idle_timeout", self.idle_timeout),
         ):
             if value is not None:
-                _check(name, value, least=0)
+                _check_number(name, value, least=0)
                 if value == 0:
                     raise ValueError(f"{name} is more than 0 seconds, or None for no timeout; got {value!r}.")
 
@@ -151,12 +159,12 @@ class Retry:
         """Whether attempts are left for a failure that may pass, and the server does not ask for too long a wait."""
         if attempt >= self.max_attempts or not error.should_retry:
             return False
-        asked = asked_wait(error)
+        asked = get_requested_wait(error)
         return asked is None or asked <= self.max_delay
 
-    def delay(self, error: ErrorInfo, attempt: int, /, random: Callable[[], float] = uniform) -> float:
+    def delay(self, error: ErrorInfo, attempt: int, /, random: Callable[[], float] = draw_random) -> float:
         """Seconds to wait: what the server asked for, else exponential, shortened by up to `jitter` of it."""
-        asked = asked_wait(error)
+        asked = get_requested_wait(error)
         if asked is not None:
             return asked
         try:
@@ -167,7 +175,7 @@ class Retry:
 
 
 def with_retry(
-    stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = uniform, keys: object = None
+    stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = draw_random, keys: object = None
 ) -> StreamFn:
     """The same `StreamFn`, asked again where the strategy says so.
 
@@ -179,10 +187,10 @@ def with_retry(
         first_event=getattr(retry, "first_event_timeout", None),
         idle=getattr(retry, "idle_timeout", None),
     )
-    return Normal(_Retrying(timed, retry, random, keys).batches)
+    return Normal(_RetryingStream(timed, retry, random, keys).batches)
 
 
-class _Retrying:
+class _RetryingStream:
     """A `StreamFn` and what decides whether it is asked again."""
 
     __slots__ = ("_keys", "_random", "_retry", "_stream_fn")
@@ -194,36 +202,36 @@ class _Retrying:
         self._random = random
 
     def batches(self, model: Model, request: Request, options: StreamOptions) -> Batches:
-        ask = Ask(self._stream_fn, model, request, options)
-        return answers(ask, partial(self._again, ask))
+        ask = ModelCall(self._stream_fn, model, request, options)
+        return run_attempts(ask, partial(self._decide_next, ask))
 
-    def _again(self, ask: Ask, failed: Failed, attempt: int) -> Failed | Step:
-        error, retry = info_of(failed), self._retry
+    def _decide_next(self, ask: ModelCall, failed: Failed, attempt: int) -> Failed | NextAttempt:
+        error, retry = get_error_info(failed), self._retry
         try:
             if not retry.should_retry(error, attempt):
-                return _ended(failed, _given_up(error, attempt, retry))
+                return _reword(failed, _describe_giving_up(error, attempt, retry))
             timed = isinstance(retry, Retry)
             delay = retry.delay(error, attempt, self._random) if timed else retry.delay(error, attempt)
             delay = delay if delay > 0 else 0.0
-            if error.kind in _CROWDED:
+            if error.kind in _RATE_LIMITED:
                 most = retry.max_delay if timed else inf
-                delay = spaced(ask.model, ask.options, delay, self._random, keys=self._keys, most=most)
+                delay = reserve_slot(ask.model, ask.options, delay, self._random, keys=self._keys, most=most)
         except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
-            return _ended(failed, f"{error.message} (and the retry strategy raised {error_info(broken).message})")
-        return Step(RetryNotice(attempt, delay, error, usage_of(failed)), delay)
+            return _reword(failed, f"{error.message} (and the retry strategy raised {to_error_info(broken).message})")
+        return NextAttempt(RetryNotice(attempt, delay, error, get_usage(failed)), delay)
 
 
-def asked_wait(error: ErrorInfo) -> float | None:
+def get_requested_wait(error: ErrorInfo) -> float | None:
     """The seconds the server asked to wait; what cannot be a wait (negative, not a number) counts as not asked."""
     return error.retry_after if error.retry_after is not None and error.retry_after >= 0 else None
 
 
-def _given_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) -> str:
+def _describe_giving_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) -> str:
     """The error in the words a human needs: how often it was tried, how long the server wants us to wait."""
     words: list[str] = []
     if attempt > 1:
         words.append(f"after {attempt} attempts")
-    asked = asked_wait(error)
+    asked = get_requested_wait(error)
     if asked is not None and error.should_retry:
         words.append(f"the server asks to wait {asked:g} s")
         if isinstance(retry, Retry) and asked > retry.max_delay:
@@ -231,9 +239,9 @@ def _given_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) -> str:
     return f"{error.message} ({', '.join(words)})" if words else error.message
 
 
-def _ended(failed: Failed, text: str) -> Failed:
+def _reword(failed: Failed, text: str) -> Failed:
     """The same failure in other words."""
-    error = info_of(failed)
+    error = get_error_info(failed)
     if text == error.message:
         return failed
     message = msgspec.structs.replace(failed.message, error_message=text)
@@ -245,7 +253,7 @@ def _check_attempts(value: object) -> None:
         raise ValueError(f"max_attempts is a whole number from 1 on (1 means never again), got {value!r}.")
 
 
-def _check(name: str, value: object, *, least: float, most: float | None = None) -> None:
+def _check_number(name: str, value: object, *, least: float, most: float | None = None) -> None:
     span = f"from {least:g} on" if most is None else f"from {least:g} to {most:g}"
     good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= least
     if not good or (most is not None and isinstance(value, int | float) and value > most):

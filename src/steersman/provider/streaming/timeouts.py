@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from steersman.provider.streaming.normalize import Ask, close_stream, open_stream
+from steersman.provider.streaming.normalize import ModelCall, close_stream, open_stream
 from steersman.types.errors import StalledError
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import StreamEvent
@@ -20,7 +20,9 @@ def with_timeouts(stream_fn: StreamFn, *, first_event: float | None = None, idle
     if first_event is None and idle is None:
         return stream_fn
 
-    async def timed(model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[StreamEvent, None]:
+    async def stream_with_timeouts(
+        model: Model, request: Request, options: StreamOptions, /
+    ) -> AsyncGenerator[StreamEvent, None]:
         watchdog = _Watchdog()
         source: AsyncIterator[StreamEvent] | None = None
         limit, name = first_event, "first_event_timeout"
@@ -29,7 +31,7 @@ def with_timeouts(stream_fn: StreamFn, *, first_event: float | None = None, idle
                 watchdog.arm(limit)
                 try:
                     if source is None:
-                        source = await open_stream(Ask(stream_fn, model, request, options))
+                        source = await open_stream(ModelCall(stream_fn, model, request, options))
                     event = await source.__anext__()
                 except StopAsyncIteration:
                     return
@@ -45,7 +47,7 @@ def with_timeouts(stream_fn: StreamFn, *, first_event: float | None = None, idle
             watchdog.close()
             await close_stream(source)
 
-    return timed
+    return stream_with_timeouts
 
 
 class _Watchdog:

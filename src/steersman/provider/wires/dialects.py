@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import is_page
-from steersman.provider.http.headers import is_elsewhere, reworded
+from steersman.provider.http.errors import is_html_page
+from steersman.provider.http.headers import add_sentences, may_be_wrong_server
 from steersman.provider.models.presets import Protocol
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 from steersman.types.model import Model
@@ -110,15 +110,15 @@ def build_incomplete_error(model: Model, own: str, end: str, strange: Sequence[s
 
 def add_url_advice(error: ProviderError, model: Model, own: str, body: bytes) -> ProviderError:
     """The same error with what to do about the address, where what answers is not what was asked."""
-    if is_elsewhere(error):
+    if may_be_wrong_server(error):
         check = "" if "base_url" in error.info.message else _describe_page(body) or "Check the model's id and base_url."
-        reworded(error, check, suggest_protocol(model, own, (body,)))
+        add_sentences(error, check, suggest_protocol(model, own, (body,)))
     return error
 
 
 def _describe_page(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
-    if not is_page(text):
+    if not is_html_page(text):
         return ""
     shown = redact_key_patterns(" ".join(text.split()), _PAGE)
     return f"It came with a page instead of words of the API: {shown!r}. Check base_url, and any proxy on the way."

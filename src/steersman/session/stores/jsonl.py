@@ -22,7 +22,7 @@ from zlib import crc32
 
 import msgspec
 
-from steersman.provider.models.keys import known_keys
+from steersman.provider.models.keys import find_known_keys
 from steersman.session.records import FORMAT, Record, decode, redact_values
 from steersman.session.stores.store import (
     Handle,
@@ -233,7 +233,7 @@ class _Import:
     def __init__(self, session_id: str | None, source: Path) -> None:
         self.session_id = session_id if session_id is None else check_session_id(session_id)
         self.importing = new_id("record")
-        self._keys = sorted(known_keys(), key=len, reverse=True)
+        self._keys = sorted(find_known_keys(), key=len, reverse=True)
         self._now = time.time()
         self._told: list[tuple[str, str, bool]] = []
         self._source = source

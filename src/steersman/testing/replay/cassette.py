@@ -20,9 +20,9 @@ from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.models.keys import known_keys
-from steersman.provider.models.registry import stream_fn_for
-from steersman.provider.streaming.normalize import Ask, close_stream, error_info, open_stream
+from steersman.provider.models.keys import find_known_keys
+from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.streaming.normalize import ModelCall, close_stream, open_stream, to_error_info
 from steersman.session.records import redact_values, to_json_value
 from steersman.types import wire
 from steersman.types.errors import ErrorInfo, InvalidRequestError, ProviderError
@@ -92,11 +92,11 @@ class Cassette:
 
     def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
         """Ask the model and write down what it says, or say what is written down."""
-        self._secrets |= known_keys(model) | ({options.api_key} if options.api_key else set())
+        self._secrets |= find_known_keys(model) | ({options.api_key} if options.api_key else set())
         asked = cast(dict[str, Any], self._clean(_make_plain_request(model, request, options)))
         if not self.recording:
             return self._play(asked, model)
-        return self._record(asked, Ask(self._stream_fn or stream_fn_for(model), model, request, options))
+        return self._record(asked, ModelCall(self._stream_fn or find_stream_fn(model), model, request, options))
 
     def close(self) -> None:
         """Write the file if it was recorded; raise `CassetteMismatch` if what was asked is not what it holds."""
@@ -119,7 +119,7 @@ class Cassette:
         if error is None or (self._faults and not self.recording):
             self.close()
 
-    async def _record(self, asked: dict[str, Any], ask: Ask) -> AsyncGenerator[Any, None]:
+    async def _record(self, asked: dict[str, Any], ask: ModelCall) -> AsyncGenerator[Any, None]:
         exchange = _Exchange(asked)
         self._exchanges.append(exchange)
         source = None
@@ -129,7 +129,7 @@ class Cassette:
                 exchange.answer.append({"event": self._clean(_make_plain_event(event))})
                 yield event
         except Exception as error:
-            exchange.answer.append({"raised": self._clean(to_json_value(error_info(error)))})
+            exchange.answer.append({"raised": self._clean(to_json_value(to_error_info(error)))})
             raise
         finally:
             await close_stream(source)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steersman.provider.local.prompting.decide import arguments_schema, decision_schema
+from steersman.provider.local.prompting.decide import build_arguments_schema, build_decision_schema
 
 PATH = {"type": "object", "properties": {"path": {"type": "string", "description": "A file."}}, "required": ["path"]}
 NO_MORE = {"additionalProperties": False}
@@ -17,18 +17,18 @@ def test_each_tool_is_one_choice_and_respond_is_another() -> None:
     fields = {"tool": {"const": "read"}, "arguments": arguments}
     read = {"type": "object", "properties": fields, "required": ["tool", "arguments"], **NO_MORE}
     respond = {"type": "object", "properties": {"tool": {"const": "respond"}}, "required": ["tool"], **NO_MORE}
-    assert decision_schema({"read": PATH}, respond=True) == {"anyOf": [read, respond]}
-    assert decision_schema({"read": PATH}, respond=False) == {"anyOf": [read]}
+    assert build_decision_schema({"read": PATH}, respond=True) == {"anyOf": [read, respond]}
+    assert build_decision_schema({"read": PATH}, respond=False) == {"anyOf": [read]}
 
 
 def test_only_what_is_required_is_asked_for() -> None:
     schema: dict[str, Any] = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["b"]}
-    assert arguments_schema(schema)["properties"] == {"b": {"type": "integer"}}
+    assert build_arguments_schema(schema)["properties"] == {"b": {"type": "integer"}}
 
 
 def test_where_nothing_is_required_the_first_is_asked_for() -> None:
     schema: dict[str, Any] = {"properties": {"a": {"type": "string", "default": "."}, "b": {"type": "integer"}}}
-    assert arguments_schema(schema)["properties"] == {"a": {"type": "string"}}
+    assert build_arguments_schema(schema)["properties"] == {"a": {"type": "string"}}
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_where_nothing_is_required_the_first_is_asked_for() -> None:
 def test_a_schema_is_made_simple(given: dict[str, Any], made: dict[str, Any]) -> None:
     defs = {"Name": {"type": "string"}, "Round": {"$ref": "#/$defs/Round"}}
     whole = {"properties": {"it": given}, "required": ["it"], "$defs": defs}
-    assert arguments_schema(whole)["properties"] == {"it": made}
+    assert build_arguments_schema(whole)["properties"] == {"it": made}
 
 
 def test_a_schema_without_end_comes_to_one() -> None:
     defs: dict[str, Any] = {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}}
     whole = {"properties": {"it": {"$ref": "#/$defs/Node"}}, "required": ["it"], "$defs": defs}
-    assert len(repr(arguments_schema(whole))) < 2000
+    assert len(repr(build_arguments_schema(whole))) < 2000

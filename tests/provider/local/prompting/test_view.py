@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from steersman.provider.local.prompting.answer import Step, Turn, cut, shared, size, turns_of
+from steersman.provider.local.prompting.answer import (
+    Step,
+    Turn,
+    estimate_tokens,
+    split_turns,
+    truncate,
+    truncate_together,
+)
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message
 
@@ -30,7 +37,7 @@ def test_a_question_its_calls_and_its_answer_are_one_turn() -> None:
         said("It is not there."),
         user_message("And b.txt?"),
     ]
-    assert turns_of(messages) == [
+    assert split_turns(messages) == [
         Turn(["What is in a.txt?"], [Step("read", '{"path":"a.txt"}', "No such file", True)], "It is not there."),
         Turn(["And b.txt?"]),
     ]
@@ -43,7 +50,7 @@ def test_a_message_in_the_middle_of_a_turn_belongs_to_it() -> None:
         gave("list", "README.md"),
         user_message("Only the README."),
     ]
-    assert turns_of(messages) == [
+    assert split_turns(messages) == [
         Turn(["Read everything.", "Only the README."], [Step("list", '{"path":"."}', "README.md")])
     ]
 
@@ -54,21 +61,21 @@ def test_an_error_is_shown_as_one() -> None:
 
 def test_a_long_text_keeps_its_head_and_its_tail() -> None:
     text = "begin " + "x" * 3000 + " end"
-    short = cut(text, 100)
+    short = truncate(text, 100)
     assert (short[:6], short[-4:], "\n[...]\n" in short) == ("begin ", " end", True)
 
 
 @given(some.text(max_size=2000), some.integers(10, 300))
 def test_a_cut_text_has_at_most_so_many_tokens(text: str, tokens: int) -> None:
-    assert size(cut(text, tokens)) <= tokens + 4
+    assert estimate_tokens(truncate(text, tokens)) <= tokens + 4
 
 
 def test_characters_that_take_more_tokens_leave_fewer_of_them() -> None:
-    assert len(cut("潮" * 3000, 100)) < len(cut("x" * 3000, 100))
+    assert len(truncate("潮" * 3000, 100)) < len(truncate("x" * 3000, 100))
 
 
 def test_the_last_result_is_shown_longest() -> None:
-    shown = shared(["a" * 3000, "b" * 3000, "c" * 3000], 300)
+    shown = truncate_together(["a" * 3000, "b" * 3000, "c" * 3000], 300)
     lengths = [len(text) for text in shown]
     assert lengths == sorted(lengths)
-    assert sum(map(size, shown)) <= 310
+    assert sum(map(estimate_tokens, shown)) <= 310

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 from steersman import get_model
-from steersman.provider.local.serving.child import Orders
-from steersman.provider.local.serving.server import environment
-from steersman.provider.local.serving.start import SMALL, declares_tools, named, settings_of, usual_threads, way_of
+from steersman.provider.local.serving.child import ChildOptions
+from steersman.provider.local.serving.server import build_environment
+from steersman.provider.local.serving.start import (
+    SMALL,
+    build_settings,
+    choose_prompt_mode,
+    count_threads,
+    name_as_found,
+    supports_tools,
+)
 from steersman.provider.local.weights.find import Weights
-from steersman.provider.local.weights.shelf import DEFAULT, MODELS
+from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -22,10 +29,14 @@ def sparse(path: Path, size: int) -> Path:
 
 def test_a_small_model_takes_two_steps_and_a_big_one_goes_its_own_way(tmp_path: Path) -> None:
     model = get_model("local:any")
-    small = settings_of(model, sparse(tmp_path / "small", SMALL - 1), tmp_path)
-    big = settings_of(model, sparse(tmp_path / "big", SMALL), tmp_path)
+    small = build_settings(model, sparse(tmp_path / "small", SMALL - 1), tmp_path)
+    big = build_settings(model, sparse(tmp_path / "big", SMALL), tmp_path)
     tools = {"chat_template": "{% if tools %}...{% endif %}"}
-    assert (way_of(model, small, tools), way_of(model, big, tools), way_of(model, big, {})) == (
+    assert (
+        choose_prompt_mode(model, small, tools),
+        choose_prompt_mode(model, big, tools),
+        choose_prompt_mode(model, big, {}),
+    ) == (
         "steps",
         "template",
         "steps",
@@ -35,40 +46,40 @@ def test_a_small_model_takes_two_steps_and_a_big_one_goes_its_own_way(tmp_path: 
 def test_a_setting_says_otherwise(tmp_path: Path) -> None:
     given = {"tools": "template", "n_ctx": 512, "threads": 3, "gpu_layers": 0}
     model = get_model("local:any", settings=given)
-    settings = settings_of(model, sparse(tmp_path / "small", 10), tmp_path)
+    settings = build_settings(model, sparse(tmp_path / "small", 10), tmp_path)
     assert (settings.context, settings.threads, settings.gpu_layers) == (512, 3, 0)
-    assert way_of(model, settings, {}) == "template"
+    assert choose_prompt_mode(model, settings, {}) == "template"
 
 
 @pytest.mark.parametrize("given", [{"n_ctx": 0}, {"threads": "all"}, {"gpu_layers": -1}, {"n_ctx": True}])
 def test_a_setting_that_cannot_be_is_named(given: dict[str, object], tmp_path: Path) -> None:
     (name,) = given
     with pytest.raises(ValueError, match=name):
-        settings_of(get_model("local:any", settings=given), sparse(tmp_path / "small", 10), tmp_path)
+        build_settings(get_model("local:any", settings=given), sparse(tmp_path / "small", 10), tmp_path)
 
 
 def test_how_tools_are_chosen_is_one_of_two_ways(tmp_path: Path) -> None:
     model = get_model("local:any", settings={"tools": "maybe"})
-    settings = settings_of(model, sparse(tmp_path / "small", 10), tmp_path)
+    settings = build_settings(model, sparse(tmp_path / "small", 10), tmp_path)
     with pytest.raises(ValueError, match="'steps' or 'template', got 'maybe'"):
-        way_of(model, settings, {})
+        choose_prompt_mode(model, settings, {})
 
 
 def test_the_word_of_the_server_about_tools_counts_most() -> None:
-    assert declares_tools({"chat_template": "tools", "chat_template_caps": {"supports_tools": False}}) is False
-    assert declares_tools({"chat_template": "{{ messages }}"}) is False
+    assert supports_tools({"chat_template": "tools", "chat_template_caps": {"supports_tools": False}}) is False
+    assert supports_tools({"chat_template": "{{ messages }}"}) is False
 
 
 def test_at_least_one_thread_is_used_and_one_core_is_left() -> None:
     import os
 
     cores = os.cpu_count() or 1
-    assert 1 <= usual_threads() <= max(1, cores - 1)
+    assert 1 <= count_threads() <= max(1, cores - 1)
 
 
 def test_no_key_of_a_provider_goes_to_the_child(tmp_path: Path) -> None:
     given = {"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2", "PATH": "/bin", "PYTHONPATH": f"rel:{tmp_path}:"}
-    passed = environment(given)
+    passed = build_environment(given)
     assert "sk-" not in repr(passed)
     assert passed["PATH"] == "/bin"
     # Not the relative part: it would be looked up wherever the child starts.
@@ -76,12 +87,15 @@ def test_no_key_of_a_provider_goes_to_the_child(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_for_a_model_answers_under_its_own_name(tmp_path: Path) -> None:
-    model = get_model(f"local:{DEFAULT}")
-    usual = Weights(tmp_path / "a.gguf", MODELS[DEFAULT])
-    smaller = Weights(tmp_path / "b.gguf", MODELS["smollm2-135m"], "It could not be fetched.")
-    assert [named(model, usual).name, named(model, smaller).name] == [f"local:{DEFAULT}", "local:smollm2-135m"]
+    model = get_model(f"local:{DEFAULT_LOCAL_MODEL}")
+    usual = Weights(tmp_path / "a.gguf", LOCAL_MODELS[DEFAULT_LOCAL_MODEL])
+    smaller = Weights(tmp_path / "b.gguf", LOCAL_MODELS["smollm2-135m"], "It could not be fetched.")
+    assert [name_as_found(model, usual).name, name_as_found(model, smaller).name] == [
+        f"local:{DEFAULT_LOCAL_MODEL}",
+        "local:smollm2-135m",
+    ]
 
 
 def test_orders_do_not_show_their_key() -> None:
-    orders = Orders("model.gguf", "the-key", "slots", 512, 1, 1, 128, 1)
+    orders = ChildOptions("model.gguf", "the-key", "slots", 512, 1, 1, 128, 1)
     assert "the-key" not in repr(orders)

@@ -8,7 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
-from steersman.provider.local.weights.find import Progress, WeightsError, weights
+from steersman.provider.local.weights.find import Progress, WeightsError, find_weights
 from steersman.provider.local.weights.shelf import LocalModel, Sources, Wheel
 
 
@@ -26,7 +26,7 @@ async def main() -> None:
     if "largest_file" in asked:
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest_file"], asked["largest_file"]))
     try:
-        found = await weights(model, report=report, cache=Path(asked["cache"]))
+        found = await find_weights(model, report=report, cache=Path(asked["cache"]))
     except WeightsError as error:
         print(json.dumps(["error", str(error)]))
     else:

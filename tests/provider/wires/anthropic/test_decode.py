@@ -24,7 +24,7 @@ from tests.provider.wires.anthropic.kit import (
 )
 from tests.provider.wires.reading import chunks
 
-from steersman.provider.streaming.partial import content_of
+from steersman.provider.streaming.partial import build_content
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.tools.tool import Tool
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
@@ -525,7 +525,7 @@ def test_a_second_end_for_the_usage_alone_does_not_take_the_reason_back() -> Non
 def test_what_had_arrived_of_a_broken_answer_can_be_shown() -> None:
     stream = begun() + said(0, "Hello") + start(1, "tool_use", id="t", name="add", input={})
     events = read(stream + ended())[0]
-    assert content_of(events[:4]) == [TextContent("Hello")]
+    assert build_content(events[:4]) == [TextContent("Hello")]
 
 
 def test_an_answer_goes_on_where_the_server_paused() -> None:

@@ -10,7 +10,7 @@ from tests.provider.wires.anthropic.kit import begun, called, delta, ended, even
 
 from steersman import Agent, Retry
 from steersman.provider.http.client import http_stream
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.streaming.retry import with_retry
 from steersman.provider.wires.anthropic.wire import WIRE, stream_anthropic
 from steersman.testing import answer, error, raises, stall, text
@@ -30,7 +30,7 @@ QUICK = Retry(base_delay=0, jitter=0)
 
 
 async def events_from(server: AnthropicServer, stream_fn: StreamFn | None = None, **fields: Any) -> list[StreamEvent]:
-    stream = events_of(stream_fn or stream_anthropic(), server.model(**fields), ASKED, StreamOptions())
+    stream = stream_events(stream_fn or stream_anthropic(), server.model(**fields), ASKED, StreamOptions())
     return [event async for event in stream]
 
 

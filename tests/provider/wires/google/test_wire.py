@@ -15,7 +15,7 @@ from tests.provider.wires.google.streams import text as part_text
 
 from steersman import Agent, ContextConfig, Retry, tool
 from steersman.provider.http.client import http_stream
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.streaming.retry import with_retry
 from steersman.provider.wires.google.wire import WIRE
 from steersman.testing import (
@@ -288,7 +288,7 @@ async def test_a_stream_cut_at_any_byte_is_never_a_success(ending: Any) -> None:
     ask = http_stream(WIRE)
     async with GoogleServer(*(Delivery(whole, at=at, ending=ending) for at in range(len(whole)))) as server:
         for at in range(len(whole)):
-            events = [event async for event in events_of(ask, server.model(), request, StreamOptions())]
+            events = [event async for event in stream_events(ask, server.model(), request, StreamOptions())]
             last = events[-1]
             if at >= enough:
                 assert last.type == "done"
@@ -309,7 +309,7 @@ async def test_a_stream_cut_at_any_byte_is_asked_for_again() -> None:
     script = [entry for at in range(len(whole)) for entry in (Delivery(whole, at=at, ending="close"), whole)]
     async with GoogleServer(*script) as server:
         for _ in range(len(whole)):
-            events = [event async for event in events_of(ask, server.model(), request, StreamOptions())]
+            events = [event async for event in stream_events(ask, server.model(), request, StreamOptions())]
             kinds = [event.type for event in events]
             again = kinds.index("retry")
             assert kinds.count("reset") == (kinds[:again] not in ([], ["start"]))

@@ -30,7 +30,7 @@ from tests.provider.wires.openai_responses.kit import (
 from tests.provider.wires.reading import REQUEST, chunks
 
 from steersman.provider.http.sse import SseDecoder
-from steersman.provider.streaming.partial import content_of
+from steersman.provider.streaming.partial import build_content
 from steersman.provider.wires.openai_responses.encode import find_tool_set
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.testing import check_stream
@@ -625,7 +625,7 @@ def test_what_came_before_an_early_end_is_what_the_deltas_said() -> None:
     stream = begun() + said(0, "Hel", "lo") + called(1, "call_1", "add", '{"a":')
     sse, decoder = SseDecoder(), WIRE.decoder(MODEL, REQUEST)
     events = [shown for name, data in sse.feed(stream) for shown in decoder.feed(name, data)]
-    assert content_of(events)[0] == TextContent("Hello")
+    assert build_content(events)[0] == TextContent("Hello")
     assert not decoder.done
 
 

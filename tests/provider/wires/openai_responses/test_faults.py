@@ -10,7 +10,7 @@ from tests.provider.wires.openai_responses.kit import begun, ended, said
 
 from steersman import Agent, Retry
 from steersman.provider.http.client import aclose_http, http_stream
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.testing import answer, call, stall, thinking
 from steersman.testing.servers import Delivery, OpenAIResponsesServer
@@ -27,7 +27,7 @@ STREAM = begun() + said(0, "Hel", "lo") + ended()
 
 
 async def answered(model: Model) -> list[StreamEvent]:
-    return [event async for event in events_of(STREAM_FN, model, REQUEST, StreamOptions())]
+    return [event async for event in stream_events(STREAM_FN, model, REQUEST, StreamOptions())]
 
 
 @pytest.mark.parametrize("ending", ["end", "close", "reset"])

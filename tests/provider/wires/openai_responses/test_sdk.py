@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from tests.provider.wires.openai_responses.kit import RECORDED, begun, called, ended, event, read, said, thought
 
 from steersman.provider.http.client import aclose_http, http_stream
-from steersman.provider.streaming.normalize import events_of
+from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.wires.openai_responses.encode import CUSTOM
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.testing import answer, call, text, thinking
@@ -59,7 +59,7 @@ async def by_sdk(client: AsyncOpenAI) -> Response:
 async def by_us(server: OpenAIResponsesServer) -> Done | Failed:
     """The end of the same stream, read by us."""
     stream_fn, request = http_stream(WIRE), Request("", [user_message("Hi")])
-    last = [event async for event in events_of(stream_fn, server.model("gpt-5"), request, StreamOptions())][-1]
+    last = [event async for event in stream_events(stream_fn, server.model("gpt-5"), request, StreamOptions())][-1]
     assert isinstance(last, Done | Failed)
     return last
 

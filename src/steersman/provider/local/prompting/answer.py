@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from steersman.provider.local.serving.slots import Said
+from steersman.provider.local.serving.slots import ChatMessage
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 
 _CUT = "\n[...]\n"
@@ -38,7 +38,7 @@ class Turn:
     answer: str = ""
 
 
-def turns_of(messages: Sequence[Message]) -> list[Turn]:
+def split_turns(messages: Sequence[Message]) -> list[Turn]:
     """The conversation as turns; a message that came in the middle of one belongs to it."""
     turns: list[Turn] = []
     waiting: dict[str, tuple[str, str]] = {}
@@ -49,7 +49,7 @@ def turns_of(messages: Sequence[Message]) -> list[Turn]:
                     turns.append(Turn())
                 turns[-1].asked.append(message.text)
             case AssistantMessage():
-                turn = _last(turns)
+                turn = _get_last_turn(turns)
                 for call in message.tool_calls:
                     written = call.raw_arguments or msgspec.json.encode(call.arguments, order="sorted").decode()
                     waiting[call.id] = (call.name, written)
@@ -57,17 +57,17 @@ def turns_of(messages: Sequence[Message]) -> list[Turn]:
                     turn.answer = message.text
             case ToolResultMessage():
                 name, written = waiting.pop(message.tool_call_id, (message.tool_name, "{}"))
-                _last(turns).steps.append(Step(name, written, message.text, message.is_error))
+                _get_last_turn(turns).steps.append(Step(name, written, message.text, message.is_error))
     return turns
 
 
-def _last(turns: list[Turn]) -> Turn:
+def _get_last_turn(turns: list[Turn]) -> Turn:
     if not turns:
         turns.append(Turn())
     return turns[-1]
 
 
-def size(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """About how many tokens a text has, rather too many than too few."""
     if text.isascii():
         return len(text) // 3 + 1
@@ -75,10 +75,10 @@ def size(text: str) -> int:
     return plain // 3 + 2 * (len(text) - plain) + 1
 
 
-def cut(text: str, tokens: int) -> str:
+def truncate(text: str, tokens: int) -> str:
     """The text, or its head and its tail where it is longer than so many tokens."""
     text = text.strip()
-    whole = size(text)
+    whole = estimate_tokens(text)
     if whole <= tokens:
         return text
     room = max(0, len(text) * tokens // whole - len(_CUT))
@@ -87,13 +87,13 @@ def cut(text: str, tokens: int) -> str:
     return text[:head].rstrip() + _CUT + (text[-tail:].lstrip() if tail else "")
 
 
-def shared(texts: Sequence[str], tokens: int) -> list[str]:
+def truncate_together(texts: Sequence[str], tokens: int) -> list[str]:
     """The texts within so many tokens in all; the later one gets twice what the one before it may have."""
     shown: list[str] = []
     for text in reversed(texts):
-        left = max(tokens - sum(map(size, shown)), 0)
+        left = max(tokens - sum(map(estimate_tokens, shown)), 0)
         last = len(shown) == len(texts) - 1
-        shown.append(cut(text, left if last else max(left * 2 // 3, 1)))
+        shown.append(truncate(text, left if last else max(left * 2 // 3, 1)))
     return shown[::-1]
 
 
@@ -137,45 +137,45 @@ _EXAMPLES: tuple[tuple[str, tuple[tuple[str, str, str], ...], str], ...] = (
 )
 
 
-def answer_prefix(instructions: str) -> list[Said]:
+def build_answer_prefix(instructions: str) -> list[ChatMessage]:
     """The part of the prompt that is the same for every answer under these instructions, byte for byte."""
-    own = cut(instructions, _INSTRUCTIONS)
-    said: list[Said] = [{"role": "system", "content": f"{_HEAD}\n\n{own}" if own else _HEAD}]
+    own = truncate(instructions, _INSTRUCTIONS)
+    said: list[ChatMessage] = [{"role": "system", "content": f"{_HEAD}\n\n{own}" if own else _HEAD}]
     for asked, steps, answer in _EXAMPLES:
-        said += _turn(Turn([asked], [Step(*step) for step in steps], answer), 200)
+        said += _format_turn(Turn([asked], [Step(*step) for step in steps], answer), 200)
     return said
 
 
-def answer_question(turns: Sequence[Turn], tokens: int) -> list[Said]:
+def build_answer_prompt(turns: Sequence[Turn], tokens: int) -> list[ChatMessage]:
     """The last turns as they were said, and the one to be answered with its results."""
     earlier = [Turn(turn.asked, [], turn.answer) for turn in turns[-1 - _TURNS : -1] if turn.answer]
-    said = [message for turn in earlier for message in _turn(turn, _HISTORY)]
-    return [*said, *_turn(turns[-1], tokens)]
+    said = [message for turn in earlier for message in _format_turn(turn, _HISTORY)]
+    return [*said, *_format_turn(turns[-1], tokens)]
 
 
-def failure(turn: Turn) -> str:
+def describe_failure(turn: Turn) -> str:
     """What is so where every call of a turn failed or was denied, in our own words; empty where one did not.
 
     The model is not asked: having seen nothing, it would answer the question all the same, with something made up.
     """
     if not turn.steps or not all(step.failed for step in turn.steps):
         return ""
-    lines = cut("\n".join(dict.fromkeys(map(_reason, turn.steps))), _REASON).splitlines()
+    lines = truncate("\n".join(dict.fromkeys(map(_describe_step_failure, turn.steps))), _REASON).splitlines()
     # Indented, what a command wrote stays as it is, whatever marks are in it.
     return _FAILED + (f" {lines[0]}" if len(lines) == 1 else "\n\n" + "\n".join(f"    {line}" for line in lines))
 
 
-def _reason(step: Step) -> str:
+def _describe_step_failure(step: Step) -> str:
     told = step.result.strip() or f"{step.name} gave no reason."
     # What follows a denial is advice for a model.
     return re.split(r"(?<=\.)\s", told, maxsplit=1)[0] if told.startswith("Denied") else told
 
 
-def _turn(turn: Turn, tokens: int) -> list[Said]:
-    asked = cut("\n".join(turn.asked), tokens)
-    results = shared([step.shown for step in turn.steps], tokens)
+def _format_turn(turn: Turn, tokens: int) -> list[ChatMessage]:
+    asked = truncate("\n".join(turn.asked), tokens)
+    results = truncate_together([step.shown for step in turn.steps], tokens)
     shown = [
-        f"Result of {step.name} {cut(step.arguments, 40)}:\n{result}\n"
+        f"Result of {step.name} {truncate(step.arguments, 40)}:\n{result}\n"
         for step, result in zip(turn.steps, results, strict=True)
     ]
     # What is last counts most: a question as it was asked, but of an order only what came of it.
@@ -183,9 +183,9 @@ def _turn(turn: Turn, tokens: int) -> list[Said]:
     known = bool(turn.steps) and not turn.steps[-1].failed
     parts = (*shown, f"Question: {asked}") if known and _is_question(asked) else (f"Request: {asked}\n", *shown, _ASK)
     content = "\n".join(parts) if shown else asked
-    said: list[Said] = [{"role": "user", "content": content}]
+    said: list[ChatMessage] = [{"role": "user", "content": content}]
     if turn.answer:
-        said.append({"role": "assistant", "content": cut(turn.answer, tokens)})
+        said.append({"role": "assistant", "content": truncate(turn.answer, tokens)})
     return said
 
 

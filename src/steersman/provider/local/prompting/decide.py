@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.local.prompting.answer import Step, Turn, cut, shared
-from steersman.provider.local.serving.slots import Said
+from steersman.provider.local.prompting.answer import Step, Turn, truncate, truncate_together
+from steersman.provider.local.serving.slots import ChatMessage
 from steersman.types.model import ToolSpec
 
 RESPOND = "respond"
@@ -25,85 +25,85 @@ _KEPT = ("type", "enum", "const")
 _TYPES = frozenset(("string", "integer", "number", "boolean", "object", "array", "null"))
 
 
-def decision_schema(parameters: Mapping[str, Mapping[str, Any]], *, respond: bool) -> dict[str, Any]:
+def build_decision_schema(parameters: Mapping[str, Mapping[str, Any]], *, respond: bool) -> dict[str, Any]:
     """Any of the tools, given as the parameters by name, with its arguments; or `respond`."""
-    choices = [_choice(name, arguments_schema(schema)) for name, schema in parameters.items()]
+    choices = [_build_choice(name, build_arguments_schema(schema)) for name, schema in parameters.items()]
     if respond:
-        choices.append(_choice(RESPOND, None))
+        choices.append(_build_choice(RESPOND, None))
     return {"anyOf": choices}
 
 
-def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def build_arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters a small model is asked for: the required ones; where none is, the first."""
-    properties = _mapping(parameters.get("properties"))
-    wanted = wanted_parameters(parameters)
-    defs = _mapping(parameters.get("$defs") or parameters.get("definitions"))
-    kept = {name: _simple(_mapping(properties.get(name)), defs, _DEPTH) for name in wanted}
+    properties = _as_mapping(parameters.get("properties"))
+    wanted = list_wanted_parameters(parameters)
+    defs = _as_mapping(parameters.get("$defs") or parameters.get("definitions"))
+    kept = {name: _simplify(_as_mapping(properties.get(name)), defs, _DEPTH) for name in wanted}
     return {"type": "object", "properties": kept, "required": list(kept), "additionalProperties": False}
 
 
-def wanted_parameters(parameters: Mapping[str, Any]) -> list[str]:
+def list_wanted_parameters(parameters: Mapping[str, Any]) -> list[str]:
     """The names of the parameters a small model is asked for, in their order."""
-    properties = _mapping(parameters.get("properties"))
+    properties = _as_mapping(parameters.get("properties"))
     required = [name for name in properties if name in (parameters.get("required") or ())]
     return required or list(properties)[:1]
 
 
-def _choice(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+def _build_choice(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"tool": {"const": name}}
     if arguments is not None:
         fields["arguments"] = arguments
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
-def _simple(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _simplify(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """The part of a schema that a grammar holds to; anything at all where it is too deep or too strange."""
-    schema = _followed(schema, defs)
+    schema = _resolve_reference(schema, defs)
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list) and depth > 0:
-        return _either([_mapping(option) for option in cast(list[Any], options)], defs, depth)
+        return _simplify_options([_as_mapping(option) for option in cast(list[Any], options)], defs, depth)
     kept = {name: schema[name] for name in _KEPT if name in schema}
     kind = kept.get("type")
     if isinstance(kind, list):
         named = [{"type": name} for name in cast(list[Any], kind)]
-        return _either(named, defs, depth)
+        return _simplify_options(named, defs, depth)
     if "enum" in kept or "const" in kept:
         return {name: value for name, value in kept.items() if name != "type"}
     if kind == "object" and schema.get("properties") and depth > 0:
-        return _object(schema, defs, depth)
+        return _simplify_object(schema, defs, depth)
     if kind == "array" and depth > 0:
-        items = _simple(_mapping(schema.get("items")), defs, depth - 1)
+        items = _simplify(_as_mapping(schema.get("items")), defs, depth - 1)
         return {"type": "array", "items": items, "minItems": 1 if schema.get("minItems") else 0}
     return kept if kind in _TYPES else {}
 
 
-def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    properties = _mapping(schema.get("properties"))
-    names = wanted_parameters(schema)
-    kept = {name: _simple(_mapping(properties.get(name)), defs, depth - 1) for name in names}
+def _simplify_object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    properties = _as_mapping(schema.get("properties"))
+    names = list_wanted_parameters(schema)
+    kept = {name: _simplify(_as_mapping(properties.get(name)), defs, depth - 1) for name in names}
     return {"type": "object", "properties": kept, "required": names, "additionalProperties": False}
 
 
-def _either(options: Sequence[Mapping[str, Any]], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    real = [_simple(option, defs, depth - 1) for option in options if option.get("type") != "null"]
+def _simplify_options(options: Sequence[Mapping[str, Any]], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    real = [_simplify(option, defs, depth - 1) for option in options if option.get("type") != "null"]
     return real[0] if len(real) == 1 else {"anyOf": real} if real else {"type": "null"}
 
 
-def _followed(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a reference stands for; a chain of them is followed a few steps."""
     for _ in range(_DEPTH):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return schema
-        schema = _mapping(defs.get(reference.rpartition("/")[2]))
+        schema = _as_mapping(defs.get(reference.rpartition("/")[2]))
     return {}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}
 
 
-MOST_STEPS = 12
+MAX_STEPS = 12
 """After so many calls for one task the user is answered, whatever the model would do next."""
 
 _LINE = 110
@@ -210,72 +210,72 @@ class _Written(msgspec.Struct):
     arguments: dict[str, Any] = {}
 
 
-def decision_prefix(tools: Sequence[ToolSpec]) -> list[Said]:
+def build_decision_prefix(tools: Sequence[ToolSpec]) -> list[ChatMessage]:
     """The part of the prompt that is the same for every decision among these tools, byte for byte.
 
     It may end within a message: what is to be decided goes on there, see `decision_prompt`.
     """
-    names = {alias(tool) for tool in tools}
-    known = [tool for tool in tools if _head(tool) in _USUAL]
-    usual = [example for example in _USUAL_EXAMPLES if known and _tools_of(example) <= names]
-    listed = "".join(map(_line, tools)) + _RESPOND + "\n"
-    said: list[Said] = [{"role": "system", "content": _HEAD}]
+    names = {get_alias(tool) for tool in tools}
+    known = [tool for tool in tools if _format_signature(tool) in _USUAL]
+    usual = [example for example in _USUAL_EXAMPLES if known and _list_tools(example) <= names]
+    listed = "".join(map(_format_tool, tools)) + _RESPOND + "\n"
+    said: list[ChatMessage] = [{"role": "system", "content": _HEAD}]
     if len(known) == len(tools):
-        return [*said, *_shown("Tools:\n" + listed, usual)]
-    said += _shown(f"Tools:\n{_TOOLS_OF_EXAMPLES}{_RESPOND}\n", _EXAMPLES)
-    return [*said, *_shown("Now there are other tools:\n" + listed, usual)]
+        return [*said, *_format_examples("Tools:\n" + listed, usual)]
+    said += _format_examples(f"Tools:\n{_TOOLS_OF_EXAMPLES}{_RESPOND}\n", _EXAMPLES)
+    return [*said, *_format_examples("Now there are other tools:\n" + listed, usual)]
 
 
-def decision_prompt(
-    prefix: Sequence[Said], tools: Sequence[ToolSpec], turns: Sequence[Turn], tokens: int
-) -> list[Said]:
+def build_decision_prompt(
+    prefix: Sequence[ChatMessage], tools: Sequence[ToolSpec], turns: Sequence[Turn], tokens: int
+) -> list[ChatMessage]:
     """The prefix with what is to be decided: the task, what was done for it, and the turn before."""
-    names = {tool.name: alias(tool) for tool in tools}
+    names = {tool.name: get_alias(tool) for tool in tools}
     before = ""
     if len(turns) > 1:
         earlier = turns[-2]
-        words = (cut("\n".join(earlier.asked), _HISTORY), cut(earlier.answer, _HISTORY))
+        words = (truncate("\n".join(earlier.asked), _HISTORY), truncate(earlier.answer, _HISTORY))
         before = "Before, the user asked: {}\nThe answer was: {}\n\n".format(*words)
-    asked = before + _situation(turns[-1], tokens, names)
+    asked = before + _format_situation(turns[-1], tokens, names)
     if prefix[-1]["role"] == "user":
         return [*prefix[:-1], {"role": "user", "content": prefix[-1]["content"] + asked}]
     return [*prefix, {"role": "user", "content": asked}]
 
 
-def _shown(listed: str, examples: Sequence[Example]) -> list[Said]:
+def _format_examples(listed: str, examples: Sequence[Example]) -> list[ChatMessage]:
     """The list of tools, and the examples; the list stands in front of the first, or alone."""
-    said: list[Said] = []
+    said: list[ChatMessage] = []
     for asked, steps, choice in examples:
         turn = Turn([asked], [Step(*step) for step in steps])
-        said.append({"role": "user", "content": listed + _situation(turn, 200)})
+        said.append({"role": "user", "content": listed + _format_situation(turn, 200)})
         said.append({"role": "assistant", "content": choice})
         listed = ""
     return said or [{"role": "user", "content": listed}]
 
 
-def _tools_of(example: Example) -> set[str]:
+def _list_tools(example: Example) -> set[str]:
     written = msgspec.json.decode(example[2], type=_Written).tool
     return {written, *(step[0] for step in example[1])} - {RESPOND}
 
 
-def decided(text: str, tools: Sequence[ToolSpec]) -> Decision | None:
+def parse_decision(text: str, tools: Sequence[ToolSpec]) -> Decision | None:
     """The decision in what the model wrote, if it is whole."""
     try:
         written = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, UnicodeError):
         return None
-    name = next((tool.name for tool in tools if alias(tool) == written.tool), None)
+    name = next((tool.name for tool in tools if get_alias(tool) == written.tool), None)
     return Decision(name, written.arguments)
 
 
-def alias(tool: ToolSpec) -> str:
+def get_alias(tool: ToolSpec) -> str:
     """The name a small model is told for a tool."""
-    usual = _USUAL.get(_head(tool))
+    usual = _USUAL.get(_format_signature(tool))
     return tool.name if usual is None else usual[0]
 
 
-def _head(tool: ToolSpec) -> str:
-    return f"{tool.name}({', '.join(wanted_parameters(tool.parameters))})"
+def _format_signature(tool: ToolSpec) -> str:
+    return f"{tool.name}({', '.join(list_wanted_parameters(tool.parameters))})"
 
 
 def is_repeated(decision: Decision, turn: Turn) -> bool:
@@ -284,23 +284,23 @@ def is_repeated(decision: Decision, turn: Turn) -> bool:
     return any(step.name == decision.tool and step.arguments == written for step in turn.steps)
 
 
-def _situation(turn: Turn, tokens: int, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    asked = cut("\n".join(turn.asked), tokens)
+def _format_situation(turn: Turn, tokens: int, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    asked = truncate("\n".join(turn.asked), tokens)
     if not turn.steps:
         return f"Request: {asked}\nResults: none yet\nNext step:"
     # Whether there is a result counts here, more than what it says, and each word takes time to read.
-    results = shared([step.shown for step in turn.steps], tokens // 2)
+    results = truncate_together([step.shown for step in turn.steps], tokens // 2)
     lines = [
-        f"{names.get(step.name, step.name)} {cut(step.arguments, _ARGUMENTS)} gave: {result}"
+        f"{names.get(step.name, step.name)} {truncate(step.arguments, _ARGUMENTS)} gave: {result}"
         for step, result in zip(turn.steps, results, strict=True)
     ]
     return "\n".join((f"Request: {asked}", "Results:", *lines, "Next step:"))
 
 
-def _line(tool: ToolSpec) -> str:
+def _format_tool(tool: ToolSpec) -> str:
     """A tool in one line; without paths of this machine, so that the prompt is the same in every folder."""
-    parameters = ", ".join(wanted_parameters(tool.parameters))
+    parameters = ", ".join(list_wanted_parameters(tool.parameters))
     words = _PATH.sub("this folder", " ".join(tool.description.split()))
-    usual = _USUAL.get(_head(tool))
+    usual = _USUAL.get(_format_signature(tool))
     sentence = re.split(r"(?<=[.!?]) ", words, maxsplit=1)[0][:_LINE] if usual is None else usual[1]
-    return f"{alias(tool)}({parameters}): {sentence}\n"
+    return f"{get_alias(tool)}({parameters}): {sentence}\n"

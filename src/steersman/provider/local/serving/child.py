@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 
-class Orders(msgspec.Struct, frozen=True):
+class ChildOptions(msgspec.Struct, frozen=True):
     """What the child is told, as one line of JSON; the key is here and nowhere else."""
 
     path: str
@@ -45,22 +45,22 @@ def main() -> None:
     # What native code prints would otherwise stand between us and our parent.
     voice = os.dup(1)
     os.dup2(2, 1)
-    orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=Orders)
+    orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=ChildOptions)
     if os.getppid() != orders.parent and os.name == "posix":
         os._exit(0)
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
-    server = _served(orders)
+    threading.Thread(target=_exit_with_stdin, daemon=True).start()
+    server = _start_engine(orders)
     os.write(voice, msgspec.json.encode(Ready(server.listening_address)) + b"\n")
     threading.Event().wait()
 
 
-def _served(orders: Orders) -> Any:
+def _start_engine(orders: ChildOptions) -> Any:
     engine: Any = import_module("xllamacpp")
     os.umask(0o077)
     params = engine.CommonParams()
     params.model.path = orders.path
     params.model_alias = {Path(orders.path).stem}
-    _closed_to_others(params, orders)
+    _lock_down(params, orders)
     params.n_ctx = orders.context * orders.parallel
     params.n_parallel = orders.parallel
     params.n_batch = params.n_ubatch = orders.batch
@@ -80,7 +80,7 @@ def _served(orders: Orders) -> Any:
         sys.exit(str(error))
 
 
-def _closed_to_others(params: Any, orders: Orders) -> None:
+def _lock_down(params: Any, orders: ChildOptions) -> None:
     """This machine only, with the key only, and nothing for a browser."""
     params.hostnames = ["127.0.0.1"]
     params.port = 0
@@ -95,7 +95,7 @@ def _closed_to_others(params: Any, orders: Orders) -> None:
     params.offline = True
 
 
-def _end_with_stdin() -> None:
+def _exit_with_stdin() -> None:
     while os.read(0, 4096):
         pass
     # Not sys.exit: native threads may be in the middle of an answer, and nobody is left to hear it.

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.http.pool import session
-from steersman.provider.local.serving.child import Orders, Ready
+from steersman.provider.http.pool import get_session
+from steersman.provider.local.serving.child import ChildOptions, Ready
 from steersman.types.errors import IncompleteStreamError, NetworkError, ProviderError
 from steersman.types.secrets import redact
 
@@ -60,7 +60,7 @@ class Child:
         self._closed = False
         self._words: deque[bytes] = deque()
         # The kernel ends the child with the thread that started it, so that thread stays as long as the child.
-        threading.Thread(target=self._keep, name="steersman-local", daemon=True).start()
+        threading.Thread(target=self._run_guarded, name="steersman-local", daemon=True).start()
 
     @property
     def pid(self) -> int | None:
@@ -78,20 +78,20 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
-    def broken(self) -> IncompleteStreamError:
+    def make_error(self) -> IncompleteStreamError:
         """What an answer that its end cut off comes to."""
         how = self.ended.result() if self.ended.done() else "it does not answer"
         return IncompleteStreamError(
             f"The process of the local model ended in the middle of an answer: {how}.", provider="local"
         )
 
-    def _keep(self) -> None:
+    def _run_guarded(self) -> None:
         try:
-            self._live()
+            self._run()
         except Exception as error:  # noqa: BLE001  # a thread has nobody to raise to; whoever waits is told
-            self._over(f"{type(error).__name__}: {error}")
+            self._finish(f"{type(error).__name__}: {error}")
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         process = self._process = subprocess.Popen(
             # Not from the current folder: a project could have modules with the names of ours.
             [sys.executable, "-P", "-m", "steersman.provider.local.serving.child"],
@@ -99,16 +99,16 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.settings.slots,
-            env=environment(os.environ),
+            env=build_environment(os.environ),
             # Ctrl-C in a terminal is for whoever is in front, and that is not the child.
             start_new_session=True,
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        listening = threading.Thread(target=self._listen, args=(process,), daemon=True)
+        listening = threading.Thread(target=self._read_stderr, args=(process,), daemon=True)
         listening.start()
         try:
-            process.stdin.write(msgspec.json.encode(self._orders()) + b"\n")
+            process.stdin.write(msgspec.json.encode(self._build_options()) + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
             if line and not self._closed:
@@ -122,11 +122,11 @@ class Child:
         # Only now: its end is what ends the child.
         process.stdin.close()
         process.stdout.close()
-        self._over(self._how(code), code)
+        self._finish(self._describe_end(code), code)
 
-    def _orders(self) -> Orders:
+    def _build_options(self) -> ChildOptions:
         given = self.settings
-        return Orders(
+        return ChildOptions(
             path=str(given.path),
             key=self.key,
             slots=str(given.slots),
@@ -138,7 +138,7 @@ class Child:
             gpu_layers=given.gpu_layers,
         )
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+    def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
         """Keep the end of what it says of itself, and nothing more."""
         assert process.stderr is not None
         kept = 0
@@ -149,14 +149,14 @@ class Child:
                 while kept - len(self._words[0]) >= _WORDS:
                     kept -= len(self._words.popleft())
 
-    def _how(self, code: int) -> str:
+    def _describe_end(self, code: int) -> str:
         words = b"".join(self._words).decode("utf-8", "replace")
         cause = _CAUSE.search(words)
         last = " ".join(redact(cause[1] if cause else words, self.key).split())[-_SHOWN:]
-        ending = f"killed by {_signal_name(-code)}" if code < 0 else f"it left with code {code}"
+        ending = f"killed by {_get_signal_name(-code)}" if code < 0 else f"it left with code {code}"
         return f"{ending}, saying {last!r}" if last else f"{ending}, without a word"
 
-    def _over(self, how: str, code: int = 1) -> None:
+    def _finish(self, how: str, code: int = 1) -> None:
         if not self.ready.done():
             text = f"The process of the local model ended before it was ready: {how}."
             # What it said no to by itself it will say no to again; a signal may have been bad luck.
@@ -165,7 +165,7 @@ class Child:
         self.ended.set_result(how)
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def build_environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of the child: what it needs to start, by name, and where our own package is."""
     passed = {name: given[name] for name in _PASSED if name in given}
     places = [place for place in given.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
@@ -177,14 +177,14 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     return passed
 
 
-def _signal_name(number: int) -> str:
+def _get_signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-ONCE: Mapping[str, str] = {"connection": "close"}
+NO_KEEPALIVE: Mapping[str, str] = {"connection": "close"}
 """After a stream the server closes its connection, though it says otherwise: none is used twice."""
 
 _lock = threading.Lock()
@@ -204,33 +204,33 @@ class Server:
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """The status and the JSON of an answer that is not a stream."""
-        return await self._ask("POST", path, body)
+        return await self._request("POST", path, body)
 
     async def get(self, path: str) -> tuple[int, Any]:
         """The status and the JSON of what is asked for."""
-        return await self._ask("GET", path, None)
+        return await self._request("GET", path, None)
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
+    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
         from aiohttp import ClientError
 
-        headers = {"authorization": f"Bearer {self.child.key}", **ONCE}
+        headers = {"authorization": f"Bearer {self.child.key}", **NO_KEEPALIVE}
         try:
-            client = await session()
+            client = await get_session()
             async with client.request(method, self.url + path, json=body, headers=headers) as response:
                 return response.status, await response.json(content_type=None)
         except (ClientError, OSError, ValueError) as error:
             raise NetworkError(f"The local model does not answer: {error}.", provider="local") from None
 
-    async def judged(self, error: ProviderError) -> ProviderError:
+    async def explain_error(self, error: ProviderError) -> ProviderError:
         """The error, or what it comes from where the child has ended."""
         if error.info.kind not in ("network", "incomplete"):
             return error
         # The connection breaks a moment before the process is gone.
         await asyncio.to_thread(wait, [self.child.ended], 1)
-        return error if self.child.alive else self.child.broken()
+        return error if self.child.alive else self.child.make_error()
 
 
-async def serving(settings: Settings) -> Server:
+async def get_server(settings: Settings) -> Server:
     """The server of these settings, which answers; started if there is none, or none that lives."""
     loop = asyncio.get_running_loop()
     _forget_closed_loops()
@@ -239,7 +239,7 @@ async def serving(settings: Settings) -> Server:
         if server is None or not server.child.alive:
             server = _servers[settings] = Server(settings)
     if loop not in server.keepers:
-        keeper = server.keepers[loop] = _kept(server, loop)
+        keeper = server.keepers[loop] = _keep_open(server, loop)
         # Once begun, the generator is known to the loop, which closes it before it ends, and the child with it.
         await anext(keeper)
     ready = asyncio.wrap_future(server.child.ready)
@@ -252,15 +252,15 @@ async def serving(settings: Settings) -> Server:
     return server
 
 
-async def _kept(server: Server, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+async def _keep_open(server: Server, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        if _let_go(server, loop):
+        if _release(server, loop):
             await asyncio.wrap_future(server.child.ended)
 
 
-def _let_go(server: Server, loop: asyncio.AbstractEventLoop) -> bool:
+def _release(server: Server, loop: asyncio.AbstractEventLoop) -> bool:
     """Whether that was the last loop, and the child is ended."""
     with _lock:
         server.keepers.pop(loop, None)
@@ -277,7 +277,7 @@ def _forget_closed_loops() -> None:
     with _lock:
         gone = [(server, loop) for server in _servers.values() for loop in server.keepers if loop.is_closed()]
     for server, loop in gone:
-        _let_go(server, loop)
+        _release(server, loop)
 
 
 def _close_all() -> None:

@@ -18,29 +18,29 @@ import msgspec
 from steersman.provider.local.serving.server import Server, Settings
 from steersman.types.errors import ProviderError
 
-KEPT = 8
+MAX_FILES = 8
 """How many files stay; each is a few megabytes."""
 
 _STALE = 3600.0
 
-Said = Mapping[str, str]
+ChatMessage = Mapping[str, str]
 """A message as the server takes it: role and content."""
 
 
-async def ready(server: Server, slot: int, prefix: Sequence[Said]) -> None:
+async def ensure_prefix(server: Server, slot: int, prefix: Sequence[ChatMessage]) -> None:
     """See to it that the slot has read the prefix: it has, or a file has, or it does now and the file is made."""
-    key = key_of(server.settings, prefix)
+    key = compute_key(server.settings, prefix)
     if server.held.get(slot) == key:
         return
     # Until it is known again: whoever comes in between sees to it as well, which costs time and nothing else.
     server.held.pop(slot, None)
-    if not await _restored(server, slot, key):
-        await _read(server, slot, prefix)
-        await _saved(server, slot, key)
+    if not await _restore(server, slot, key):
+        await _read_prefix(server, slot, prefix)
+        await _save(server, slot, key)
     server.held[slot] = key
 
 
-def key_of(settings: Settings, prefix: Sequence[Said]) -> str:
+def compute_key(settings: Settings, prefix: Sequence[ChatMessage]) -> str:
     """The name of a prompt as this model, this version and these settings have it."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -57,9 +57,9 @@ def key_of(settings: Settings, prefix: Sequence[Said]) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
-async def _restored(server: Server, slot: int, key: str) -> bool:
+async def _restore(server: Server, slot: int, key: str) -> bool:
     folder = server.settings.slots
-    found = await asyncio.to_thread(_whole, folder, key)
+    found = await asyncio.to_thread(_find_intact, folder, key)
     if found is None:
         return False
     try:
@@ -74,7 +74,7 @@ async def _restored(server: Server, slot: int, key: str) -> bool:
     return False
 
 
-async def _read(server: Server, slot: int, prefix: Sequence[Said]) -> None:
+async def _read_prefix(server: Server, slot: int, prefix: Sequence[ChatMessage]) -> None:
     """Have the prefix read, and nothing said to it."""
     body = {"messages": list(prefix), "id_slot": slot, "cache_prompt": True, "max_tokens": 1, "stream": False}
     status, answer = await server.post("/v1/chat/completions", body)
@@ -82,25 +82,25 @@ async def _read(server: Server, slot: int, prefix: Sequence[Said]) -> None:
         raise ProviderError(f"The local model did not take its own prompt: {answer!r:.300}.", provider="local")
 
 
-async def _saved(server: Server, slot: int, key: str) -> None:
+async def _save(server: Server, slot: int, key: str) -> None:
     """Keep what the slot has read; where that fails, the next process reads it again."""
     folder = server.settings.slots
     name = f"{secrets.token_hex(8)}.part"
     try:
         status, _ = await server.post(f"/slots/{slot}?action=save", {"filename": name})
         if status == 200:
-            await asyncio.to_thread(_keep, folder, name, key)
+            await asyncio.to_thread(_store, folder, name, key)
     except OSError:
         pass  # a full disk, or a folder that went away, costs the saving alone
     finally:
         (folder / name).unlink(missing_ok=True)
 
 
-def _whole(folder: Path, key: str) -> Path | None:
+def _find_intact(folder: Path, key: str) -> Path | None:
     """The file of this key whose content is what was written; what is not goes."""
     for file in sorted(folder.glob(f"{key}-*.slot")):
         try:
-            if file.stem.rpartition("-")[2] == _digest(file):
+            if file.stem.rpartition("-")[2] == _hash_file(file):
                 os.utime(file)
                 return file
             file.unlink(missing_ok=True)
@@ -109,18 +109,18 @@ def _whole(folder: Path, key: str) -> Path | None:
     return None
 
 
-def _keep(folder: Path, name: str, key: str) -> None:
+def _store(folder: Path, name: str, key: str) -> None:
     """Give the file its name, which holds a hash of its content, and let the oldest go."""
     made = folder / name
     made.chmod(0o600)
-    made.replace(folder / f"{key}-{_digest(made)}.slot")
+    made.replace(folder / f"{key}-{_hash_file(made)}.slot")
     files = sorted(folder.glob("*.slot"), key=lambda file: file.stat().st_mtime, reverse=True)
     newest = files[0].stat().st_mtime
     stale = [part for part in folder.glob("*.part") if newest - part.stat().st_mtime > _STALE]
-    for file in (*files[KEPT:], *stale):
+    for file in (*files[MAX_FILES:], *stale):
         file.unlink(missing_ok=True)
 
 
-def _digest(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()[:32]

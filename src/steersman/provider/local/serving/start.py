@@ -12,14 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
-from steersman.provider.local.serving.server import Server, Settings, serving
+from steersman.provider.local.serving.server import Server, Settings, get_server
 from steersman.provider.local.weights.disk import Progress, Report
-from steersman.provider.local.weights.find import VARIABLE, Weights, weights
+from steersman.provider.local.weights.find import MODEL_VARIABLE, Weights, find_weights
 from steersman.provider.local.weights.shelf import cache_folder
 from steersman.types.errors import MissingExtra
 from steersman.types.model import Model
 
-Way: TypeAlias = Literal["steps", "template"]
+PromptMode: TypeAlias = Literal["steps", "template"]
 """How tools are chosen: in two steps of ours, or as the model's own chat template has it."""
 
 SMALL = 1_000_000_000
@@ -38,15 +38,15 @@ def check_installed() -> None:
         )
 
 
-def settings_of(model: Model, path: Path, slots: Path) -> Settings:
+def build_settings(model: Model, path: Path, slots: Path) -> Settings:
     """The settings for a file, with what `Model.settings` names over the usual ones."""
-    given = {name: _number(model, name) for name in _NUMBERS}
+    given = {name: _check_number(model, name) for name in _NUMBERS}
     path = path.resolve()
     small = path.stat().st_size < SMALL
     return Settings(
         path=path,
         context=given["n_ctx"] or (4096 if small else 16384),
-        threads=given["threads"] or usual_threads(),
+        threads=given["threads"] or count_threads(),
         # A slot for decisions and one for answers; with a big model, one window is memory enough.
         parallel=2 if small else 1,
         gpu_layers=given["gpu_layers"],
@@ -54,17 +54,17 @@ def settings_of(model: Model, path: Path, slots: Path) -> Settings:
     )
 
 
-def way_of(model: Model, settings: Settings, props: Any) -> Way:
+def choose_prompt_mode(model: Model, settings: Settings, props: Any) -> PromptMode:
     """How this model chooses tools: as the settings say, else by its template if it is big enough and has one."""
     wanted = model.settings.get("tools")
     if wanted is not None and wanted not in ("steps", "template"):
         raise ValueError(f"The setting 'tools' of {model.name} is 'steps' or 'template', got {wanted!r}.")
     if wanted is not None:
         return wanted
-    return "template" if settings.path.stat().st_size >= SMALL and declares_tools(props) else "steps"
+    return "template" if settings.path.stat().st_size >= SMALL and supports_tools(props) else "steps"
 
 
-def declares_tools(props: Any) -> bool:
+def supports_tools(props: Any) -> bool:
     """Whether the chat template of the served model has a place for tools."""
     fields = cast(dict[str, Any], props) if isinstance(props, dict) else {}
     caps: object = fields.get("chat_template_caps")
@@ -73,16 +73,16 @@ def declares_tools(props: Any) -> bool:
     return "tools" in str(fields.get("chat_template_tool_use") or fields.get("chat_template") or "")
 
 
-def usual_threads() -> int:
+def count_threads() -> int:
     """One less than there are cores for us: with all of them, a busy machine brings the model nearly to a halt."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
         cores = os.cpu_count() or 1
-    return max(1, min(cores, _quota(cores)) - 1)
+    return max(1, min(cores, _read_cpu_quota(cores)) - 1)
 
 
-def _quota(cores: int) -> int:
+def _read_cpu_quota(cores: int) -> int:
     """The cores a container may use, which may be fewer than it sees."""
     try:
         most, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -91,7 +91,7 @@ def _quota(cores: int) -> int:
         return cores
 
 
-def _number(model: Model, name: str) -> int | None:
+def _check_number(model: Model, name: str) -> int | None:
     value = model.settings.get(name)
     least = 0 if name == "gpu_layers" else 1
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
@@ -103,49 +103,49 @@ def _number(model: Model, name: str) -> int | None:
 _found: dict[tuple[str, str, str], Weights] = {}
 
 
-async def served(model: Model, report: Report | None) -> Server:
+async def start_server(model: Model, report: Report | None) -> Server:
     """The server of this model, started where need be."""
     check_installed()
-    name = _name(model)
+    name = _get_cache_key(model)
     found = _found.get(name)
     if found is None or not found.path.exists():
-        found = _found[name] = await weights(model.id, report=report)
-    settings = settings_of(model, found.path, slots_folder())
+        found = _found[name] = await find_weights(model.id, report=report)
+    settings = build_settings(model, found.path, find_slots_folder())
     if report is not None:
         report(Progress("starting the model", 0, 1))
-    server = await serving(settings)
+    server = await get_server(settings)
     if report is not None:
         report(Progress("starting the model", 1, 1))
     return server
 
 
-def as_served(model: Model) -> Model:
+def name_as_served(model: Model) -> Model:
     """The model under the name of the one that answers for it, where that is another one."""
-    found = _found.get(_name(model))
-    return model if found is None else named(model, found)
+    found = _found.get(_get_cache_key(model))
+    return model if found is None else name_as_found(model, found)
 
 
-def named(model: Model, found: Weights) -> Model:
+def name_as_found(model: Model, found: Weights) -> Model:
     """The model under the name it was asked for, or that of the one that was found instead."""
-    return replace(model, id=found.model.name) if found.word else model
+    return replace(model, id=found.model.name) if found.notice else model
 
 
-def _name(model: Model) -> tuple[str, str, str]:
-    return (model.id, os.environ.get(VARIABLE, ""), str(cache_folder()))
+def _get_cache_key(model: Model) -> tuple[str, str, str]:
+    return (model.id, os.environ.get(MODEL_VARIABLE, ""), str(cache_folder()))
 
 
-def slots_folder() -> Path:
+def find_slots_folder() -> Path:
     """Where prompts that were read are kept, for this user alone; where nothing can be kept, until we end."""
     folder = cache_folder().parent / "slots"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
-        return _passing()
-    return folder if os.access(folder, os.W_OK | os.X_OK) else _passing()
+        return _make_temporary_folder()
+    return folder if os.access(folder, os.W_OK | os.X_OK) else _make_temporary_folder()
 
 
 @cache
-def _passing() -> Path:
+def _make_temporary_folder() -> Path:
     folder = TemporaryDirectory(prefix="steersman-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
     return Path(folder.name)

@@ -48,15 +48,15 @@ Report: TypeAlias = Callable[[Progress], None]
 class Reporter:
     """Tells `report` how far a piece of work is. A new piece and its end are always told."""
 
-    __slots__ = ("_clock", "_last", "_report", "_told")
+    __slots__ = ("_clock", "_last", "_report", "_reported_at")
 
     def __init__(self, report: Report | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._report = report
         self._clock = clock
-        self._told = 0.0
+        self._reported_at = 0.0
         self._last: Progress | None = None
 
-    def tell(self, what: str, done: int, total: int | None) -> None:
+    def report(self, what: str, done: int, total: int | None) -> None:
         """Tell it, unless the same work was told of a moment ago and is not at its end."""
         if self._report is None:
             return
@@ -64,12 +64,12 @@ class Reporter:
         if now == self._last:
             return
         last, moment = self._last, self._clock()
-        if last is not None and last.what == what and done != total and moment - self._told < _APART:
+        if last is not None and last.what == what and done != total and moment - self._reported_at < _APART:
             return
-        self._last, self._told = now, moment
+        self._last, self._reported_at = now, moment
         self._report(now)
 
-    def notice(self, words: str) -> None:
+    def notify(self, words: str) -> None:
         """Say something that is worth more than a moment on the screen."""
         if self._report is not None:
             self._report(Progress(words, 0, None, notice=True))
@@ -81,17 +81,17 @@ ADVICE = "Another folder can be chosen with XDG_CACHE_HOME, and a file of your o
 _SIDECAR = 64 * 1024
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """Work that may block, off the event loop; who is cancelled waits until the thread has let go of its files."""
     task = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await until_done(task)
+        await wait_until_done(task)
         raise
 
 
-async def until_done(task: asyncio.Future[T]) -> None:
+async def wait_until_done(task: asyncio.Future[T]) -> None:
     """Wait for what is about to end, also while we are being cancelled ourselves, once or more often."""
     while not task.done():
         try:
@@ -103,15 +103,15 @@ async def until_done(task: asyncio.Future[T]) -> None:
 
 
 @contextmanager
-def explained(path: Path) -> Generator[None, None, None]:
+def explain_os_errors(path: Path) -> Generator[None, None, None]:
     """Turn what the file system says into words a user can act on."""
     try:
         yield
     except OSError as error:
-        raise WeightsError(disk_words(error, path)) from error
+        raise WeightsError(describe_os_error(error, path)) from error
 
 
-def disk_words(error: OSError, path: Path) -> str:
+def describe_os_error(error: OSError, path: Path) -> str:
     """What an error of the file system means for the model's folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         text = (
@@ -126,7 +126,7 @@ def disk_words(error: OSError, path: Path) -> str:
     return f"{text} {ADVICE}"
 
 
-def megabytes(size: int) -> str:
+def format_size(size: int) -> str:
     """A size for people."""
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
 
@@ -140,7 +140,7 @@ class Part:
         self.path = path
         self.state = path.with_name(f"{path.name}.state")
 
-    def length(self) -> int:
+    def get_length(self) -> int:
         """How much of it is there."""
         try:
             return self.path.stat().st_size
@@ -149,37 +149,37 @@ class Part:
 
     def append(self, data: bytes | bytearray) -> None:
         """Put the next piece behind what is there."""
-        with explained(self.path):
+        with explain_os_errors(self.path):
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with open(handle, "wb", buffering=0) as file:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
 
-    def cut(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Keep the first `length` bytes."""
-        if self.length() > length:
-            with explained(self.path):
+        if self.get_length() > length:
+            with explain_os_errors(self.path):
                 os.truncate(self.path, length)
 
     def discard(self) -> None:
         """Forget it."""
-        with explained(self.path):
+        with explain_os_errors(self.path):
             self.path.unlink(missing_ok=True)
             self.state.unlink(missing_ok=True)
 
-    def note(self, words: str) -> None:
+    def save_state(self, words: str) -> None:
         """Remember what it is a part of."""
-        with explained(self.state):
-            replace(self.state, words.encode())
+        with explain_os_errors(self.state):
+            write_atomically(self.state, words.encode())
 
-    def noted(self) -> str | None:
+    def load_state(self) -> str | None:
         """What was remembered."""
-        found = read_small(self.state)
+        found = read_small_file(self.state)
         return None if found is None else found.decode("utf-8", "replace")
 
 
-def replace(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file so that it is there whole or not at all."""
     new = path.with_name(f"{path.name}.new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -188,7 +188,7 @@ def replace(path: Path, data: bytes) -> None:
     os.replace(new, path)
 
 
-def read_small(path: Path) -> bytes | None:
+def read_small_file(path: Path) -> bytes | None:
     """A small file, or nothing where it cannot be read."""
     try:
         with path.open("rb") as file:

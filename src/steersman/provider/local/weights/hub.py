@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from steersman.provider.http.errors import has_password, place
-from steersman.provider.http.pool import is_local, proxy_for, session
-from steersman.provider.local.weights.disk import Part, SourceError, in_thread
+from steersman.provider.http.errors import has_credentials, redact_url
+from steersman.provider.http.pool import find_proxy, get_session, is_local_url
+from steersman.provider.local.weights.disk import Part, SourceError, run_in_thread
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -29,7 +29,7 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class HubTimeouts:
     """How many seconds a hub may take: to be reached, and between two pieces of its answer."""
 
     connect: float = 4.0
@@ -41,36 +41,36 @@ class _Broken(Exception):
 
 
 async def fetch(
-    url: str, part: Part, size: int, *, tell: Callable[[int], None], patience: Patience | None = None
+    url: str, part: Part, size: int, *, tell: Callable[[int], None], patience: HubTimeouts | None = None
 ) -> None:
     """Bring the part to `size` bytes; `SourceError` where the hub cannot be reached or has another file.
 
     A connection that breaks is made anew as long as that brings us further.
     """
-    if not url.startswith("https://") and not is_local(url):
-        raise SourceError(f"{place(url)} is not an address that is safe to fetch from")
-    download = _Download(url, part, size, tell, patience or Patience())
-    part.cut(size)
-    furthest = part.length()
+    if not url.startswith("https://") and not is_local_url(url):
+        raise SourceError(f"{redact_url(url)} is not an address that is safe to fetch from")
+    download = _Download(url, part, size, tell, patience or HubTimeouts())
+    part.truncate(size)
+    furthest = part.get_length()
     for _ in range(_TRIES):
-        if part.length() == size:
+        if part.get_length() == size:
             return
         try:
-            await download.go_on()
+            await download.resume()
         except _Broken as broken:
-            if part.length() <= furthest:
+            if part.get_length() <= furthest:
                 raise SourceError(str(broken)) from None
-            furthest = part.length()
-    if part.length() != size:
-        raise SourceError(f"the connection to {place(url)} broke {_TRIES} times")
+            furthest = part.get_length()
+    if part.get_length() != size:
+        raise SourceError(f"the connection to {redact_url(url)} broke {_TRIES} times")
 
 
 def next_hop(url: str, location: str) -> str:
     """Where a redirect leads, if we follow it: to HTTPS, or on this machine from one plain address to another."""
     target = urljoin(url, location)
-    plain = urlsplit(url).scheme == "http" and is_local(url) and is_local(target)
-    if has_password(target) or not target.startswith(("https://", "http://") if plain else "https://"):
-        raise SourceError(f"{place(url)} redirects to {place(target)}, which is not followed")
+    plain = urlsplit(url).scheme == "http" and is_local_url(url) and is_local_url(target)
+    if has_credentials(target) or not target.startswith(("https://", "http://") if plain else "https://"):
+        raise SourceError(f"{redact_url(url)} redirects to {redact_url(target)}, which is not followed")
     return target
 
 
@@ -80,61 +80,61 @@ class _Download:
     part: Part
     size: int
     tell: Callable[[int], None]
-    patience: Patience
+    patience: HubTimeouts
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         """One request, from where the part ends."""
-        start = self.part.length()
-        async with self._answer(start) as response:
+        start = self.part.get_length()
+        async with self._open_response(start) as response:
             if response.status not in (200, 206, 416):
-                raise SourceError(f"{place(self.url)} answered {response.status}")
-            if start and not self._continues(response, start):
+                raise SourceError(f"{redact_url(self.url)} answered {response.status}")
+            if start and not self._can_resume(response, start):
                 # Another file than the part is of, or a server that knows no ranges: from the beginning.
                 self.part.discard()
                 if response.status != 200:
                     return
                 start = 0
             if start == 0:
-                self._begin(response)
-            await self._take(response, start)
+                self._check_whole(response)
+            await self._save_body(response, start)
 
-    def _continues(self, response: ClientResponse, start: int) -> bool:
+    def _can_resume(self, response: ClientResponse, start: int) -> bool:
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         return (
             response.status == 206
             and found is not None
             and int(found[1]) == start
             and found[3] in (str(self.size), "*")
-            and response.headers.get("ETag", "") == self.part.noted()
+            and response.headers.get("ETag", "") == self.part.load_state()
         )
 
-    def _begin(self, response: ClientResponse) -> None:
+    def _check_whole(self, response: ClientResponse) -> None:
         length = response.content_length
         if response.status != 200 or (length is not None and length != self.size):
-            raise SourceError(f"{place(self.url)} has a file of {length} bytes, which is another one")
-        self.part.note(response.headers.get("ETag", ""))
+            raise SourceError(f"{redact_url(self.url)} has a file of {length} bytes, which is another one")
+        self.part.save_state(response.headers.get("ETag", ""))
 
-    async def _take(self, response: ClientResponse, start: int) -> None:
+    async def _save_body(self, response: ClientResponse, start: int) -> None:
         done = start
-        async with aclosing(_pieces(response)) as pieces:
+        async with aclosing(_read_pieces(response)) as pieces:
             async for piece in pieces:
                 if done == 0 and not _MAGIC.startswith(bytes(piece[:4])):
-                    raise SourceError(f"what {place(self.url)} sends is not a model")
+                    raise SourceError(f"what {redact_url(self.url)} sends is not a model")
                 done += len(piece)
                 if done > self.size:
-                    raise SourceError(f"{place(self.url)} sends more than the file has")
-                await in_thread(partial(self.part.append, piece))
+                    raise SourceError(f"{redact_url(self.url)} sends more than the file has")
+                await run_in_thread(partial(self.part.append, piece))
                 self.tell(done)
                 if done == self.size:
                     return
         raise _Broken("the connection was closed too early")
 
     @asynccontextmanager
-    async def _answer(self, start: int) -> AsyncGenerator[ClientResponse, None]:
+    async def _open_response(self, start: int) -> AsyncGenerator[ClientResponse, None]:
         """The answer after all redirects; its connection is closed in any case, not kept."""
         url = self.url
         for _ in range(_HOPS):
-            response = await self._asked(url, start)
+            response = await self._request(url, start)
             try:
                 if response.status not in _REDIRECT:
                     yield response
@@ -142,27 +142,29 @@ class _Download:
                 url = next_hop(url, response.headers.get("Location", ""))
             finally:
                 response.close()
-        raise SourceError(f"{place(self.url)} redirects without end")
+        raise SourceError(f"{redact_url(self.url)} redirects without end")
 
-    async def _asked(self, url: str, start: int) -> ClientResponse:
+    async def _request(self, url: str, start: int) -> ClientResponse:
         from aiohttp import ClientTimeout
 
         headers = {"accept-encoding": "identity", "user-agent": "steersman"}
         if start:
             headers["range"] = f"bytes={start}-"
-            noted = self.part.noted() or ""
+            noted = self.part.load_state() or ""
             if noted.startswith('"'):
                 headers["if-range"] = noted
         connect, stall = self.patience.connect, self.patience.stall
         timeout = ClientTimeout(total=None, connect=connect, sock_connect=connect, sock_read=stall)
         try:
-            client = await session()
-            return await client.get(url, headers=headers, allow_redirects=False, proxy=_proxy(url), timeout=timeout)
+            client = await get_session()
+            return await client.get(
+                url, headers=headers, allow_redirects=False, proxy=_find_proxy(url), timeout=timeout
+            )
         except (OSError, ValueError, _client_error()) as error:
-            raise SourceError(f"{place(url)} cannot be reached: {_words(error)}") from None
+            raise SourceError(f"{redact_url(url)} cannot be reached: {_describe(error)}") from None
 
 
-async def _pieces(response: ClientResponse) -> AsyncGenerator[bytearray, None]:
+async def _read_pieces(response: ClientResponse) -> AsyncGenerator[bytearray, None]:
     """The body in pieces that are worth a write; what came before the connection broke is given, too."""
     piece = bytearray()
     trouble: str | None = None
@@ -171,7 +173,7 @@ async def _pieces(response: ClientResponse) -> AsyncGenerator[bytearray, None]:
         try:
             chunk = await anext(chunks, b"")
         except (OSError, _client_error()) as error:
-            chunk, trouble = b"", _words(error)
+            chunk, trouble = b"", _describe(error)
         piece += chunk
         if len(piece) >= _PIECE or (piece and not chunk):
             yield piece
@@ -182,10 +184,10 @@ async def _pieces(response: ClientResponse) -> AsyncGenerator[bytearray, None]:
             return
 
 
-def _proxy(url: str) -> str | None:
-    proxy = proxy_for(url)
+def _find_proxy(url: str) -> str | None:
+    proxy = find_proxy(url)
     if proxy is not None and not proxy.startswith(("http://", "https://")):
-        raise SourceError(f"the proxy {place(proxy)!r} is not an HTTP proxy")
+        raise SourceError(f"the proxy {redact_url(proxy)!r} is not an HTTP proxy")
     return proxy
 
 
@@ -195,7 +197,7 @@ def _client_error() -> type[Exception]:
     return ClientError
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """What the HTTP client says; its own text may hold the password of a proxy."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -14,14 +14,14 @@ NO_PIP = 86
 
 def main() -> None:
     """Run pip with the arguments we were given."""
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    threading.Thread(target=_exit_with_stdin, daemon=True).start()
     if find_spec("pip") is None:
         sys.exit(NO_PIP)
     sys.argv[0] = "pip"
     runpy.run_module("pip", run_name="__main__", alter_sys=True)
 
 
-def _end_with_stdin() -> None:
+def _exit_with_stdin() -> None:
     while os.read(0, 4096):
         pass
     # The whole group, which is ours alone: pip may have started something, too.

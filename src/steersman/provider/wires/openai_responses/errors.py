@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.http.errors import advice, is_page, not_a_stream
-from steersman.provider.http.headers import request_id, should_retry
+from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
@@ -85,9 +85,9 @@ def classify_response(
     given = {name.lower(): value for name, value in headers.items()}
     said = _find_error(body)
     if said is None and status < 400:
-        return not_a_stream(model, status, given, text)
+        return not_a_stream_error(model, status, given, text)
     if said is None:
-        said = ErrorFields(message="" if is_page(text) else text)
+        said = ErrorFields(message="" if is_html_page(text) else text)
     embedded = _find_status(said)
     if status < 400 and embedded is not None:
         status = embedded
@@ -129,13 +129,13 @@ def _build_error(
     kind = _classify_kind(words or body, codes, status)
     shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
-    if what_to_do := advice(model.provider, kind, body):
+    if what_to_do := suggest_fix(model.provider, kind, body):
         text = f"{text}. {what_to_do}"
     return EXCEPTIONS[kind](
         text,
         provider=model.provider,
         status=status,
-        request_id=request_id(headers),
+        request_id=find_request_id(headers),
         retry_after=wait,
         retryable=should_retry(headers),
         body=redact_key_patterns(body, _SHOWN) or None,
