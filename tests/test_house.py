@@ -86,7 +86,7 @@ WALL_CLOCK = {
         "cli/sessions/printing.py",
         "cli/setup/startup.py",
         "provider/models/catalogue.py",
-        "provider/local/weights/shelf.py",
+        "provider/local/weights/cache.py",
     ],
 }
 WALL = re.compile(r"(?:time\.(?:time|time_ns|localtime|gmtime|ctime)|(?:datetime|date)\.(?:now|utcnow|today))$")

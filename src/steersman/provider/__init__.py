@@ -9,8 +9,8 @@ from steersman.lazy import export_lazily
 if TYPE_CHECKING:
     from steersman.provider.http.client import http_stream
     from steersman.provider.local.stream import prepare
+    from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
     from steersman.provider.local.weights.find import WeightsError, find_weights
-    from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
     from steersman.provider.models.catalogue import describe
     from steersman.provider.models.presets import Preset, add_preset
     from steersman.provider.models.registry import get_model, provider_names, register_provider, stream_simple
@@ -26,7 +26,7 @@ __getattr__, __dir__ = export_lazily(
         "http.client": "http_stream",
         "local.stream": "prepare",
         "local.weights.find": "WeightsError find_weights",
-        "local.weights.shelf": "DEFAULT_LOCAL_MODEL LOCAL_MODELS",
+        "local.weights.cache": "DEFAULT_LOCAL_MODEL LOCAL_MODELS",
         "models.catalogue": "describe",
         "models.presets": "Preset add_preset",
         "models.registry": "get_model provider_names register_provider stream_simple",

@@ -15,7 +15,7 @@ from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, context_for
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.limits import ExecutionLimits
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.events import AgentEvent

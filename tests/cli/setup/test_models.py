@@ -12,7 +12,7 @@ from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.setup.models import price, size, window
 from steersman.cli.setup.survey import is_near, reached, shown_address
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.provider.models.catalogue import describe, find_facts, list_known_models
 from steersman.types.usage import Prices
 

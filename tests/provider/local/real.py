@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, Sources
 from steersman.provider.local.weights.find import Weights, WeightsError, find_weights
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, Sources
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from steersman.cli.chat.commands import ALIASES, COMMANDS, thinking_levels
 from steersman.cli.setup.settings import made
 from steersman.cli.setup.startup import Outfit
 from steersman.cli.terminal.sanitize import exact, one_line, safe
-from steersman.provider.local.weights.shelf import LOCAL_MODELS as LOCAL_MODELS
+from steersman.provider.local.weights.cache import LOCAL_MODELS as LOCAL_MODELS
 from steersman.provider.models.catalogue import list_known_models
 from steersman.provider.models.presets import PRESETS
 from steersman.types.model import Model

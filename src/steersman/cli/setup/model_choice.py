@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from steersman.cli.exits import UserError, near
 from steersman.cli.setup.settings import ProviderSettings, Settings
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL as LOCAL_DEFAULT
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL as LOCAL_DEFAULT
 from steersman.provider.models.keys import find_key
 from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
 from steersman.provider.models.registry import get_model, provider_names

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from steersman.cli.arguments import THINKING
 from steersman.cli.exits import UserError, near
-from steersman.provider.local.weights.shelf import LOCAL_MODELS
+from steersman.provider.local.weights.cache import LOCAL_MODELS
 
 
 def config_folder() -> Path:

@@ -26,7 +26,7 @@ from steersman.cli.setup.model_choice import (
     shown_address,
 )
 from steersman.cli.setup.settings import Settings, config_file, read_settings
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, cache_folder
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, cache_folder
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.types.errors import SteersmanError
 

@@ -11,14 +11,14 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.provider.local.stream import prepare, stream_local
+    from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL
     from steersman.provider.local.weights.disk import Progress
-    from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL
 
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "stream": "prepare stream_local",
-        "weights.shelf": "DEFAULT_LOCAL_MODEL",
+        "weights.cache": "DEFAULT_LOCAL_MODEL",
         "weights.disk": "Progress",
     },
 )

@@ -17,8 +17,8 @@ from steersman.provider.local.serving.start import (
     name_as_found,
     supports_tools,
 )
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.provider.local.weights.find import Weights
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 
 
 def sparse(path: Path, size: int) -> Path:

@@ -8,8 +8,8 @@ import resource
 import sys
 from pathlib import Path
 
+from steersman.provider.local.weights.cache import LocalModel, Sources, Wheel
 from steersman.provider.local.weights.find import Progress, WeightsError, find_weights
-from steersman.provider.local.weights.shelf import LocalModel, Sources, Wheel
 
 
 def report(progress: Progress) -> None:

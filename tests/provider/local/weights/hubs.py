@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from steersman.provider.local.weights.shelf import LocalModel, Sources, Wheel
+from steersman.provider.local.weights.cache import LocalModel, Sources, Wheel
 
 MEGA = 1024 * 1024
 

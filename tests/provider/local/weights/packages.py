@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.provider.local.weights.shelf import Wheel
+from steersman.provider.local.weights.cache import Wheel
 
 
 def make_wheel(

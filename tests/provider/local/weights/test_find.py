@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from tests.provider.local.weights.hubs import MEGA, Hub, model_of, serving, some_bytes
 
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, Sources
 from steersman.provider.local.weights.disk import describe_os_error
 from steersman.provider.local.weights.find import Progress, Weights, WeightsError, cache_folder, find_weights
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, Sources
 
 pytestmark = pytest.mark.real_time
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LocalModel
 from steersman.provider.local.weights.find import Weights, WeightsError, find_weights
-from steersman.provider.local.weights.shelf import DEFAULT_LOCAL_MODEL, LocalModel
 
 pytestmark = pytest.mark.real_time
 

