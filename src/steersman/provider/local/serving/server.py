@@ -169,7 +169,7 @@ def build_environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of the child: what it needs to start, by name, and where our own package is."""
     passed = {name: given[name] for name in _PASSED if name in given}
     places = [place for place in given.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
-    home = Path(__file__).parents[3]
+    home = Path(__file__).parents[4]
     if home.name not in ("site-packages", "dist-packages") and str(home) not in places:
         places.append(str(home))
     if places:
