@@ -67,26 +67,26 @@ def test_programs_and_addresses_are_read(tmp_path: Path) -> None:
         ({"mcpServers": []}, "have no 'mcpServers' object"),
         ({"mcpServers": {"a": "npx"}}, "The server 'a' in .* is not an object"),
         ({"mcpServers": {"a:b": {"command": "x"}}}, "A server's name has letters"),
-        ({"mcpServers": {f"s{number}": {"command": "x"} for number in range(101)}}, "name 101 servers; at most 100"),
+        ({"mcpServers": {f"s{number}": {"command": "x"} for number in range(101)}}, "name 101 servers, more than 100"),
         (entry(), "has no 'command'"),
         (entry(type="http"), "has no 'url'"),
         (entry(type="sse", url="http://x"), "is of type 'sse', which MCP replaced; use type 'http'"),
         (entry(type="carrier-pigeon", url="http://x"), "has the unknown type 'carrier-pigeon'"),
-        (entry(command="x", url="http://x"), "it is either a program or an address"),
+        (entry(command="x", url="http://x"), "it needs one of them"),
         (entry(command="x", arg=["y"]), "has 'arg'. Did you mean 'args'?"),
         (entry(url="http://x", header={}), "has 'header'. Did you mean 'headers'?"),
         (entry(command=5), "'command' is the program to start"),
         (entry(command="x", args="y"), "'args' is a list of strings, got 'y'"),
         (entry(command="x", args=[1]), "'args' is a list of strings"),
         (entry(command="x", env=["A=b"]), "'env' maps names to texts, got a list"),
-        (entry(command="x", env={"A": 5}), "'A' in 'env' is not a text"),
-        (entry(command="x", env={"A=B": "c"}), "'A=B' in 'env' is not a name"),
+        (entry(command="x", env={"A": 5}), "'A' in 'env' does not have a valid text"),
+        (entry(command="x", env={"A=B": "c"}), "'A=B' in 'env' is not a valid name"),
         (entry(command="x", cwd=5), "'cwd' is a folder, got 5"),
-        (entry(url="file:///etc/passwd"), "'url' is an http or https address"),
+        (entry(url="file:///etc/passwd"), "'url' is an http or https URL"),
         (entry(url="https://"), "'url' has no host"),
-        (entry(url=5), "'url' is an http or https address"),
-        (entry(url="http://x", headers={"A": "b\r\nC: d"}), "'A' in 'headers' is not a text that can stand there"),
-        (entry(url="http://x", headers={"A b": "c"}), "'A b' in 'headers' is not a name"),
+        (entry(url=5), "'url' is an http or https URL"),
+        (entry(url="http://x", headers={"A": "b\r\nC: d"}), "'A' in 'headers' does not have a valid text as its value"),
+        (entry(url="http://x", headers={"A b": "c"}), "'A b' in 'headers' is not a valid name"),
     ],
 )
 def test_a_bad_file_says_what_is_wrong_with_it(tmp_path: Path, content: Any, words: str) -> None:
@@ -133,7 +133,7 @@ def test_variables_are_handed_over_by_name_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reference", ["${}", "${A B}", "${A-b}", "${!A}"])
 def test_what_names_no_variable_is_refused(tmp_path: Path, reference: str) -> None:
-    with pytest.raises(McpError, match="which names no variable"):
+    with pytest.raises(McpError, match="which is not the name of a variable"):
         read(write(tmp_path, entry(command="x", env={"K": reference})), "A", A="a")
 
 
@@ -176,7 +176,7 @@ def test_a_file_that_was_found_starts_nothing_before_it_is_trusted(tmp_path: Pat
     assert marked(mark) == []
     error = raised.value
     assert str(error).startswith(
-        f"{str(path)!r} is not trusted with its present content, so nothing in it was started."
+        f"{str(path)!r} is not trusted with its current content, so nothing in it was started."
     )
     assert f"Trust().add({str(path)!r}, {error.sha256!r})" in str(error)
     assert [line.partition(":")[0] for line in error.starts] == ["a"]
@@ -226,11 +226,11 @@ def test_a_project_cannot_vouch_for_itself(tmp_path: Path) -> None:
     """failures.md L12: never inside the workspace, not through a link either."""
     path = write(tmp_path, entry(command="x"))
     inside = tmp_path / ".config" / "trust.json"
-    with pytest.raises(McpError, match="and cannot vouch for it"):
+    with pytest.raises(McpError, match="whose author could change the list"):
         McpServers.from_file(path, trust=Trust(inside))
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.symlink_to(tmp_path)
-    with pytest.raises(McpError, match="and cannot vouch for it"):
+    with pytest.raises(McpError, match="whose author could change the list"):
         McpServers.from_file(path, trust=Trust(outside / "trust.json"))
 
 
@@ -259,7 +259,7 @@ def test_the_list_of_trusted_files_is_where_the_users_settings_are(
 
 
 def test_a_wrong_digest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(McpError, match=r"'sha256' is the digest that UntrustedFile\.sha256 gives, got 'yes'"):
+    with pytest.raises(McpError, match=r"'sha256' is the hash in UntrustedFile\.sha256, got 'yes'"):
         Trust(tmp_path / "user" / "trust.json").add(tmp_path / "project" / ".mcp.json", "yes")
 
 
@@ -305,8 +305,8 @@ def shown(folder: Path, **fields: Any) -> str:
             {"url": "https://u:pw@h.example:8443/mcp/s/Zm9vYmFyMTIz?key=k1", "headers": {"X-Key": "s3cret"}},
             "a: https://h.example:8443/mcp/s/... (headers: X-Key)",
         ),
-        ({"url": "http://[::1/"}, "a: an address that cannot be read"),
-        ({"url": 5}, "a: an address that cannot be read"),
+        ({"url": "http://[::1/"}, "a: a malformed URL"),
+        ({"url": 5}, "a: a malformed URL"),
         (
             {"command": "x", "args": ["y" * 1_300, "--evil"]},
             f"a: x {'y' * 300} [AND 1,000 MORE CHARACTERS, not shown] --evil",
@@ -350,7 +350,7 @@ async def test_a_program_is_looked_for_where_the_user_has_programs(tmp_path: Pat
 
 @pytest.mark.parametrize("url", ["http://h:99999/", "http://h:x/", "http://[::1/", "http://:80/", "https://h:0/"])
 def test_an_address_that_none_can_be_is_refused_where_it_is_written(url: str) -> None:
-    with pytest.raises(McpError, match="'url' has no host, or a port or characters that an address cannot have"):
+    with pytest.raises(McpError, match="'url' has no host, or an invalid port or character"):
         HttpServer(url=url)
 
 

@@ -114,5 +114,5 @@ async def test_a_result_that_is_none_fails_the_call_alone() -> None:
         ):
             output = await call(servers, "mcp:small:blocks", blocks=blocks, rest=rest)
             assert output.is_error
-            assert "its answer is not as MCP has it" in text(output)
+            assert "its answer is not valid MCP" in text(output)
         assert text(await call(servers, "mcp:small:echo", text="next")) == "next"

@@ -86,7 +86,7 @@ async def test_tools_are_listed_and_called(sdk: SdkServer) -> None:
         assert output.details == {"mcp_server": "sdk", "structured_content": {"result": 42}}
         asking = await call(servers, "mcp:sdk:ask")
         assert asking.is_error
-        assert "it asks for input in the midst of the call, which is not supported here" in text(asking)
+        assert "it asks for input during the call, which is not supported here" in text(asking)
         failed = await call(servers, "mcp:sdk:fail")
         assert (text(failed), failed.is_error) == ("Error executing tool fail", True)
 
@@ -241,9 +241,9 @@ def elsewhere(server: _Raw, message: dict[str, Any]) -> None:
     ("answer", "words"),
     [
         (too_large, "the answer has more than 100,000 bytes"),
-        (packed, "it sent a packed answer, though it was asked not to"),
+        (packed, "it sent an answer with a content-encoding, though the request asked for none"),
         (endless_event, "Server-sent event exceeded the 100000 byte limit"),
-        (not_mcp, "its answer is not as MCP has it"),
+        (not_mcp, "its answer is not valid MCP"),
         (forbidden, "it refused: Server returned an error response"),
         (web_page, "Unexpected content type: text/html"),
         (elsewhere, "Redirect to http://127.0.0.2:9/steal not followed"),
@@ -273,7 +273,10 @@ async def test_no_answer_at_all_fails_the_call_in_time() -> None:
         async with entered(raw=HttpServer(url=url, timeout=0.3)) as servers:
             output = await call(servers, "mcp:raw:go")
             over.set()
-    assert text(output) == "The MCP server 'raw' could not do it: it did not answer within 0.3s and was told to stop."
+    assert (
+        text(output)
+        == "The MCP server 'raw' could not do it: it did not answer within 0.3s, and the call was cancelled."
+    )
 
 
 async def test_an_address_where_nobody_is_cannot_be_entered() -> None:

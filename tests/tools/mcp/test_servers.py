@@ -119,7 +119,7 @@ async def test_a_tool_listed_twice_is_not_offered_at_all(tmp_path: Path) -> None
     async with entered(small=spec) as servers:
         assert names(servers) == ["mcp:small:b"]
         assert [str(problem) for problem in servers.problems] == [
-            "Tool 'a' of MCP server 'small': it is listed more than once, and which one is meant cannot be told."
+            "Tool 'a' of MCP server 'small': it is listed more than once, and it is unclear which one is meant."
         ]
 
 
@@ -363,7 +363,7 @@ async def test_another_event_loop_is_refused() -> None:
         echo = tool_of(servers, "mcp:small:echo")
         elsewhere = await asyncio.to_thread(lambda: asyncio.run(use(echo, text="hi")))
     assert text(elsewhere) == (
-        "The MCP server 'small' could not do it: it was started in another event loop, and can be used there alone."
+        "The MCP server 'small' could not do it: it was started in another event loop, and can only be used there."
     )
 
 
@@ -411,7 +411,7 @@ def test_without_the_extra_the_error_names_it() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: McpServers([StdioServer(command="x")]), TypeError, "Servers come by name"),  # pyright: ignore[reportArgumentType]  # on purpose
+        (lambda: McpServers([StdioServer(command="x")]), TypeError, "Servers are given by name"),  # pyright: ignore[reportArgumentType]  # on purpose
         (lambda: McpServers({"a": "npx thing"}), TypeError, "is a StdioServer"),  # pyright: ignore[reportArgumentType]  # on purpose
         (lambda: McpServers({"a:b": StdioServer(command="x")}), McpError, "A server's name has letters"),
         (lambda: McpServers({"": StdioServer(command="x")}), McpError, "A server's name has letters"),

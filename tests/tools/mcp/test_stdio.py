@@ -56,7 +56,7 @@ async def test_a_server_that_dies_in_mid_call_fails_it_at_once_and_serves_the_ne
         assert output.is_error
         assert text(output) == (
             "The MCP server 'small' was lost during the call: it was ended by signal 9. Whether the call took effect "
-            "is not known; it was not repeated. The next call finds the server started or reached anew."
+            "is not known; it was not repeated. The next call starts or connects the server again."
         )
         again = await call(servers, "mcp:small:echo", text="again")
         assert (text(again), again.is_error) == ("again", False)
@@ -104,7 +104,7 @@ async def test_an_error_of_a_server_is_its_answer_whatever_its_code(code: int) -
 async def test_its_last_words_are_told() -> None:
     async with entered(small=small()) as servers:
         output = await call(servers, "mcp:small:exit", status=4)
-    assert "it exited with 4; its last words: I have had enough." in text(output)
+    assert "it exited with 4; its last stderr output: I have had enough." in text(output)
 
 
 async def test_a_server_whose_child_holds_its_output_open_is_gone_all_the_same() -> None:
@@ -143,7 +143,7 @@ async def test_a_call_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> Non
         output = await call(servers, "mcp:small:hang")
         assert output.is_error
         assert text(output) == (
-            "The MCP server 'small' could not do it: it did not answer within 0.3s and was told to stop."
+            "The MCP server 'small' could not do it: it did not answer within 0.3s, and the call was cancelled."
         )
         await until(lambda: any(line.startswith("notifications/cancelled") for line in lines(log)))
         assert len([line for line in lines(log) if line.startswith("started")]) == 1
@@ -186,9 +186,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_at_once() -> None:
         for name, line in BROKEN.items():
             output = await asyncio.wait_for(call(servers, "mcp:small:raw", line=line), 10)
             assert output.is_error, name
-            assert text(output).startswith("The MCP server 'small' could not do it: its answer is not as MCP has it"), (
-                name
-            )
+            assert text(output).startswith("The MCP server 'small' could not do it: its answer is not valid MCP"), name
         assert text(await call(servers, "mcp:small:echo", text="next")) == "next"
 
 
@@ -232,7 +230,7 @@ async def test_a_server_that_prints_nothing_but_other_things_is_given_up() -> No
     """failures.md F15."""
     async with entered(small=small()) as servers:
         output = await call(servers, "mcp:small:stray", lines=5_000)
-        assert "it writes other things than MCP messages to its output" in text(output)
+        assert "it writes other things than MCP messages to stdout" in text(output)
         assert text(await call(servers, "mcp:small:echo", text="next")) == "next"
 
 
@@ -357,7 +355,7 @@ async def test_leaving_in_haste_leaves_no_process_either() -> None:
         pytest.param(small("--deaf", start_timeout=0.5), "it did not start within 0.5s", id="deaf"),
         pytest.param(
             small("--exit", env={"TOKEN": "secret-token"}),
-            "it exited with 3; its last words: no licence for [redacted]",
+            "it exited with 3; its last stderr output: no licence for [redacted]",
             id="exits",
         ),
         pytest.param(StdioServer(command="/bin/cat"), "Method not found", id="no MCP"),
@@ -382,7 +380,7 @@ async def test_a_server_that_is_not_required_is_a_problem_and_the_others_work() 
         assert text(await call(servers, "mcp:good:echo", text="hello")) == "hello"
         assert [name for name in names(servers) if name.startswith("mcp:bad:")] == []
         assert [str(problem) for problem in servers.problems] == [
-            "MCP server 'bad': it cannot be used: it exited with 3; its last words: no licence for anybody."
+            "MCP server 'bad': it cannot be used: it exited with 3; its last stderr output: no licence for anybody."
         ]
 
 

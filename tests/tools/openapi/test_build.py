@@ -273,7 +273,7 @@ def test_yaml_without_its_library_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == (
-        "MissingExtra The OpenAPI description is not JSON, and to read YAML PyYAML is needed: "
+        "MissingExtra The OpenAPI description is not JSON, and reading YAML needs PyYAML: "
         "pip install 'steersman[yaml]'.\n",
         "",
     )

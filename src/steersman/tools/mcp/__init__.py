@@ -1,11 +1,14 @@
-"""MCP servers as tools. What a server says is a stranger's data; what it may start, read or change is the user's word.
+"""MCP servers as tools. What a server sends is untrusted; only the user decides what it may start, read or change.
 
-    servers     McpServers, the toolset an agent is given
-    spec, file  how servers are reached, and `.mcp.json`
-    trust, pins which files may start programs, and what tools were when they were first seen
-    server      one server through all of its lives; connection: one of them, in a task of its own
+    servers                 McpServers, the toolset that is passed to an agent
+    spec, config_file       how a server is reached, and `.mcp.json`
+    trust                   which files may start programs, and the pinned definitions of tools
+    server, connection      one server, restarted when needed; one session with it, in a task of its own
+    transports, process     stdio and HTTP transports, and the server's process
+    screen, definitions     checks of what a server lists, and the tools made from it
+    content                 results of calls, as tool output
 
-Nothing here loads the SDK before servers are entered; it comes with the extra `steersman[mcp]`.
+The SDK is imported when servers are entered, and not before; it comes with the extra `steersman[mcp]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`.mcp.json`: which servers a file names. It is read once, trusted or not as those very bytes, and starts nothing."""
+"""`.mcp.json` files: a file is read once, its content is checked for trust, and its servers are returned as specs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _REFERRED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _STDIO_KEYS = ("command", "args", "env", "cwd")
 _HTTP_KEYS = ("url", "headers")
 _HTTP_TYPES = ("http", "streamable-http", "streamableHttp")
-# Limits of what is shown of an entry.
+# Limits for the summary of an entry.
 _MAX_TEXT_LENGTH = 300
 _MAX_ITEMS = 50
-# What decides which programs run, or what they load; it is shown as it stands, because a person has to judge it.
+# Environment variables that decide which programs run or what they load. Their values are shown, so that the user can
+# judge them.
 _SHOWN_VARIABLE = re.compile(
     r"PATH|ENV|HOME|SHELL|IFS|EDITOR|VISUAL|PAGER|BROWSER|"
     r"(LD|DYLD|BASH|PYTHON|NODE|NPM|DENO|BUN|PERL|PERL5|RUBY|GEM|BUNDLE|JAVA|_JAVA|JDK|GIT|PIP|UV|GO|CARGO|RUST|XDG|DOCKER)"
@@ -44,7 +45,7 @@ _USER = re.compile(r"(?<=://)[^/?#@]*(?=@)")
 def read_config_file(
     path: str | Path, *, trust: Trust | None, expand: Collection[str], source: Mapping[str, str]
 ) -> dict[str, ServerSpec]:
-    """The servers of a file. With `trust=None` the caller has chosen the file; else its content must be trusted."""
+    """Read the servers of a file. With `trust=None` the user chose the file; otherwise its content must be trusted."""
     path = Path(os.path.abspath(Path(path).expanduser()))
     content = _read_content(path)
     entries = _parse_entries(path, content)
@@ -60,7 +61,7 @@ def read_config_file(
 
 def _read_content(path: Path) -> bytes:
     try:
-        # Not blocking: a FIFO in its place must not hold us up.
+        # Non-blocking, so that a FIFO in its place does not block.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1) or b""
@@ -82,7 +83,7 @@ def _parse_entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
         raise McpError(f"The MCP settings {str(path)!r} have no 'mcpServers' object, as in {example}.")
     listed = cast(dict[str, Any], servers)
     if len(listed) > _MAX_SERVERS:
-        raise McpError(f"The MCP settings {str(path)!r} name {len(listed)} servers; at most {_MAX_SERVERS} can be.")
+        raise McpError(f"The MCP settings {str(path)!r} name {len(listed)} servers, more than {_MAX_SERVERS}.")
     for name, entry in listed.items():
         check_name(name)
         if not isinstance(entry, dict):
@@ -91,18 +92,18 @@ def _parse_entries(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
 
 
 def _refuse_loaders(path: Path, name: str, entry: dict[str, Any]) -> None:
-    """A project does not say where its user's programs are found, or what is loaded into them."""
+    """Refuse environment variables with which a project would change what programs run or load."""
     env: Any = entry.get("env")
     for variable in cast(dict[str, Any], env) if isinstance(env, dict) else ():
         if _LOADER_VARIABLE.fullmatch(variable):
             raise McpError(
                 f"The server {name!r} in {str(path)!r} sets {variable!r:.100}, which decides what programs run or "
-                "load; a file that was found may not. If you want it, name the file yourself: trusted=True."
+                "load; a file that was found may not set it. If you want it, name the file yourself: trusted=True."
             )
 
 
 class _Entry:
-    """One server of a file on its way to its spec."""
+    """Builds the spec of one server from its entry in a file."""
 
     __slots__ = ("_entry", "_expand", "_path", "_source", "_where")
 
@@ -126,9 +127,9 @@ class _Entry:
     def _find_kind(self) -> str:
         named: Any = self._entry.get("type")
         if "command" in self._entry and "url" in self._entry:
-            raise McpError(f"{self._where} has a 'command' and a 'url'; it is either a program or an address.")
+            raise McpError(f"{self._where} has a 'command' and a 'url'; it needs one of them.")
         if named == "sse":
-            raise McpError(f"{self._where} is of type 'sse', which MCP replaced; use type 'http' and its address.")
+            raise McpError(f"{self._where} is of type 'sse', which MCP replaced; use type 'http' and its URL.")
         if named in _HTTP_TYPES or (named is None and "url" in self._entry):
             kind, wanted = "http", "url"
         elif named in (None, "stdio"):
@@ -140,7 +141,7 @@ class _Entry:
         return kind
 
     def _check_keys(self, known: tuple[str, ...]) -> None:
-        """Refuse what looks like a slip of the pen; other programs' keys are none of our business."""
+        """Refuse keys that look like typing errors; unknown keys of other programs are ignored."""
         for key in self._entry:
             if key not in known and (near := get_close_matches(key, known, 1, 0.75)):
                 raise McpError(f"{self._where} has {key!r:.50}. Did you mean {near[0]!r}?")
@@ -175,18 +176,18 @@ class _Entry:
         }
 
     def _expand_text(self, where: str, text: str) -> str:
-        """The text with `${NAME}` and `${NAME:-default}` replaced, for the names that the user allowed alone."""
+        """Replace `${NAME}` and `${NAME:-default}`, only for the names that the user allowed."""
         return _REFERENCE.sub(lambda match: self._look_up(where, match[1]), text)
 
     def _look_up(self, where: str, reference: str) -> str:
         match = _REFERRED.fullmatch(reference)
         if match is None:
-            raise McpError(f"{where!r} refers to '${{{reference:.50}}}', which names no variable.")
+            raise McpError(f"{where!r} refers to '${{{reference:.50}}}', which is not the name of a variable.")
         name, default = match[1], match[2]
         if name not in self._expand:
             raise McpError(
                 f"{where!r} refers to the variable {name!r}, which this file may not read. "
-                f"To hand it over, allow it: expand=[{name!r}]."
+                f"To pass it on, allow it: expand=[{name!r}]."
             )
         value = self._source.get(name) or default
         if value is None:
@@ -198,12 +199,12 @@ class _Entry:
             if isinstance(item, str) and _REFERENCE.search(item):
                 raise McpError(
                     f"{key!r} refers to a variable, and command lines can be read by every user of the machine. "
-                    "Hand it over in 'env'."
+                    "Pass it in 'env'."
                 )
 
 
 def summarize_entry(name: str, entry: dict[str, Any]) -> str:
-    """What an entry would start, as written: nothing is expanded for a file that nobody trusts."""
+    """Summarize what an entry would start, as written: nothing is expanded for an untrusted file."""
     told = _describe_program(entry) if "command" in entry else _describe_url(entry)
     said, *beside = filter(None, told)
     return f"{name}: {said} ({'; '.join(beside)})" if beside else f"{name}: {said}"
@@ -245,7 +246,7 @@ def _join_limited(items: list[str], between: str) -> str:
 
 
 def _sanitize(text: str) -> str:
-    """The text without what a terminal would obey; where it is cut, that is said."""
+    """Replace characters that a terminal would interpret; say so where the text is truncated."""
     plain = "".join([letter if letter.isprintable() else "?" for letter in text[:_MAX_TEXT_LENGTH]])
     return (
         plain

@@ -1,6 +1,6 @@
-"""One life of a server: a session of the SDK, opened, used and closed inside one task that does nothing else.
+"""One session with an MCP server, opened and closed inside one task of its own.
 
-The SDK's cancel scopes belong to the task that entered them; here nobody else ever enters or leaves one.
+The SDK's cancel scopes belong to the task that entered them, so no other task may enter or leave one.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _LISTEN_PAUSE = 1.0
 _MAX_LISTEN_PAUSE = 60.0
 _MAX_PAGES = 100
 _MAX_REASON_LENGTH = 600
-# What the SDK says where an answer over HTTP broke off.
+# How the SDK's messages begin when an answer over HTTP broke off.
 _BROKEN = ("Connection closed", "SSE stream")
 _RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
     mcp_types.CallToolResult | mcp_types.InputRequiredResult
 )
-# What the SDK logs about a server's mistakes, the callers of ours are told; it must not end up on the terminal as well.
+# Callers get a server's mistakes as errors; the SDK's log of them must not appear on the terminal as well.
 for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
@@ -57,7 +57,7 @@ _CLIENT_INFO = mcp_types.Implementation(name="steersman", version="0.1.0")
 
 
 class Connection:
-    """A session with a server. `on_change` is awaited when its tools may be others, `on_end` called when it is over."""
+    """A session. `on_change` is awaited when the server's tools may have changed, `on_end` is called at the end."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether a new call may be made over it."""
+        """Whether it takes new calls."""
         return self._client is not None and not (self.over or self._doubtful or self._closing.is_set())
 
-    # Its life
+    # Opening and closing
 
     async def open(self) -> None:
-        """Start the server's session; `McpError` says why there is none."""
+        """Open the session; `McpError` says why it failed."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         await asyncio.wait([self._task, self._opened], return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
@@ -118,13 +118,13 @@ class Connection:
             await asyncio.wait([self._task], timeout=_LEAVE_SECONDS)
 
     def retire(self) -> None:
-        """Take no more calls, and close once those under way are over."""
+        """Take no more calls, and close once the running ones are over."""
         self._retired = self.dismissed = True
         if self._calls == 0:
             self._closing.set()
 
     def kill(self) -> None:
-        """End the process at once; for when there is no time to close."""
+        """Kill the process at once, without closing the session."""
         self.dismissed = True
         self._closing.set()
         if self._process is not None:
@@ -143,7 +143,7 @@ class Connection:
         except asyncio.CancelledError:
             self.reason = "it was stopped"
             raise
-        except Exception as error:  # noqa: BLE001  # whatever ends a session is told to those who wait for it
+        except Exception as error:  # noqa: BLE001  # any failure of the session becomes the reason its callers get
             self.reason = _describe_failure(error)
         finally:
             self._conclude()
@@ -164,7 +164,7 @@ class Connection:
         if self._process is not None:
             said = strip_invisible(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
             reason = self._process.failure or reason
-            reason = f"{reason}; its last words: {said}" if said and reason else reason
+            reason = f"{reason}; its last stderr output: {said}" if said and reason else reason
         elif reason and self._status is not None:
             reason = f"{reason} (HTTP status {self._status})"
         self.reason = self._redact(reason or "it was closed")
@@ -173,7 +173,7 @@ class Connection:
     async def _open_transport(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[TransportStreams]:
         if isinstance(self._spec, StdioServer):
             return stdio_transport(partial(self._start_process, self._spec))
-        # In a thread: the certificates of this machine are read for it.
+        # In a thread, because it reads the certificates of this machine.
         client = await in_thread(make_http_client, self._spec, self._max_bytes, self._note_refusal)
         await stack.enter_async_context(client)
         return streamable_http_client(self._spec.url, http_client=client, max_sse_event_size=self._max_bytes)
@@ -192,17 +192,17 @@ class Connection:
 
     def _note_refusal(self, status: int, in_session: bool) -> None:
         self._status = status
-        # It may have been started anew and know nothing of this session: the next call gets a new one.
+        # The server may have restarted without this session: the next call gets a new one.
         self._doubtful = self._doubtful or (in_session and self._client is not None)
 
-    # Its tools
+    # Listing and calling tools
 
     async def _on_message(self, message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             self._changed.set()
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changes the way the newer protocol tells them."""
+        """Subscribe to changes of the tool list, as newer protocol versions have it."""
         pause = _LISTEN_PAUSE
         while True:
             try:
@@ -212,22 +212,22 @@ class Connection:
             except SubscriptionLost:
                 pass
             except MCPError:
-                # It cannot be listened to: the list is as good as its last reading.
+                # The server has no subscriptions, so the list is as current as its last reading.
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, _MAX_LISTEN_PAUSE)
-            self._changed.set()  # what happened meanwhile nobody will tell
+            self._changed.set()  # changes during the pause were not reported
 
     async def _refresh(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
             await self._on_change(self)
-            # However fast a server says that something changed, it is asked at a bearable rate.
+            # Limits how often the tools are listed, however often the server reports changes.
             await asyncio.sleep(_REFRESH_PAUSE)
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        """What the server offers, up to the most that are looked at."""
+        """List the server's tools, up to the maximum number."""
         session = self._require_client().session
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
@@ -245,7 +245,7 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> mcp_types.CallToolResult:
         """Call a tool. A cancelled call is cancelled at the server too; `ServerLost` where no answer can come."""
-        # Not `session.call_tool`: that one lets the server's own regular expressions loose on its own answers.
+        # Not `session.call_tool`, which runs the server's own regular expressions on its answers.
         request = self._require_client().session.send_request(
             mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments)),
             _RESULT,
@@ -259,7 +259,7 @@ class Connection:
             if self._retired and self._calls == 0:
                 self._closing.set()
         if isinstance(result, mcp_types.InputRequiredResult) or result.result_type != "complete":
-            raise McpError("it asks for input in the midst of the call, which is not supported here")
+            raise McpError("it asks for input during the call, which is not supported here")
         return result
 
     def _require_client(self) -> Client:
@@ -268,14 +268,14 @@ class Connection:
         return self._client
 
     async def _await_answer(self, request: Awaitable[T], seconds: float) -> T:
-        """What a request gives; what goes wrong with it in one form. One given up is cancelled at the server too."""
+        """Await the answer of a request; every failure is an `McpError`. A timeout cancels it at the server too."""
         try:
             async with asyncio.timeout(seconds):
                 return await request
         except TimeoutError:
-            raise McpError(f"it did not answer within {seconds:g}s and was told to stop") from None
+            raise McpError(f"it did not answer within {seconds:g}s, and the call was cancelled") from None
         except ValidationError as error:
-            raise McpError(f"its answer is not as MCP has it ({self._redact(_describe_failure(error))})") from error
+            raise McpError(f"its answer is not valid MCP ({self._redact(_describe_failure(error))})") from error
         except MCPError as error:
             raise await self._to_error(error) from error
 
@@ -287,13 +287,13 @@ class Connection:
             status = f", HTTP status {self._status}" if self._doubtful else ""
             return McpError(f"it refused: {words} (code {error.code}{status})")
         self._doubtful = True
-        # A moment later its end, and with it the reason, is likely known.
+        # The session likely ends in a moment, and then its reason is known.
         ending = cast(asyncio.Task[None], self._task)
         await asyncio.wait([ending], timeout=0.1 if self._process is None else _LEAVE_SECONDS)
         return ServerLost(self.reason or words)
 
     def _is_connection_lost(self, error: MCPError) -> bool:
-        """Whether no answer can come any more. Servers use the same code for errors of their own, and live on."""
+        """Whether the connection is lost. Servers use the same code for errors of their own, and keep running."""
         if error.code != mcp_types.CONNECTION_CLOSED:
             return False
         if self._process is not None:
@@ -305,7 +305,7 @@ class Connection:
 
 
 def _describe_failure(error: BaseException) -> str:
-    """The first thing that went wrong, in one line."""
+    """Describe the first error of a group in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     text = str(error) if isinstance(error, McpError | MCPError) else describe_exception(error)

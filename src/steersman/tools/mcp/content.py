@@ -1,4 +1,7 @@
-"""What a server's tool gave, as the loop takes it: texts and pictures for the model, structured data in the details."""
+"""Converts results of MCP calls to tool output (texts and images for the model, structured data in the details).
+
+Also reports the progress of a call, at a limited rate.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ ProgressNote = tuple[float, float | None, str | None]
 
 
 def to_output(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
-    """The result of a call; what a model cannot be shown is described to it."""
+    """Convert the result of a call; content that a model cannot take is described in words."""
     content = _merge_texts(_convert_blocks(result))
     details: dict[str, Any] = {"mcp_server": server}
     if result.structured_content is not None:
@@ -65,7 +68,7 @@ def _convert_blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageCon
 
 
 def _merge_texts(blocks: Iterator[str | ImageContent]) -> list[Content]:
-    """Neighbouring texts as one block."""
+    """Merge neighbouring texts into one block."""
     merged: list[Content] = []
     texts: list[str] = []
     for block in blocks:
@@ -82,14 +85,14 @@ def _merge_texts(blocks: Iterator[str | ImageContent]) -> list[Content]:
 
 
 def _convert_picture(block: mcp_types.ImageContent) -> str | ImageContent:
-    """A picture that every provider takes; one that none would take spoils every request it stands in from then on."""
+    """Convert an image, or describe it where providers would reject it: it would break every later request."""
     try:
         data = binascii.a2b_base64(block.data, strict_mode=True)
     except (binascii.Error, ValueError):
         data = b""
     if not data:
         return f"[image: {_to_one_line(block.mime_type)}, which could not be decoded]"
-    # What it is, its bytes say; what the server calls it does not matter.
+    # The bytes decide the type; the declared type does not matter.
     kind = detect_image_type(data)
     if kind is None or len(data) > MAX_IMAGE_BYTES:
         return _describe_binary("image", block.mime_type, block.data)
@@ -109,7 +112,7 @@ def _to_one_line(text: str) -> str:
 
 
 class Progress:
-    """The progress of one call; `update` gets ten of its words a second at most."""
+    """The progress of one call; passes at most ten updates a second to `update`."""
 
     __slots__ = ("_last", "_loop", "_timer", "_update", "_waiting")
 
@@ -121,7 +124,7 @@ class Progress:
         self._timer: asyncio.TimerHandle | None = None
 
     async def show(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take what the server says."""
+        """Take a progress notification of the server."""
         self._waiting = (progress, total, message)
         pause = self._last + _UPDATE_SECONDS - self._loop.time()
         if pause <= 0:
@@ -130,7 +133,7 @@ class Progress:
             self._timer = self._loop.call_later(pause, self._flush)
 
     def close(self) -> None:
-        """The call is over: what was said last is passed on, and nothing after it."""
+        """End the call: pass on the last update, and nothing after it."""
         self._flush()
 
     def _flush(self) -> None:
@@ -144,7 +147,7 @@ class Progress:
 
 
 def _make_update(progress: float, total: float | None, message: str | None) -> dict[str, Any]:
-    """A progress notification as an update of the call."""
+    """Make an update of the call from a progress notification."""
     told: dict[str, Any] = {"type": "progress"}
     amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
     told["text"] = strip_invisible(message, _MAX_PROGRESS_LENGTH, lines=False) if message else amount

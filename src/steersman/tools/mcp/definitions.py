@@ -1,4 +1,4 @@
-"""What a server says about its tools, and the tools made of it. Names, words and schemas are data from a stranger."""
+"""Definitions of a server's tools, and the tools made from them. Names, texts and schemas are untrusted data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 48
 MAX_SCHEMA_WEIGHT = 10_000
 MAX_DESCRIPTION_LENGTH = 4_096
-# Up to here a schema is checked on our side too. What is heavier or recursive is left to the server, which must anyway.
+# Arguments are checked on our side up to this weight. Heavier or recursive schemas are left to the server's own check.
 _MAX_CHECKED_WEIGHT = 1_000
 _MAX_NAME_LENGTH = 128
 _MAX_TEXT_LENGTH = 1_024
@@ -30,7 +30,7 @@ _VALUES = frozenset(("enum", "const", "default", "examples", "required"))
 _CHOICES = frozenset(("anyOf", "oneOf"))
 _DEFINITIONS = frozenset(("$defs", "definitions"))
 _TEXTS = ("title", "description", "$comment")
-# No wildcard may stand in it: a rule made from a tool's name must not cover other tools.
+# No wildcard is allowed: an approval rule made from a tool's name must not match other tools.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _OBJECT: Mapping[str, Any] = {"type": "object"}
 
@@ -40,7 +40,7 @@ Execute = Callable[[dict[str, Any], ToolContext], Awaitable[ToolOutput]]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A tool of a server: `digest` stands for what the server said, word for word; the rest is fit to be shown."""
+    """A tool of a server: `digest` is the hash of the definition exactly as sent; the other fields are cleaned."""
 
     tool: str
     description: str
@@ -49,7 +49,7 @@ class Definition:
 
 
 def define(name: str, description: str | None, schema: Mapping[str, Any]) -> Definition:
-    """A definition from what a server said; `McpError` says why there can be none."""
+    """Build a definition from what a server sent; `McpError` says why it is refused."""
     if _TOOL_NAME.fullmatch(name) is None:
         raise McpError("its name has other characters than letters, digits, '_', '-', '.' and '/', or more than 128")
     parameters = clean_schema(schema)
@@ -58,16 +58,16 @@ def define(name: str, description: str | None, schema: Mapping[str, Any]) -> Def
 
 
 def make_tool(name: str, definition: Definition, execute: Execute, access: Access) -> Tool:
-    """The tool an agent gets; `McpError` for a schema that no tool can have.
+    """Make the tool for an agent; `McpError` for an invalid schema.
 
-    What the server hints about its own tools (`readOnlyHint` and the like) has no say here.
+    The server's hints about its own tools (`readOnlyHint` and the like) are ignored.
     """
-    # First of all: what is too complicated to be looked through is refused before anybody tries.
+    # First, because it refuses schemas that are too complicated to process.
     schema = build_validation_schema(definition.parameters)
     try:
         made = Tool(name, definition.description, definition.parameters, _take_all, access=access)
         made.execute = made.__wrapped__ = execute
-        # A stranger's schema may have a property of any name, so its arguments are never passed by name.
+        # An untrusted schema may have a property of any name, so its arguments are never passed by name.
         made._set_calling(Calling(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise McpError(f"its schema is wrong ({strip_invisible(str(error), 300, lines=False)})") from error
@@ -75,11 +75,11 @@ def make_tool(name: str, definition: Definition, execute: Execute, access: Acces
 
 
 def _take_all(_arguments_of_a_remote_tool: dict[str, Any]) -> None:
-    """Stands in until the real function is set."""
+    """Take the place of the real function until it is set."""
 
 
 def clean_schema(schema: Mapping[str, Any]) -> Schema:
-    """The schema as the model is told, its texts made plain; `McpError` for one that is too large or too deep."""
+    """Clean the texts of a schema for the model; `McpError` for a schema that is too large or too deep."""
     try:
         size = len(msgspec.json.encode(schema))
     except (TypeError, ValueError, RecursionError) as error:
@@ -90,9 +90,9 @@ def clean_schema(schema: Mapping[str, Any]) -> Schema:
 
 
 def build_validation_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a schema that arguments are held to here, before the server sees them.
+    """Build the schema against which arguments are checked before the server gets them.
 
-    Without patterns: a stranger's regular expression can be made to run for ever.
+    Patterns are removed: an untrusted regular expression can be made to run for ever (ReDoS).
     """
     weigher = _Weigher(schema)
     weight = weigher.weigh(schema, 0)
@@ -104,7 +104,7 @@ def build_validation_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rewrite(schema: Mapping[str, Any], change: Callable[[Schema], Schema], depth: int) -> Schema:
-    """Every schema inside a schema, changed; names of properties and plain values are not mistaken for schemas."""
+    """Apply `change` to every schema inside a schema; property names and plain values are not taken for schemas."""
     if depth > MAX_SCHEMA_DEPTH:
         raise McpError(f"its schema is nested more than {MAX_SCHEMA_DEPTH} deep")
     return change({key: _rewrite_part(key, value, change, depth + 1) for key, value in schema.items()})
@@ -150,7 +150,7 @@ def _remove_patterns(schema: Schema) -> Schema:
 
 
 class _Weigher:
-    """Counts the parts of a schema as whoever works through it meets them: references followed, choices twice."""
+    """Counts the parts of a schema as a validator meets them: references are followed, alternatives count twice."""
 
     __slots__ = ("_known", "_open", "_root", "recursive")
 

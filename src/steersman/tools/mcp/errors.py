@@ -1,8 +1,8 @@
-"""What can be wrong with MCP servers: their settings, their files, themselves.
+"""Errors of MCP servers and their settings, and cleaning of untrusted text.
 
 McpError            a server, its settings or its answer cannot be used
   UntrustedFile     a `.mcp.json` whose content the user has not trusted
-  ServerLost        the connection ended while something waited for it
+  ServerLost        the connection ended while a request was waiting
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class McpError(SteersmanError):
 class UntrustedFile(McpError):
     """A file that names servers to start, and that the user has not trusted with this content.
 
-    `sha256` is the content that was read: trusting it with `Trust.add(path, sha256)` trusts nothing that came later.
+    `sha256` is the hash of the content that was read: `Trust.add(path, sha256)` does not trust any later content.
     """
 
     def __init__(self, path: Path, sha256: str, starts: tuple[str, ...]) -> None:
         listed = "\n".join(f"  {line}" for line in starts) or "  (no servers)"
         super().__init__(
-            f"{str(path)!r} is not trusted with its present content, so nothing in it was started. It would start:\n"
+            f"{str(path)!r} is not trusted with its current content, so nothing in it was started. It would start:\n"
             f"{listed}\nRead it. If you want these servers, allow this content: "
             f"Trust().add({str(path)!r}, {sha256!r})."
         )
@@ -36,16 +36,16 @@ class UntrustedFile(McpError):
 
 
 class ServerLost(McpError):
-    """The connection to a server ended; what it was asked may or may not have been done."""
+    """The connection to a server ended; whether the request took effect is unknown."""
 
 
-# Controls, what is invisible or reorders text, halves of characters, private use.
+# Unicode categories: control characters, invisible and bidirectional formatting, lone surrogates, private use.
 _INVISIBLE = frozenset(("Cc", "Cf", "Co", "Cs"))
 
 
 def strip_invisible(text: str, limit: int, *, lines: bool = True) -> str:
-    """The text without what a reader would not see, at most `limit` characters of it; in one line where asked."""
-    # Looked at only as far as it can matter: a text may have millions of characters.
+    """Remove invisible characters and truncate to `limit` characters; `lines=False` puts the text on one line."""
+    # Only the beginning is processed: a text may have millions of characters.
     looked_at = text[: limit * 2]
     if not lines:
         looked_at = " ".join(looked_at.split())

@@ -1,4 +1,4 @@
-"""A server's process: its lines within bounds, its end noticed at once, and nothing left of it afterwards."""
+"""A server's process: lines of bounded length, immediate notice of its end, and no processes left afterwards."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
 _EXITED, _STOPPED = "it exited", "it was stopped"
 _STDERR_TAIL = 4_096
-# Lines that wait to be read; what it writes beyond them stays in the pipe. Each one costs more than its bytes.
+# Bytes of lines that wait to be read; beyond this, output stays in the pipe. Each line costs more than its bytes.
 _MAX_WAITING_BYTES = 1024 * 1024
 _LINE_COST = 64
-# What it said last may still be in the pipe when it is already gone; a grandchild may hold the pipe open for ever.
+# The last output may still be in the pipe when the process has exited; a grandchild may hold the pipe open for ever.
 _LAST_WORDS_SECONDS = 0.2
-# First its input is closed, then it is asked, each with so many seconds to take effect; then it is made to.
+# First stdin is closed, then SIGTERM is sent, each with a time in seconds to take effect; then SIGKILL.
 _WAYS_TO_END = ((None, 1.0), (signal.SIGTERM, 0.5))
 _CLOSE_SECONDS = 2.0
 
 
 class LineTooLong(Exception):
-    """A line went on past what one may have."""
+    """A line is longer than the limit."""
 
 
 class LineBuffer:
-    """Collects bytes into lines; a piece without an end is kept in parts, so that a long line costs its length once."""
+    """Splits bytes into lines; an unfinished line is kept as parts, so that a long line is copied only once."""
 
     __slots__ = ("_held", "_limit", "_parts")
 
@@ -45,7 +45,7 @@ class LineBuffer:
         self._held = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are whole now, without their ends; `LineTooLong` once one has more bytes than the limit."""
+        """Return the lines that are now complete, without their ends; `LineTooLong` for one over the limit."""
         pieces = data.split(b"\n")
         rest = pieces.pop()
         lines: list[bytes] = []
@@ -108,24 +108,24 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     @property
     def failure(self) -> str | None:
-        """Why it is over, if that was not our doing."""
+        """Why the process ended, unless we stopped it."""
         if self.status is not None and self.reason in (_EXITED, _CLOSED_OUTPUT, _CLOSED_INPUT):
             return f"it was ended by signal {-self.status}" if self.status < 0 else f"it exited with {self.status}"
         return None if self.reason == _STOPPED else self.reason
 
     @property
     def pid(self) -> int:
-        """The process's id, which is its group's too."""
+        """The process id, which is also the process group id."""
         return cast(asyncio.SubprocessTransport, self._transport).get_pid()
 
-    # What the event loop tells
+    # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The process runs."""
         self._transport = cast(asyncio.SubprocessTransport, transport)
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
-        """Something was written."""
+        """Take what the process wrote."""
         data = cast(bytes, data)
         if fd == _STDERR:
             self.stderr = (self.stderr + data)[-_STDERR_TAIL:]
@@ -175,10 +175,10 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    # What the session asks for
+    # For the session
 
     async def read_line(self) -> bytes | None:
-        """The next line, or `None` when there will be no more."""
+        """Read the next line; `None` at the end."""
         while not self._lines:
             if self.reason is not None:
                 return None
@@ -191,22 +191,22 @@ class ServerProcess(asyncio.SubprocessProtocol):
         return line
 
     def write(self, data: bytes) -> None:
-        """Send a line. It never waits: a server that does not read is given up before its backlog grows too large."""
+        """Send a line without waiting; a server that does not read is given up once too much is buffered."""
         pipe = cast(asyncio.SubprocessTransport, self._transport).get_pipe_transport(_STDIN)
         if self.reason is not None or pipe is None or pipe.is_closing():
             return
         stdin = cast(asyncio.WriteTransport, pipe)
         if stdin.get_write_buffer_size() > self._max_bytes:
-            self._end("it does not read what it is sent")
+            self._end("it does not read its input")
             return
         stdin.write(data + b"\n")
 
     async def stop(self) -> None:
-        """End the process and all of its group, within a few seconds whatever they do."""
+        """End the process and its whole group within a few seconds."""
         self._stopping = True
         self._end(_STOPPED)
         self._lines.clear()
-        self._control_pipe(_STDOUT, "resume_reading")  # it may be stuck in writing what nobody will read
+        self._control_pipe(_STDOUT, "resume_reading")  # the process may be blocked in a write
         self._control_pipe(_STDIN, "close")
         try:
             for number, seconds in _WAYS_TO_END:
@@ -215,13 +215,13 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 if await _wait_for(self._exited, seconds):
                     break
         finally:
-            # Whatever it started stays in its group, and goes with it.
+            # Its child processes are in its group, and end with it.
             self._send_signal(signal.SIGKILL)
             cast(asyncio.SubprocessTransport, self._transport).close()
         await _wait_for(self._gone, _CLOSE_SECONDS)
 
     def fail(self, reason: str) -> None:
-        """Have no more to do with it."""
+        """Give up the process: kill it and keep the reason."""
         self._end(reason)
         self._send_signal(signal.SIGKILL)
 
@@ -230,7 +230,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            # Gone already, or no longer ours to end.
+            # It has exited, or belongs to another user now.
             return
 
     def _control_pipe(self, fd: int, action: str) -> None:
@@ -240,7 +240,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
 
 def _find_program(spec: StdioServer) -> str:
-    """Where the program is: a bare name is looked for on our own PATH, whatever PATH the server gets."""
+    """Find the program; a bare name is looked up in our own PATH, whatever PATH the server gets."""
     if "/" in spec.command:
         return spec.command
     found = which(spec.command, path=clean_search_path(os.environ.get("PATH", "")))

@@ -1,4 +1,4 @@
-"""A server's lists, looked at before anybody believes them: a bad tool costs itself alone, a million cost nothing."""
+"""Screens a server's lists before the SDK parses them: malformed tools are dropped, and lists are bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
 
 _MAX_BLOCKS = 1_000
-# Notes, icons and the like of a block have no say here, and there may be thousands of them.
+# The other fields of a block, such as annotations and icons, are ignored; there may be thousands of them.
 _BLOCK = ("type", "text", "data", "mimeType", "name", "uri", "description", "resource")
 
 OnRefused = Callable[[str | None, str], None]
@@ -26,13 +26,13 @@ OnRefused = Callable[[str | None, str], None]
 async def screen_transport(
     transport: AbstractAsyncContextManager[TransportStreams], most: int, refused: OnRefused
 ) -> AsyncGenerator[TransportStreams, None]:
-    """The transport, its listings without what is no tool or beyond `most`; `refused(tool, why)` hears of those."""
+    """Wrap a transport: drop malformed tools and those beyond `most`, and call `refused(tool, why)` for them."""
     async with transport as (read, write):
         yield _ScreenedStream(read, most, refused), write
 
 
 class _ScreenedStream:
-    """A read stream that looks at each message on its way."""
+    """A read stream that screens each message."""
 
     __slots__ = ("_most", "_read", "_refused")
 
@@ -43,7 +43,7 @@ class _ScreenedStream:
 
     @property
     def last_context(self) -> Any:
-        """What the SDK keeps beside a message of its own streams."""
+        """The context that the SDK's own streams keep for a message."""
         return getattr(self._read, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -84,7 +84,7 @@ class _ScreenedStream:
         for tool in tools[: self._most]:
             problem = _find_problem(tool)
             if problem is None:
-                # Titles, hints, icons and output schemas have no say here, so what is wrong with them does not matter.
+                # Titles, hints, icons and output schemas are not used, so errors in them do not matter.
                 kept.append({key: tool[key] for key in ("name", "description", "inputSchema") if key in tool})
             else:
                 self._refused(_read_name(tool), problem)
@@ -92,7 +92,7 @@ class _ScreenedStream:
 
 
 def _limit_blocks(blocks: list[Any]) -> list[Any]:
-    """The blocks of a result, as many as are looked at, with what matters of them."""
+    """Limit the number of blocks of a result, and keep only the fields that are used."""
     kept: list[Any] = [
         {key: block[key] for key in _BLOCK if key in block} if isinstance(block, dict) else block
         for block in blocks[:_MAX_BLOCKS]
@@ -110,7 +110,7 @@ def _read_name(tool: Any) -> str | None:
 
 
 def _find_problem(tool: Any) -> str | None:
-    """Why this cannot be a tool, as far as its shape goes."""
+    """Say why this is not a tool, by its structure; `None` where it may be one."""
     if not isinstance(tool, dict):
         return "it is not an object"
     found = cast(dict[str, Any], tool)

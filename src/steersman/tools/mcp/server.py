@@ -1,4 +1,4 @@
-"""A server through all of its lives: started when needed, listed anew each time, given a rest when it keeps failing."""
+"""One MCP server: started when needed, restarted with backoff when it fails, its tools listed after each start."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 60.0
-# A call waits this long for its server to be tried again; beyond it the model is told.
+# A call waits this many seconds for the backoff; for a longer backoff it fails at once.
 _MAX_WAIT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What holds for all servers of a set."""
+    """The settings that all servers of a set share."""
 
     max_bytes: int
     max_tools: int
@@ -39,7 +39,7 @@ class ServerSettings:
 
 
 class Server:
-    """One server: its connection of the moment and the tools it offers."""
+    """One server: its current connection and the tools it offers."""
 
     def __init__(self, name: str, spec: ServerSpec, terms: ServerSettings) -> None:
         self.name = name
@@ -60,22 +60,22 @@ class Server:
 
     @property
     def tools(self) -> list[Tool]:
-        """What it offers now, in an order that does not depend on the server."""
+        """The tools it offers now, sorted by name."""
         return [self._offered[name][1] for name in sorted(self._offered)]
 
     @property
     def held(self) -> list[ChangedTool]:
-        """What it would offer if its changed definitions were accepted."""
+        """The changed tools that are not offered until they are accepted."""
         return [self._held[name][1] for name in sorted(self._held)]
 
     # Connecting
 
     async def connect(self) -> Connection:
-        """The connection to use; a server that is not running is started first. `McpError` says why there is none."""
+        """Return the connection, after starting the server if needed. `McpError` says why that failed."""
         loop = asyncio.get_running_loop()
         self._home = self._home or loop
         if self._home is not loop:
-            raise McpError("it was started in another event loop, and can be used there alone")
+            raise McpError("it was started in another event loop, and can only be used there")
         if self._closed:
             raise McpError("its connections were closed")
         if self._current is not None and self._current.usable:
@@ -83,7 +83,7 @@ class Server:
         if self._opening is None:
             self._opening = loop.create_task(self._open())
             self._opening.add_done_callback(self._forget_opening)
-        # Whoever waits may be cancelled; the others still want their server.
+        # A waiting caller may be cancelled, and others still need the connection.
         opening = self._opening
         await asyncio.wait([opening])
         if opening.cancelled():
@@ -91,13 +91,13 @@ class Server:
         try:
             return opening.result()
         except ServerLost as error:
-            # Nothing was asked of it yet that could have taken effect.
+            # No call was sent yet, so nothing can have taken effect.
             raise McpError(str(error)) from error
 
     def _forget_opening(self, opening: asyncio.Task[Connection]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # seen, even where everybody who waited for it has gone
+            opening.exception()  # marks it as retrieved, also where every waiting caller was cancelled
 
     async def _open(self) -> Connection:
         from steersman.tools.mcp.connection import Connection
@@ -129,7 +129,7 @@ class Server:
         pause = self._not_before - asyncio.get_running_loop().time()
         if pause > _MAX_WAIT:
             raise McpError(
-                f"it has failed {self._failures} times in a row, last because {self._last_reason}; "
+                f"it has failed {self._failures} times in a row, the last time because {self._last_reason}; "
                 f"it will be tried again in {pause:.0f}s"
             )
         if pause > 0:
@@ -145,17 +145,17 @@ class Server:
     def _count_failure(self, reason: str) -> None:
         self._failures += 1
         self._last_reason = reason
-        # The first failure after something worked costs no time.
+        # No backoff for the first failure after a success.
         pause = 0.0 if self._failures == 1 else min(_MAX_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures - 2, 30))
         self._not_before = asyncio.get_running_loop().time() + pause
 
     def reset_backoff(self) -> None:
-        """Let it be tried again at once."""
+        """Allow the next attempt at once."""
         self._failures = 0
         self._not_before = -math.inf
 
     async def close(self) -> None:
-        """End all of its connections."""
+        """Close all of its connections."""
         self._closed = True
         closing = [asyncio.get_running_loop().create_task(connection.close()) for connection in self._connections]
         if self._opening is not None:
@@ -165,7 +165,7 @@ class Server:
             await asyncio.wait(closing)
 
     def kill(self) -> None:
-        """End whatever process is left, at once."""
+        """Kill its remaining processes at once."""
         self._closed = True
         for connection in [*self._connections]:
             connection.kill()
@@ -176,10 +176,10 @@ class Server:
         try:
             await self.list_tools(connection)
         except McpError as error:
-            self._report(None, f"its tools could not be listed anew: {error}")
+            self._report(None, f"its tools could not be listed again: {error}")
 
     async def list_tools(self, connection: Connection) -> None:
-        """Ask for its tools and offer those that are sound and as they were pinned."""
+        """List its tools and offer those that are valid and match their pinned definition."""
         async with self._listing:
             found = self._define_tools(await connection.list_tools())
             changes = {
@@ -212,7 +212,7 @@ class Server:
                 twice.add(definition.tool)
             found[definition.tool] = definition
         for name in twice:
-            self._report(name, "it is listed more than once, and which one is meant cannot be told")
+            self._report(name, "it is listed more than once, and it is unclear which one is meant")
         return [definition for name, definition in found.items() if name not in twice]
 
     def _find_change(self, definition: Definition) -> ChangedTool | None:
@@ -239,7 +239,7 @@ class Server:
             return None
 
     async def accept(self, change: ChangedTool) -> bool:
-        """Offer a changed tool from now on, if it still is what was accepted."""
+        """Offer a changed tool from now on, if its definition is still the accepted one."""
         async with self._listing:
             definition, held = self._held.get(change.tool, (None, None))
             if definition is None or held != change or (tool := self._make_tool(definition)) is None:
@@ -265,7 +265,7 @@ class Server:
         except ServerLost as error:
             raise ToolError(
                 f"The MCP server {self.name!r} was lost during the call: {error}. Whether the call took effect is not "
-                "known; it was not repeated. The next call finds the server started or reached anew."
+                "known; it was not repeated. The next call starts or connects the server again."
             ) from error
         except McpError as error:
             raise ToolError(f"The MCP server {self.name!r} could not do it: {error}.") from error
@@ -275,7 +275,7 @@ class Server:
         return to_output(self.name, result)
 
     def _check_offered(self, definition: Definition) -> None:
-        """Refuse a call to a tool that is no longer what the model was told."""
+        """Refuse a call to a tool whose definition is no longer the one the model got."""
         offered = self._offered.get(definition.tool)
         if offered is not None and offered[0].digest == definition.digest:
             return

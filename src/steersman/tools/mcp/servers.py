@@ -1,4 +1,4 @@
-"""`McpServers`: a set of MCP servers whose tools an agent can use, for as long as it is entered."""
+"""`McpServers`: a set of MCP servers whose tools an agent can use inside `async with`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLOSE_SECONDS = 8.0
 _KILL_SECONDS = 2.0
 _ACCEPT_SECONDS = 60.0
 _MAX_PROBLEMS = 50
-# What the extra brings; another module that is missing is another problem.
+# The modules of the extra; any other missing module is another problem.
 _SDK_MODULES = ("anyio", "httpx2", "mcp", "mcp_types", "pydantic")
 
 OnChange = Callable[[ChangedTool], bool | Awaitable[bool]]
@@ -38,7 +38,7 @@ OnChange = Callable[[ChangedTool], bool | Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something about a server that did not stop the others: what was left out, and why."""
+    """A problem with a server that did not stop the others: what was left out, and why."""
 
     server: str
     tool: str | None
@@ -52,10 +52,10 @@ class Problem:
 class McpServers:
     """MCP servers as a toolset: `async with McpServers({...}) as servers: Agent(..., tools=[servers])`.
 
-    Each tool is named `mcp:server:tool`. A definition that differs from the one first seen is not offered until
-    `on_change` says yes or `accept` is called; `pins` is a file that remembers across programs. `access` maps patterns
-    such as `mcp:time:*` to what their tools can touch: what servers say about themselves does not count. With
-    `required=False` a server that does not start is a problem and not an error.
+    Each tool is named `mcp:server:tool`. A tool whose definition differs from the first one is not offered until
+    `on_change` returns true or `accept` is called; `pins` is a file that keeps definitions across programs. `access`
+    maps patterns such as `mcp:time:*` to what their tools can change; what servers say about themselves is ignored.
+    With `required=False` a server that does not start is a problem and not an error.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class McpServers:
         expand: Collection[str] = (),
         **settings: Any,
     ) -> Self:
-        """The servers of a `.mcp.json`, if the user has trusted its content; else `UntrustedFile`, and nothing starts.
+        """Read the servers of a `.mcp.json` whose content the user has trusted; raises `UntrustedFile` otherwise.
 
-        `trusted=True` is for a file that the user named, rather than one that was found. `expand` lists the variables
-        of the environment that the file may use as `${NAME}`. The settings are those of `McpServers`.
+        `trusted=True` is for a file that the user named, rather than one that was found. `expand` lists the
+        environment variables that the file may use as `${NAME}`. The settings are those of `McpServers`.
         """
         if isinstance(expand, str):
             raise TypeError(f"'expand' is a list of names, such as expand=[{expand!r}], got {expand!r}.")
         judge = None if trusted else trust or Trust()
         return cls(read_config_file(path, trust=judge, expand=expand, source=os.environ), **settings)
 
-    # What agents see
+    # For agents
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -125,25 +125,25 @@ class McpServers:
 
     @property
     def held(self) -> Sequence[ChangedTool]:
-        """The tools whose definition has changed, and which are not offered for that reason."""
+        """The tools that are not offered because their definition has changed."""
         return [change for server in self._servers.values() for change in server.held]
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What was left out and why: the first of each server."""
+        """What was left out and why: the first problems of each server."""
         return [problem for found in self._problems.values() for problem in found]
 
     async def accept(self, change: ChangedTool) -> None:
-        """Take a changed tool as it is now; the next run has it. `McpError` if it has changed again meanwhile."""
+        """Accept a changed tool; the next run has it. `McpError` if it has changed again in the meantime."""
         server = self._servers.get(change.server)
         if server is None or not await server.accept(change):
             raise McpError(f"There is no such change of {change.name!r} to accept; look at 'held' again.")
 
     async def refresh(self) -> None:
-        """List all tools anew; servers that are down are tried again at once. `McpError` names those that fail."""
+        """List all tools again; servers that are down are tried at once. `McpError` names those that fail."""
         await self._for_each_server(self._relist)
 
-    # Its life
+    # Entering and closing
 
     async def __aenter__(self) -> Self:
         if self._loop is not None:
@@ -171,14 +171,14 @@ class McpServers:
         try:
             await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
         finally:
-            # Also where somebody could not wait: no process may be left.
+            # Also when this task is cancelled: no process may be left.
             if not all(task.done() for task in closing):
                 for server in self._servers.values():
                     server.kill()
                 await asyncio.wait(closing, timeout=_KILL_SECONDS)
 
     async def _for_each_server(self, work: Callable[[Server], Awaitable[object]], *, required: bool = True) -> None:
-        """Do something with every server at once; one that fails does not keep the others from it."""
+        """Run `work` for all servers concurrently; one that fails does not stop the others."""
         doing = {asyncio.ensure_future(work(server)): server for server in self._servers.values()}
         if not doing:
             return
@@ -204,12 +204,12 @@ class McpServers:
         server.reset_backoff()
         await server.list_tools(await server.connect())
 
-    # What servers ask
+    # For the servers
 
     def _report(self, server: str, tool: str | None, text: str) -> None:
         problem = Problem(server, tool, text)
         found = self._problems.setdefault(server, [])
-        # A server that is full of problems must not fill the logs with them.
+        # A server with many problems must not fill the logs.
         if problem in found or len(found) >= _MAX_PROBLEMS:
             return
         found.append(problem)
@@ -218,11 +218,11 @@ class McpServers:
             return
         try:
             self._on_problem(problem)
-        except Exception:  # noqa: BLE001  # whoever watches cannot break a server
+        except Exception:  # noqa: BLE001  # a failing callback must not break a server
             _log.exception("on_problem raised for: %s", problem)
 
     async def _accept_changes(self, changes: Sequence[ChangedTool]) -> set[str]:
-        """The tools whose change is accepted; no answer, and a broken one, mean no."""
+        """Return the tools whose change is accepted; a timeout or an error of `on_change` means no."""
         accepted: set[str] = set()
         if self._on_change is None:
             return accepted
@@ -232,18 +232,18 @@ class McpServers:
                     answer = self._on_change(change)
                     if (await answer if isinstance(answer, Awaitable) else answer) is True:
                         accepted.add(change.tool)
-        except Exception as error:  # noqa: BLE001  # a guard that broke must not count as one that agreed
+        except Exception as error:  # noqa: BLE001  # a guard that failed must not count as one that agreed
             self._report(changes[0].server, None, f"on_change failed, which counts as no: {describe_exception(error)}")
         return accepted
 
     def _find_access(self, name: str) -> Access:
-        """What the user said a tool can touch; the most careful word where several patterns fit."""
+        """Find the access the user set for a tool; the widest one where several patterns match."""
         said = [access for pattern, access in self._access.items() if fnmatchcase(name, pattern)]
         return "full" if not said or "full" in said else "edit" if "edit" in said else "read"
 
 
 def _import_sdk() -> None:
-    """Load the SDK; in a thread, because it takes its time."""
+    """Import the SDK; called in a thread, because it takes long."""
     try:
         for name in ("connection", "content"):
             import_module(f"steersman.tools.mcp.{name}")
@@ -257,7 +257,7 @@ def _import_sdk() -> None:
 
 def _check_servers(servers: Any) -> Mapping[str, Any]:
     if not isinstance(servers, Mapping):
-        raise TypeError(f"Servers come by name, such as {{'time': StdioServer(...)}}, got {servers!r}.")
+        raise TypeError(f"Servers are given by name, such as {{'time': StdioServer(...)}}, got {servers!r}.")
     return cast(Mapping[str, Any], servers)
 
 

@@ -1,4 +1,4 @@
-"""How a server is reached: a program to start, or an address. Values alone; nothing here starts anything."""
+"""How a server is reached: a program to start, or a URL. Only values; nothing is started here."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ START_SECONDS = 30.0
 # Without a colon: in `mcp:server:tool` the first one after `mcp:` ends the server's name.
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Words and versions; what is longer, or has digits among its letters, may be a key.
+# Words and versions; a longer path step, or one with digits among its letters, may be a key.
 _PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdioServer:
-    """A program that speaks MCP over its input and output.
+    """A program that serves MCP over stdin and stdout.
 
-    It gets a clean environment and what `env` says: no key of yours unless it stands there. `timeout` is for one call,
-    `start_timeout` for the start, in seconds.
+    It gets a clean environment and the variables in `env`: none of your keys unless you put them there. `timeout` is
+    for one call, `start_timeout` for the start, both in seconds.
     """
 
     command: str
@@ -55,12 +55,12 @@ class StdioServer:
 
     @property
     def target(self) -> str:
-        """What is started, for people to read."""
+        """The command line, for people to read."""
         return shlex.join([self.command, *self.args])
 
     @property
     def identity(self) -> str:
-        """What makes it this server and no other: its program and arguments."""
+        """The hash that identifies this server: of its program and arguments."""
         return _hash_parts(["stdio", self.command, *self.args])
 
     @property
@@ -71,7 +71,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServer:
-    """An address that speaks MCP over streamable HTTP; `headers` go with every request to it and nowhere else."""
+    """A URL that serves MCP over streamable HTTP; `headers` are sent with every request to it and nowhere else."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=FrozenDict, repr=False)
@@ -79,22 +79,22 @@ class HttpServer:
     start_timeout: float = START_SECONDS
 
     def __post_init__(self) -> None:
-        # The value is not shown: an address may hold a key.
+        # The value is not shown: a URL may hold a key.
         if not is_instance(self.url, str) or not self.url.lower().startswith(("http://", "https://")):
-            raise McpError("'url' is an http or https address, such as 'https://example.com/mcp'.")
+            raise McpError("'url' is an http or https URL, such as 'https://example.com/mcp'.")
         if _split_url(self.url) is None or not self.url.isprintable() or " " in self.url:
-            raise McpError("'url' has no host, or a port or characters that an address cannot have.")
+            raise McpError("'url' has no host, or an invalid port or character.")
         object.__setattr__(self, "headers", FrozenDict(_check_texts("headers", self.headers, _HEADER_NAME)))
         _check_seconds(self)
 
     @property
     def target(self) -> str:
-        """Where it is, without what may be secret in an address."""
+        """The URL, without what may be secret in it."""
         return redact_url(self.url)
 
     @property
     def identity(self) -> str:
-        """What makes it this server and no other: its address."""
+        """The hash that identifies this server: of its URL."""
         return _hash_parts(["http", self.url])
 
     @property
@@ -111,10 +111,10 @@ ServerSpec: TypeAlias = StdioServer | HttpServer
 
 
 def redact_url(url: str) -> str:
-    """An address for people to read: no user, no query, and no step of its path that may be a key."""
+    """Redact a URL for people to read: no user, no query, and no path step that may be a key."""
     parts = _split_url(url)
     if parts is None:
-        return "an address that cannot be read"
+        return "a malformed URL"
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     port = "" if parts.port is None else f":{parts.port}"
     steps = [step if _PLAIN_STEP.fullmatch(step) else "..." for step in parts.path.split("/")]
@@ -122,7 +122,7 @@ def redact_url(url: str) -> str:
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """The parts of an address that has a host and no impossible port."""
+    """Split a URL; `None` for one without a host or with an invalid port."""
     try:
         parts = urlsplit(url)
         return parts if parts.hostname and parts.port != 0 else None
@@ -131,7 +131,7 @@ def _split_url(url: str) -> SplitResult | None:
 
 
 def check_name(name: Any) -> str:
-    """A server's name as it may stand in `mcp:server:tool`."""
+    """Check a server's name, which becomes a part of `mcp:server:tool`."""
     if not isinstance(name, str) or _SERVER_NAME.fullmatch(name) is None:
         raise McpError(
             f"A server's name has letters, digits, '_', '-' and '.', starts with a letter or digit and is at most 64 "
@@ -146,10 +146,10 @@ def _check_texts(what: str, values: Any, names: re.Pattern[str]) -> dict[str, st
     found = cast(Mapping[Any, Any], values)
     for name, value in found.items():
         if not isinstance(name, str) or names.fullmatch(name) is None:
-            raise McpError(f"{name!r:.100} in {what!r} is not a name that can stand there.")
+            raise McpError(f"{name!r:.100} in {what!r} is not a valid name.")
         # The value is not shown: it is likely a key.
         if not isinstance(value, str) or "\0" in value or (what == "headers" and not value.isprintable()):
-            raise McpError(f"{name!r} in {what!r} is not a text that can stand there.")
+            raise McpError(f"{name!r} in {what!r} does not have a valid text as its value.")
     return dict(found)
 
 

@@ -1,6 +1,6 @@
-"""A server's process as a transport of the SDK: one JSON message a line, and what is no message is passed over.
+"""Transports for the SDK: a server's process (one JSON message a line), and an HTTP client with bounded answers.
 
-An answer that cannot be read is a failed one: whoever waits for it hears so at once.
+Lines that are no messages are skipped. A malformed answer becomes an error, so that its caller does not wait for it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 
-# A server may print a greeting, or the log of a library it uses; one that prints nothing else does not speak MCP.
+# A server may print a greeting, or the log of a library; one that prints more lines than this does not serve MCP.
 _MAX_STRAY_LINES = 1_000
 
-UNREADABLE = "its answer is not as MCP has it"
-"""How the error begins that stands in for an answer nobody can read."""
+UNREADABLE = "its answer is not valid MCP"
+"""How the error that replaces a malformed answer begins."""
 
 _CONNECT_SECONDS = 30.0
 _EVENTS = "text/event-stream"
@@ -49,7 +49,7 @@ Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 @asynccontextmanager
 async def stdio_transport(start: Callable[[], Awaitable[ServerProcess]]) -> AsyncGenerator[TransportStreams, None]:
-    """Read and write streams over a process that is started here, and stopped at the end, however the end comes."""
+    """Start a process and open streams over it; the process is stopped at the end in any case."""
     process = await start()
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -64,14 +64,14 @@ async def stdio_transport(start: Callable[[], Awaitable[ServerProcess]]) -> Asyn
     finally:
         for stream in (incoming, read, write, outgoing):
             stream.close()
-        # Even where the session was cancelled its process must not outlive it; stopping it takes a bounded time.
+        # Shielded: the process must not outlive a cancelled session, and stopping it takes a bounded time.
         with anyio.CancelScope(shield=True):
             await process.stop()
 
 
 async def _read_messages(process: ServerProcess, incoming: Incoming) -> None:
     stray = 0
-    # Closed at the end: whoever waits for an answer then hears at once that there will be none.
+    # Closed at the end, so that waiting requests fail at once.
     async with incoming:
         while (line := await process.read_line()) is not None:
             if not line.strip():
@@ -83,7 +83,7 @@ async def _read_messages(process: ServerProcess, incoming: Incoming) -> None:
                 if unreadable is None:
                     stray += 1
                     if stray > _MAX_STRAY_LINES:
-                        process.fail("it writes other things than MCP messages to its output")
+                        process.fail("it writes other things than MCP messages to stdout")
                     continue
                 message = unreadable
             stray = 0
@@ -94,9 +94,9 @@ async def _read_messages(process: ServerProcess, incoming: Incoming) -> None:
 
 
 def _make_error_for(line: bytes, error: ValueError) -> JSONRPCError | None:
-    """An error in place of an answer that cannot be read, so that nobody waits for it; `None` for what is no answer.
+    """Make the error that replaces a malformed answer; `None` for a line that is no answer.
 
-    Only the ends of the line are looked at: in its midst, anything may look like an id.
+    Only the ends of the line are searched for the id: anything inside an answer may look like one.
     """
     match = _ID_FIRST.match(line[:_MAX_END_LENGTH]) or (
         _ID_LAST.search(line[-_MAX_END_LENGTH:]) if _ANSWER_FIRST.match(line[:_MAX_END_LENGTH]) else None
@@ -117,18 +117,18 @@ async def _write_messages(process: ServerProcess, outgoing: Outgoing) -> None:
 
 
 class TooLarge(httpx2.StreamError):
-    """An answer went on past what one may have."""
+    """An answer is larger than the limit."""
 
 
 def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int, bool], None]) -> httpx2.AsyncClient:
-    """A client for one server. `on_refusal(status, in_session)` hears of every message the server would not take."""
+    """Make the client for one server. `on_refusal(status, in_session)` is called for every rejected message."""
 
     async def check_response(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            # A few bytes could unpack to more than there is room for, and nobody asked for it.
-            raise McpError("it sent a packed answer, though it was asked not to")
+            # A few compressed bytes could expand beyond any limit, and the request did not accept an encoding.
+            raise McpError("it sent an answer with a content-encoding, though the request asked for none")
         if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
-            # The events of a stream are bounded one by one, where they are read.
+            # The size of an event is limited where the stream is read.
             response.stream = _LimitedStream(response.stream, max_bytes)
         asked = response.request
         if response.status_code >= 400 and asked.method == "POST":
@@ -136,7 +136,7 @@ def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int
 
     return httpx2.AsyncClient(
         headers={**spec.headers, "accept-encoding": "identity"},
-        # Streams are silent for as long as nothing happens; calls have their own deadline.
+        # No read timeout: streams are silent as long as nothing happens, and calls have their own deadline.
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
         trust_env=not _is_loopback(urlsplit(spec.url).hostname or ""),
         event_hooks={"response": [check_response]},
@@ -144,7 +144,7 @@ def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    """The bytes of an answer, up to a limit."""
+    """The bytes of an answer, limited in number."""
 
     def __init__(self, stream: object, limit: int) -> None:
         self._stream = stream

@@ -1,6 +1,6 @@
-"""Which files may name programs to start: those whose very content the user has seen and allowed.
+"""Trust in `.mcp.json` files by their content, and the pinned definitions of tools.
 
-What was allowed is kept in the user's own settings, never beside the file it vouches for.
+Trusted hashes are kept in the user's own settings, never in the folder of the trusted file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def find_config_folder() -> Path:
-    """Where the user's settings are: `$XDG_CONFIG_HOME/steersman`, or `~/.config/steersman`."""
+    """Find the folder of the user's settings: `$XDG_CONFIG_HOME/steersman`, or `~/.config/steersman`."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "steersman"
 
 
 class JsonFile:
-    """Texts by key in sections, in one file. Nothing is cached: what another process wrote counts at once."""
+    """A JSON file of sections with texts by key. Nothing is cached: changes by another process count at once."""
 
     __slots__ = ("path", "what")
 
@@ -39,7 +39,7 @@ class JsonFile:
         self.what = what
 
     def read(self) -> dict[str, dict[str, str]]:
-        """All of it; nothing where there is no file. A damaged file raises: it vouches for nothing."""
+        """Read all entries; none where there is no file. Raises `McpError` for a damaged file."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(_MAX_FILE_BYTES + 1)
@@ -54,11 +54,11 @@ class JsonFile:
             return msgspec.convert(found["entries"], dict[str, dict[str, str]])
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
             raise McpError(
-                f"The {self.what} at {str(self.path)!r} is damaged ({error}). Mend it, or remove it to begin anew."
+                f"The {self.what} at {str(self.path)!r} is damaged ({error}). Repair it, or remove it to start again."
             ) from error
 
     def update(self, work: Callable[[dict[str, dict[str, str]]], None]) -> None:
-        """Read, change and replace it, while no other process does."""
+        """Read, change and replace the file under a lock against other processes."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock_file(self.path.with_name(f".{self.path.name}.lock")):
@@ -84,7 +84,7 @@ class JsonFile:
 
 
 class Trust:
-    """What the user has trusted, by path and content; kept in `~/.config/steersman/trust.json` or where you say."""
+    """The files the user has trusted, by path and content; kept in `~/.config/steersman/trust.json` or at `path`."""
 
     __slots__ = ("_file",)
 
@@ -93,7 +93,7 @@ class Trust:
 
     @property
     def path(self) -> Path:
-        """Where it is kept."""
+        """The file that holds the list."""
         return self._file.path
 
     def allows(self, path: str | Path, content: bytes) -> bool:
@@ -102,14 +102,14 @@ class Trust:
         return self._file.read().get(_SECTION, {}).get(str(real)) == hash_content(content)
 
     def add(self, path: str | Path, sha256: str) -> None:
-        """Trust a file with the content that has this digest; what it was trusted with before no longer counts."""
+        """Trust a file with the content that has this hash; a hash added before is replaced."""
         real = self._resolve_path(path)
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-            raise McpError(f"'sha256' is the digest that UntrustedFile.sha256 gives, got {sha256!r:.100}.")
+            raise McpError(f"'sha256' is the hash in UntrustedFile.sha256, got {sha256!r:.100}.")
         self._file.update(lambda entries: entries.setdefault(_SECTION, {}).update({str(real): sha256}))
 
     def remove(self, path: str | Path) -> None:
-        """Trust a file no longer, whatever it contains."""
+        """Stop trusting a file, whatever it contains."""
         real = self._resolve_path(path)
 
         def forget(entries: dict[str, dict[str, str]]) -> None:
@@ -118,24 +118,24 @@ class Trust:
         self._file.update(forget)
 
     def _resolve_path(self, path: str | Path) -> Path:
-        """The real path of a file this list can vouch for: whoever supplies the file must not supply the list too."""
+        """Resolve the path of a file. The list must not be in its folder: the author of the file could change it."""
         real = Path(os.path.realpath(Path(path).expanduser()))
         if Path(os.path.realpath(self.path)).is_relative_to(real.parent):
             raise McpError(
-                f"The list of trusted files, {str(self.path)!r}, lies in the folder of {str(real)!r} and cannot vouch "
-                "for it. Keep the list elsewhere: Trust(path)."
+                f"The list of trusted files, {str(self.path)!r}, is in the folder of {str(real)!r}, whose author "
+                "could change the list. Keep it elsewhere: Trust(path)."
             )
         return real
 
 
 def hash_content(content: bytes) -> str:
-    """What stands for a content."""
+    """Return the SHA-256 hash of a content."""
     return sha256(content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedTool:
-    """A tool whose description or schema is no longer what was pinned; `pinned` and `found` are the two digests."""
+    """A tool whose description or schema differs from the pinned one; `pinned` and `found` are the two hashes."""
 
     server: str
     tool: str
@@ -146,12 +146,12 @@ class ChangedTool:
 
     @property
     def name(self) -> str:
-        """The tool as agents and approval rules name it."""
+        """The tool's name for agents and approval rules."""
         return f"mcp:{self.server}:{self.tool}"
 
 
 class Pins:
-    """The digests of the definitions that were first seen, by server and tool; in memory, or in a file as well."""
+    """The hashes of the first definitions of tools, by server and tool; in memory, or also in a file."""
 
     __slots__ = ("_file", "_known")
 
@@ -165,11 +165,11 @@ class Pins:
             self._known = await in_thread(self._file.read)
 
     def find_digest(self, server: str, tool: str) -> str | None:
-        """The digest that a tool is held to, or `None` for one that was never seen."""
+        """Return the pinned hash of a tool; `None` for a new tool."""
         return self._known.get(server, {}).get(tool)
 
     async def save(self, server: str, found: Mapping[str, str]) -> None:
-        """Hold these tools to these digests from now on."""
+        """Pin these tools to these hashes."""
         if not found:
             return
         self._known.setdefault(server, {}).update(found)
@@ -179,13 +179,13 @@ class Pins:
 
 @contextmanager
 def _lock_file(path: Path) -> Generator[None, None, None]:
-    """Hold a lock that dies with its process."""
+    """Hold a lock that ends with its process."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
             import fcntl
         except ImportError:
-            # Without such locks the whole file is still replaced at once; only two writers at a time may lose an entry.
+            # Without locks the file is still replaced atomically; only two writers at a time may lose an entry.
             pass
         else:
             cast(Any, fcntl).flock(handle, fcntl.LOCK_EX)

@@ -1,1 +1,1 @@
-"""Tools from an OpenAPI description. Requests go only to the address the user gave."""
+"""Tools from an OpenAPI description. Requests go only to the `base_url` that the user gave."""

@@ -1,6 +1,6 @@
-"""Tools from an OpenAPI description: one for each operation, at the address the user gave and at no other.
+"""Tools from an OpenAPI description: one for each operation. Requests go only to the `base_url` that the user gave.
 
-What the description says of servers is not believed, and the user's headers are seen by that server alone.
+The servers in the description are ignored, and the user's headers are sent to that one server only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
@@ -47,15 +48,15 @@ def openapi_tools(
     max_bytes: int = 1024 * 1024,
     ssl_context: SSLContext | None = None,
 ) -> list[Tool]:
-    """A tool for each operation of an OpenAPI 3 description, or for those in `operations`.
+    """Make a tool for each operation of an OpenAPI 3 description, or for those in `operations`.
 
     `spec` is a mapping, JSON or YAML text, or a path. `operations` and `reads` are lists of ids, or functions of an
-    `Operation`. `headers` and `query` hold the user's keys, as mappings or as functions, async or not, that give one
-    for each call; the model never sees them. A tool has the access "full", and those in `reads` have "read".
+    `Operation`. `headers` and `query` hold the user's keys, as mappings or as functions (async or not) that return a
+    mapping for each call; the model never sees them. A tool has the access "full", and those in `reads` have "read".
     """
     for name, value in (("timeout", timeout), ("connect_timeout", connect_timeout), ("max_bytes", max_bytes)):
         if math.isnan(value) or value <= 0:
-            raise ValueError(f"{name!r} is more than 0, got {value!r}.")
+            raise ValueError(f"{name!r} has to be more than 0, got {value!r}.")
     document, keys = load_document(spec), Keys(headers, query)
     api = _Api(_parse_base_url(base_url), keys, timeout, connect_timeout, max_bytes, ssl_context)
     known = list_operations(document, prefix)
@@ -81,7 +82,7 @@ def _parse_base_url(base_url: str) -> ParsedUrl:
     try:
         base = parse_url(base_url)
     except InvalidUrl as error:
-        raise ValueError(f"'base_url' is where the API lives, such as 'https://api.example.org/v1': {error}") from None
+        raise ValueError(f"'base_url' is the URL of the API, such as 'https://api.example.org/v1': {error}") from None
     if "?" in base.url or "#" in base_url:
         raise ValueError(
             f"'base_url' has no query and no fragment, got {base_url!r}. Keys go into 'headers' or 'query'."
@@ -91,7 +92,7 @@ def _parse_base_url(base_url: str) -> ParsedUrl:
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Where requests go, and how long and how large their answers may be."""
+    """The base URL of the API, the user's keys, and the limits for requests."""
 
     base: ParsedUrl
     keys: Keys
@@ -101,7 +102,7 @@ class _Api:
     ssl_context: SSLContext | None
 
     async def call(self, operation: Operation, form: Form, arguments: Mapping[str, Any]) -> ToolOutput:
-        """Send the request that the arguments mean; what comes back is the answer."""
+        """Send the request for these arguments and return the response as output."""
         name = f"{operation.method} {operation.path}"
         try:
             async with asyncio.timeout(self.timeout):
@@ -135,8 +136,6 @@ class _Api:
     async def _request_once(
         self, prepared: PreparedRequest, place: ParsedUrl, headers: dict[str, str], held: CallKeys
     ) -> ToolOutput | ParsedUrl:
-        from io import BytesIO
-
         from yarl import URL
 
         data = None if prepared.data is None else BytesIO(prepared.data)

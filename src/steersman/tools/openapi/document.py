@@ -1,4 +1,4 @@
-"""An OpenAPI description as it was given: a mapping, JSON or YAML of version 3, whose references lead inside it."""
+"""OpenAPI 3 descriptions: loading them from JSON or YAML, following their references, converting their schemas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
+from urllib.parse import unquote
 
 import msgspec
 
@@ -16,7 +17,7 @@ from steersman.types.errors import MissingExtra
 Spec: TypeAlias = Mapping[str, Any] | str | bytes | os.PathLike[str]
 
 _MAX_REFERENCE_CHAIN = 50
-# The words of YAML that are no text, in the order in which they are tried.
+# The YAML scalars that are not text, in the order in which they are tried.
 _PLAIN_VALUES = {
     "null": "~|null|Null|NULL|",
     "bool": "true|True|TRUE|false|False|FALSE",
@@ -25,7 +26,7 @@ _PLAIN_VALUES = {
     "merge": "<<",
 }
 
-# Shared parts of a YAML text can make a small description huge once it is walked.
+# YAML aliases can make a small description huge once it is expanded.
 _MAX_PARTS = 50_000
 _MAX_DEPTH = 60
 _PLAIN = (
@@ -39,7 +40,7 @@ _BY_NAME = ("properties", "patternProperties")
 
 
 class Document:
-    """A description, and where its references lead."""
+    """A description, whose references are resolved inside it."""
 
     __slots__ = ("nullable_keyword", "root")
 
@@ -53,13 +54,11 @@ class Document:
         self.nullable_keyword = version.startswith("3.0")
 
     def resolve(self, pointer: Any) -> Any:
-        """What a reference leads to."""
+        """Return the target of a reference."""
         if not isinstance(pointer, str) or not pointer.startswith("#/"):
             raise ValueError(
                 f"Only references inside the description are followed ('#/components/...'), got {show(pointer)}."
             )
-        from urllib.parse import unquote
-
         found: Any = self.root
         for step in unquote(pointer[2:]).split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
@@ -70,7 +69,7 @@ class Document:
         return found
 
     def follow(self, value: Any, what: str) -> Mapping[str, Any]:
-        """An object, or the one its reference leads to."""
+        """Return an object, or the object that its reference leads to."""
         for _ in range(_MAX_REFERENCE_CHAIN):
             if not isinstance(value, Mapping):
                 raise ValueError(f"{what} is an object, got {show(value)}.")
@@ -81,7 +80,7 @@ class Document:
 
 
 def load_document(spec: Spec) -> Document:
-    """The description in a mapping, in JSON or YAML text, or in a file."""
+    """Load a description from a mapping, from JSON or YAML text, or from a file."""
     if isinstance(spec, Mapping):
         return Document(spec)
     if isinstance(spec, bytes):
@@ -118,13 +117,13 @@ def _parse_yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise MissingExtra(
-            "The OpenAPI description is not JSON, and to read YAML PyYAML is needed: pip install 'steersman[yaml]'."
+            "The OpenAPI description is not JSON, and reading YAML needs PyYAML: pip install 'steersman[yaml]'."
         ) from error
 
     class Loader(yaml.SafeLoader):
-        """Plain values as JSON has them: `no` is a word and not false, a date is a text, and every key is one."""
+        """Reads scalars as JSON does: `no` is text and not false, a date is text, and every key is text."""
 
-        # Our own, so that those of SafeLoader stay as they are.
+        # A dict of its own, so that SafeLoader's stays unchanged.
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # the name and the form are PyYAML's
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -145,7 +144,7 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 class SchemaConverter:
-    """The schemas of one operation; `finished()` gives what they refer to."""
+    """Converts the schemas of one operation to JSON Schema; `build_definitions()` returns what they refer to."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -154,7 +153,7 @@ class SchemaConverter:
         self._parts = 0
 
     def convert(self, schema: Any, depth: int = 0) -> Any:
-        """A schema of the description as JSON Schema."""
+        """Convert a schema of the description to JSON Schema."""
         self._parts += 1
         if self._parts > _MAX_PARTS or depth > _MAX_DEPTH:
             raise ValueError("A schema of the description is too large, or holds itself without a reference.")
@@ -167,7 +166,7 @@ class SchemaConverter:
         return _make_nullable(result) if given.get("nullable") is True else result
 
     def build_definitions(self) -> dict[str, Any]:
-        """The definitions that the converted schemas refer to, each once."""
+        """Return the definitions that the converted schemas refer to, each once."""
         made: dict[str, Any] = {}
         while self._waiting:
             name, schema = self._waiting.pop()
@@ -186,7 +185,7 @@ class SchemaConverter:
 
     def _resolve_target(self, pointer: Any) -> Any:
         target = self._document.resolve(pointer)
-        # A mere alias is followed here, which also finds one that leads to itself.
+        # An alias is followed here, which also finds one that leads to itself.
         alias = isinstance(target, Mapping) and set(cast(Mapping[str, Any], target)) == {"$ref"}
         return self._document.follow(target, f"The schema {pointer!r}") if alias else cast(Any, target)
 
@@ -206,7 +205,7 @@ class SchemaConverter:
                 result[word] = self.convert(schema[word], depth + 1)
         for word in _SEVERAL:
             if isinstance(branches := schema.get(word), Sequence) and branches:
-                # Alternatives overlap more often than their authors think, and the server decides anyway.
+                # Alternatives often overlap against the author's intention, and the server checks them anyway.
                 name = "anyOf" if word == "oneOf" and "anyOf" not in schema else word
                 result[name] = [self.convert(branch, depth + 1) for branch in cast(Sequence[Any], branches)]
         self._convert_properties(schema, result, depth)
@@ -228,7 +227,7 @@ class SchemaConverter:
 
 
 def _is_read_only(schema: Any) -> bool:
-    """Whether a property is only ever sent by the server."""
+    """Whether only the server sends a property."""
     return isinstance(schema, Mapping) and cast(Mapping[str, Any], schema).get("readOnly") is True
 
 
@@ -247,7 +246,7 @@ def _make_nullable(schema: Any) -> Any:
 
 
 def _convert_exclusive_bounds(schema: dict[str, Any]) -> None:
-    """Version 3.0 says whether a bound is exclusive; JSON Schema says which one is."""
+    """Convert exclusive bounds: booleans in version 3.0, numbers in JSON Schema."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(said := schema.get(exclusive), bool):
             del schema[exclusive]

@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI description: one for each method of each path, each with a name of its own."""
+"""The operations of an OpenAPI description: one for each method of each path, each with a unique tool name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Choice: TypeAlias = "Iterable[str] | Callable[[Operation], bool]"
 
 _MAX_NAME_LENGTH = 64
 _MAX_DESCRIPTION_LENGTH = 1_000
-# A name for the model that our own function needs for itself.
+# The tool's function needs this parameter name for itself.
 _RESERVED_NAME = "arguments"
-# Set by whoever sends the request, or by the user; a description cannot hand them to the model.
+# Set by the HTTP client or by the user; a description cannot make them arguments for the model.
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-.*|cookie|expect|host|keep-alive|proxy-.*|te|trailer"
     "|transfer-encoding|upgrade"
@@ -29,7 +29,7 @@ _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the description says of one operation; `id` is its `operationId`, or method and path where it has none."""
+    """One operation of the description; `id` is its `operationId`, or method and path where it has none."""
 
     id: str
     method: str
@@ -44,7 +44,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The body of a request: what kind it is sent as, and the argument that holds it."""
+    """The request body: its media type, and the argument that holds it."""
 
     media_type: str
     argument: str
@@ -53,7 +53,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an operation takes: its parameters and its body, and one schema for all of them."""
+    """The input of an operation: its parameters, its request body, and one schema for all of them."""
 
     parameters: tuple[Parameter, ...]
     payload: Payload | None
@@ -63,7 +63,7 @@ class Form:
 def list_operations(
     document: Document, prefix: str = ""
 ) -> dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Every operation, with its own object and that of its path."""
+    """List the operations, each with its own object and the object of its path."""
     found: dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     names: set[str] = set()
     for method, path, item, details in _iterate_operations(document):
@@ -87,7 +87,7 @@ def list_operations(
 
 
 def choose_operations(operations: Sequence[Operation], choice: Choice | None, setting: str) -> list[Operation]:
-    """The operations that were asked for, by id, tool name or `GET /path`, or by a function."""
+    """Choose operations by id, tool name or `GET /path`, or by a function."""
     if choice is None:
         return list(operations)
     if callable(choice):
@@ -113,7 +113,7 @@ def build_form(
     item: Mapping[str, Any],
     withheld: frozenset[tuple[str, str]],
 ) -> Form:
-    """What an operation takes. `withheld` are parameters, as location and lower-case name, that the user fills."""
+    """Build the form of an operation. `withheld` are parameters set by the user, as location and lower-case name."""
     schemas, names = SchemaConverter(document), {_RESERVED_NAME}
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -161,7 +161,7 @@ def _collect_parameters(
     item: Mapping[str, Any],
     withheld: frozenset[tuple[str, str]],
 ) -> list[tuple[Mapping[str, Any], Location, str]]:
-    """The parameters in the order of their places; the operation's own stand in for those of its path."""
+    """Collect the parameters in the order of their locations; the operation's own override those of its path."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for given in [*(item.get("parameters") or ()), *(details.get("parameters") or ())]:
         parameter = document.follow(given, f"A parameter of {operation.id!r}")
@@ -171,7 +171,7 @@ def _collect_parameters(
         found[location, name] = parameter
     in_template = _TEMPLATE.findall(operation.path)
     for name in in_template:
-        # Some descriptions leave out what the path says already.
+        # Some descriptions leave out a parameter that is in the path template.
         found.setdefault(("path", name), {"required": True, "schema": {"type": "string"}})
     ordered = sorted(found.items(), key=lambda entry: LOCATIONS.index(cast(Location, entry[0][0])))
     return [
@@ -196,7 +196,7 @@ def _parse_parameter(given: Mapping[str, Any], name: str, location: Location, ar
 
 
 def _choose_media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """The kind a body is sent as, of those that the operation takes, and its schema."""
+    """Choose the media type of the request body among those that the operation accepts, and its schema."""
     content = _read_content_schemas(body)
     if not content:
         return None
@@ -206,7 +206,7 @@ def _choose_media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 
 def _read_content_schemas(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The schemas of what is sent, by media type."""
+    """Return the schemas by media type."""
     content: Any = given.get("content")
     if not isinstance(content, Mapping):
         return {}
@@ -227,7 +227,7 @@ def _rank_media_type(kind: str) -> int:
 
 
 def _add_description(schema: Any, description: Any) -> Any:
-    """The schema with the words of whoever uses it, which say more than its own."""
+    """Add the description of the parameter or body, which says more than the schema's own."""
     words = _to_one_line(description)
     return {**cast(dict[str, Any], schema), "description": words} if words and isinstance(schema, dict) else schema
 

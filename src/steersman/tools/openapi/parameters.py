@@ -1,4 +1,4 @@
-"""The parameters of an operation, and how a value of one is written in a request: it stays the value of that one."""
+"""Parameters of an operation, and the encoding of their values: a value cannot change other parts of the request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_DECODINGS = 4
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: `name` on the wire, `argument` to the model; `as_json` writes its value as JSON text."""
+    """One parameter: `name` in the request, `argument` for the model; `as_json` encodes its value as JSON text."""
 
     name: str
     argument: str
@@ -39,7 +39,7 @@ class Parameter:
 
 
 def encode_path_value(parameter: Parameter, value: Any) -> str:
-    """The value as it stands in a path: within its segment, whatever it is."""
+    """Encode a value for a path; it always stays within its segment."""
     _check_segments(parameter, value)
     items, mapping = _encode_items(parameter, value), _encode_mapping(parameter, value)
     match parameter.style:
@@ -55,7 +55,7 @@ def encode_path_value(parameter: Parameter, value: Any) -> str:
 
 
 def encode_query_value(parameter: Parameter, value: Any) -> list[str]:
-    """The value as parts of a query, such as `name=value`."""
+    """Encode a value as parts of a query, such as `name=value`."""
     name = percent_encode(parameter.name)
     if parameter.style == "deepObject" and isinstance(value, Mapping) and not parameter.as_json:
         return _encode_deep_object(name, cast(Mapping[str, Any], value))
@@ -67,12 +67,12 @@ def encode_query_value(parameter: Parameter, value: Any) -> list[str]:
     separator, word = {"spaceDelimited": ("%20", " "), "pipeDelimited": ("%7C", "|")}.get(parameter.style, (",", ""))
     texts = items if mapping is None else [text for pair in mapping for text in pair]
     if word and len(texts) > 1 and any(separator in text for text in texts):
-        raise ToolError(f"The items of {parameter.argument!r} cannot hold {word!r}, which stands between them.")
+        raise ToolError(f"The items of {parameter.argument!r} cannot hold {word!r}, which separates them.")
     return [f"{name}={separator.join(texts)}"] if texts else []
 
 
 def encode_header_value(parameter: Parameter, value: Any) -> str:
-    """The value as a header."""
+    """Encode a value as a header."""
     if isinstance(value, Mapping) and not parameter.as_json:
         pairs = [(key, to_text(item)) for key, item in cast(Mapping[str, Any], value).items()]
         text = ",".join(f"{key}={item}" if parameter.explode else f"{key},{item}" for key, item in pairs)
@@ -86,12 +86,12 @@ def encode_header_value(parameter: Parameter, value: Any) -> str:
 
 
 def encode_cookie_value(parameter: Parameter, value: Any) -> list[str]:
-    """The value as cookies, such as `name=value`."""
+    """Encode a value as cookies, such as `name=value`."""
     return encode_query_value(parameter, value)
 
 
 def percent_encode(text: str) -> str:
-    """The text with everything percent-encoded that could mean something in a URL."""
+    """Percent-encode every character that has a meaning in a URL."""
     return quote(text, safe="")
 
 
@@ -111,7 +111,7 @@ def _join(items: Sequence[str], mapping: Sequence[tuple[str, str]] | None, separ
 
 
 def _encode_deep_object(name: str, value: Mapping[str, Any]) -> list[str]:
-    """`name[key]=value`, and so on inwards; a list repeats its name."""
+    """Encode an object as `name[key]=value`, nested objects too; a list repeats its name."""
     parts: list[str] = []
     for key, item in value.items():
         inner = f"{name}%5B{percent_encode(key)}%5D"
@@ -143,12 +143,12 @@ def _encode_mapping(parameter: Parameter, value: Any) -> list[tuple[str, str]] |
 
 
 def to_text(value: Any) -> str:
-    """A plain value as text; what is nested deeper than a style can say is JSON."""
+    """Encode a value as text; anything but text becomes JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _check_segments(parameter: Parameter, value: Any) -> None:
-    """Encoded, `..` stays in its segment; but there are servers that decode before they look, some of them twice."""
+    """Refuse `..` as a path step, also encoded: some servers decode a path before they resolve it, some even twice."""
     for text in _collect_texts(value):
         for _ in range(_MAX_DECODINGS):
             if {".", ".."} & set(re.split(r"[/\\]", text)):

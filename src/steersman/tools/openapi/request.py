@@ -1,4 +1,4 @@
-"""From the arguments of a call to the request they mean; nothing here touches the network."""
+"""Builds the HTTP request of a call from its arguments and the user's keys, and redacts those keys. No network here."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _LITERAL = "/%:@!$&'()*+,;=-._~"
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
-# Values that are no keys; those of all other headers are hidden, since nobody can tell by a name.
+# Headers whose values are no keys. The values of all other headers are redacted: a name does not tell what is a key.
 _HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
-# As for all keys: what is shorter is a word, and hiding it would spoil the text.
+# A shorter value is a word; redacting it would spoil the text.
 _MIN_SECRET_LENGTH = 6
 _COOKIES = ("header", "cookie")
 _SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
@@ -46,7 +46,7 @@ _INVALID_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request without its host and without the user's own headers; `target` begins with a slash."""
+    """A request without its host and without the user's headers; `target` begins with a slash."""
 
     method: str
     target: str
@@ -58,7 +58,7 @@ class PreparedRequest:
 def prepare_request(
     operation: Operation, form: Form, arguments: Mapping[str, Any], extra_query: Sequence[str] = ()
 ) -> PreparedRequest:
-    """The request that an operation with these arguments is."""
+    """Build the request of an operation with these arguments."""
     given = [(each, arguments[each.argument]) for each in form.parameters if each.argument in arguments]
     query = [text for each, value in given if each.location == "query" for text in encode_query_value(each, value)]
     cookies = [text for each, value in given if each.location == "cookie" for text in encode_cookie_value(each, value)]
@@ -67,20 +67,20 @@ def prepare_request(
     if form.payload is not None and form.payload.argument in arguments:
         data, headers["Content-Type"] = _encode_body(form.payload, arguments[form.payload.argument])
     target = _encode_path(operation, form.parameters, arguments)
-    # Where the user and the model both name one, it is the user's: a server may take the first or the last.
+    # Where the user and the model both set a parameter, only the user's is sent: servers differ in which one they use.
     if query := [*exclude_names(query, extra_query), *extra_query]:
         target = f"{target}?{'&'.join(query)}"
     return PreparedRequest(operation.method, target, headers, tuple(cookies), data)
 
 
 def exclude_names(parts: Sequence[str], others: Iterable[str]) -> list[str]:
-    """The parts such as `name=value` whose name is not the name of another, as servers read names."""
+    """Return the parts such as `name=value` whose name is not among the others, compared as servers compare names."""
     taken = {_normalize_name(part) for part in others}
     return [part for part in parts if _normalize_name(part) not in taken]
 
 
 def _normalize_name(part: str) -> str:
-    # Some take `key[]` and ` key` for `key`, `a.b` for `a_b`, or are blind to case.
+    # Some servers treat `key[]` and ` key` as `key`, or `a.b` as `a_b`, or ignore case.
     name = unquote(unquote(part.partition("=")[0])).lower()
     return re.sub(r"[\s.+_-]", "_", name.strip(" +\0").partition("[")[0])
 
@@ -94,7 +94,7 @@ def _encode_path(operation: Operation, parameters: Sequence[Parameter], argument
         texts[number] = encode_path_value(parameter, arguments.get(parameter.argument))
     path = "".join(texts)
     if {".", ".."} & set(path.split("/")):
-        raise ToolError(f"With these arguments the path would be {path!r}, and '.' and '..' mean another path.")
+        raise ToolError(f"With these arguments the path would be {path!r}, where '.' and '..' mean another path.")
     return path
 
 
@@ -112,7 +112,7 @@ def _encode_body(payload: Payload, value: Any) -> tuple[bytes, str]:
 
 
 def _list_fields(payload: Payload, value: Any) -> list[tuple[str, Any]]:
-    """The fields of a form; a list is a field for each of its items."""
+    """List the fields of a form; a list becomes one field per item."""
     if not isinstance(value, Mapping):
         raise ToolError(f"The argument {payload.argument!r} is sent as a form and has to be an object.")
     return [
@@ -124,7 +124,7 @@ def _list_fields(payload: Payload, value: Any) -> list[tuple[str, Any]]:
 
 
 def _encode_multipart(fields: Sequence[tuple[str, Any]]) -> tuple[bytes, str]:
-    # Long enough that no text holds it by chance, and made anew so that none holds it on purpose.
+    # Random for each request, so that no text contains it, by chance or on purpose.
     boundary = secrets.token_hex(24)
     parts: list[bytes] = []
     for name, item in fields:
@@ -148,7 +148,7 @@ class CallKeys:
         return [f"{percent_encode(name)}={percent_encode(value)}" for name, value in self.query.items()]
 
     def merge_headers(self, prepared: PreparedRequest, accept: str) -> dict[str, str]:
-        """The headers of a request: where the user and the model both name one, it is the user's."""
+        """Merge the headers of a request; the user's override the model's."""
         merged = {"accept": ("Accept", accept)}
         for name, value in [*prepared.headers.items(), *self.headers.items()]:
             if not (name.lower() == "content-type" and "content-type" in merged):
@@ -159,9 +159,9 @@ class CallKeys:
         return dict(merged.values())
 
     def redact(self, text: str) -> str:
-        """The text without any key."""
+        """Redact the keys in a text."""
         secrets = self._list_secrets()
-        # Whole ones first, and also those that are too short to be anything but a word elsewhere.
+        # Whole keys first, also those that are too short for `redact`.
         for secret in secrets:
             text = text.replace(secret, REDACTED)
         return redact(text, *secrets)
@@ -170,7 +170,7 @@ class CallKeys:
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]
         found: set[str] = set()
         for value in [*values, *self.query.values()]:
-            # A server quotes a key without the word before it, as it stood in the URL, or as some write it in JSON.
+            # A server may quote a key without its scheme, as it is in the URL, or as JSON with escaped slashes.
             found.update(
                 form
                 for part in _list_secret_parts(value)
@@ -183,7 +183,7 @@ class CallKeys:
 
 
 class Keys:
-    """Where the user's headers and query come from; `withheld` are the parameters that the model is not asked for."""
+    """The source of the user's headers and query; `withheld` are the parameters that the model does not see."""
 
     __slots__ = ("_headers", "_query", "withheld")
 
@@ -193,12 +193,12 @@ class Keys:
         self.withheld = frozenset([*_list_withheld("header", self._headers), *_list_withheld("query", self._query)])
 
     async def fetch(self) -> CallKeys:
-        """What holds for the call that is about to be made."""
+        """Fetch the headers and the query for one call."""
         return CallKeys(await _fetch_values(self._headers, "headers"), await _fetch_values(self._query, "query"))
 
 
 def _list_secret_parts(value: str) -> list[str]:
-    """What of a value is to be hidden: all of it, its words, and the password that one of them packs."""
+    """List what to redact of a value: all of it, its words, and the password in a Basic authorization."""
     words = [word for word in value.split() if word.lower() not in _SCHEMES]
     if value.lower().startswith("basic ") and words:
         with suppress(ValueError):
@@ -243,20 +243,20 @@ async def _fetch_values(given: KeySource, setting: str) -> Mapping[str, str]:
         value = cast(Any, given())
         if inspect.isawaitable(value):
             value = await value
-    except Exception as error:  # noqa: BLE001  # the user's function; its text may hold the key, so only its kind is told
+    except Exception as error:  # noqa: BLE001  # the user's function; its error may quote the key, so only the type is shown
         raise ToolError(f"The {setting} for the request could not be made ({type(error).__name__}).") from None
     if not isinstance(value, Mapping):
-        raise ToolError(f"The {setting} for the request could not be made: the function gave no mapping.")
+        raise ToolError(f"The {setting} for the request could not be made: the function returned no mapping.")
     if (fault := _find_fault(cast(Mapping[Any, Any], value), setting)) is not None:
         raise ToolError(fault)
     return cast(Mapping[str, str], value)
 
 
 def _find_fault(given: Mapping[Any, Any], setting: str) -> str | None:
-    """What is wrong, told without the value, which may be a key."""
+    """Describe what is wrong, without the value, which may be a key."""
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            return f"{setting!r} maps names to texts; {name!r} is not so."
+            return f"{setting!r} maps names to texts; {name!r} does not."
         if setting == "headers" and (not _HEADER_NAME.fullmatch(name) or _INVALID_IN_VALUE.search(value)):
-            return f"The header {name!r} has a name or a value that no header can have."
+            return f"The header {name!r} has an invalid name or value."
     return None
