@@ -1,8 +1,8 @@
-"""A picture of a real run: the command is run in a terminal, and what the terminal shows becomes an SVG of its own.
+"""Records a real run as a picture: runs the command in a terminal and turns what it shows into an SVG.
 
     python -m docs.record -- steersman --model local: "What does this project do?"
 
-The picture refers to nothing outside itself: no fonts, no styles, no scripts from anywhere.
+The picture is self-contained: no external fonts, styles or scripts.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _COLOURS = {
 _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _CELL, _LINE, _SIZE, _MARGIN, _BAR = 8.4, 19, 14, 18, 34
 
-# Words with one space between them; a character that a font may lack, and another stand in for, is a piece by itself.
+# Words with one space between them; a character that a font may lack is a piece of its own.
 _PIECE = re.compile("[!-\u024f]+(?: [!-\u024f]+)*|[^ ]")
 
 
 class Look(NamedTuple):
-    """How some text looks."""
+    """The style of a text."""
 
     color: str = "default"
     bold: bool = False
@@ -58,7 +58,7 @@ class Look(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Text of one look, and the column where it begins."""
+    """A text of one style, and the column where it starts."""
 
     column: int
     text: str
@@ -66,14 +66,14 @@ class Run(NamedTuple):
 
 
 class _Screen(pyte.HistoryScreen):
-    """A screen that knows faint text; it is kept as text that blinks, which nobody sends."""
+    """A screen that supports faint text; it is stored as blinking text, which nothing sends."""
 
     def select_graphic_rendition(self, *attrs: int, **kwargs: Any) -> None:
         super().select_graphic_rendition(*[5 if attribute == 2 else attribute for attribute in attrs], **kwargs)
 
 
-def recorded(command: Sequence[str], *, columns: int = 88, rows: int = 30) -> list[list[Run]]:
-    """Run a command in a terminal to its end; the lines it leaves, those that scrolled away first."""
+def record_command(command: Sequence[str], *, columns: int = 88, rows: int = 30) -> list[list[Run]]:
+    """Runs a command in a terminal until it ends; returns the lines it leaves, including those scrolled away."""
     screen: Any = _Screen(columns, rows, history=5_000)
     stream = pyte.ByteStream(screen)
     master, slave = pty.openpty()
@@ -82,23 +82,23 @@ def recorded(command: Sequence[str], *, columns: int = 88, rows: int = 30) -> li
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
     os.close(slave)
     try:
-        while data := _read(master):
+        while data := _read_terminal(master):
             stream.feed(data)
     finally:
         os.close(master)
         process.wait()
     lines = [*screen.history.top, *(screen.buffer[row] for row in range(rows))]
-    drawn = [list(_runs(line, columns)) for line in lines]
+    drawn = [list(_split_runs(line, columns)) for line in lines]
     while drawn and not drawn[-1]:
         drawn.pop()
     return drawn
 
 
-def svg(lines: Sequence[Sequence[Run]], *, columns: int = 88, title: str = "") -> str:
-    """The picture of a terminal with these lines."""
+def render_svg(lines: Sequence[Sequence[Run]], *, columns: int = 88, title: str = "") -> str:
+    """Renders a picture of a terminal with these lines."""
     width = round(columns * _CELL + 2 * _MARGIN)
     height = round(len(lines) * _LINE + _BAR + 2 * _MARGIN)
-    body = "\n".join(_drawn(lines))
+    body = "\n".join(_draw(lines))
     words = escape(title)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{words}">\n'
@@ -112,44 +112,44 @@ def svg(lines: Sequence[Sequence[Run]], *, columns: int = 88, title: str = "") -
     )
 
 
-def _read(master: int) -> bytes:
+def _read_terminal(master: int) -> bytes:
     try:
         return os.read(master, 65_536)
-    except OSError:  # the last of the terminal has been closed
+    except OSError:  # the terminal was closed
         return b""
 
 
-def _runs(line: Any, columns: int) -> Iterator[Run]:
-    """The pieces of a line that look the same, without the blanks at its end."""
+def _split_runs(line: Any, columns: int) -> Iterator[Run]:
+    """Yields the pieces of a line with the same style, without trailing blanks."""
     cells = [(column, line[column]) for column in range(columns)]
     while cells and cells[-1][1].data in (" ", ""):
         cells.pop()
-    for look, group in groupby(cells, key=lambda cell: _look(cell[1])):
+    for look, group in groupby(cells, key=lambda cell: _read_look(cell[1])):
         pieces = list(group)
         text = "".join(char.data for _, char in pieces)
         if text.strip():
             yield Run(pieces[0][0], text, look)
 
 
-def _look(char: Any) -> Look:
+def _read_look(char: Any) -> Look:
     return Look(char.fg, char.bold, char.italics, char.underscore, char.blink)
 
 
-def _drawn(lines: Iterable[Sequence[Run]]) -> Iterator[str]:
+def _draw(lines: Iterable[Sequence[Run]]) -> Iterator[str]:
     for number, line in enumerate(lines):
         y = _BAR + _MARGIN + number * _LINE + _SIZE
         for run in line:
             for match in _PIECE.finditer(run.text):
-                # The length is said, so that every font puts what follows into its column.
+                # The length is given, so that every font puts what follows into its column.
                 x = _MARGIN + (run.column + cell_len(run.text[: match.start()])) * _CELL
                 length = cell_len(match[0]) * _CELL
                 yield (
                     f'<text x="{x:.1f}" y="{y}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs" '
-                    f"{_style(run.look)}>{escape(match[0], quote=False)}</text>"
+                    f"{_format_style(run.look)}>{escape(match[0], quote=False)}</text>"
                 )
 
 
-def _style(look: Look) -> str:
+def _format_style(look: Look) -> str:
     parts = [f'fill="{_COLOURS.get(look.color, _INK)}"']
     if look.bold:
         parts.append('font-weight="bold"')
@@ -162,12 +162,12 @@ def _style(look: Look) -> str:
     return " ".join(parts)
 
 
-def _prompt(command: Sequence[str]) -> list[Run]:
+def _make_prompt(command: Sequence[str]) -> list[Run]:
     return [Run(0, "$", Look("green")), Run(2, shlex.join(command).replace("'", '"'), Look(bold=True))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record a command and write its picture."""
+    """Records a command and writes its picture."""
     parser = argparse.ArgumentParser(prog="python -m docs.record", description=cast(str, __doc__).split("\n")[0])
     parser.add_argument("--output", type=Path, default=FIRST_RUN)
     parser.add_argument("--columns", type=int, default=88)
@@ -175,9 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs="+", help="the command, after --")
     options = parser.parse_args(arguments)
     command = cast(list[str], options.command)
-    lines = [_prompt(command), *recorded(command, columns=options.columns)]
+    lines = [_make_prompt(command), *record_command(command, columns=options.columns)]
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(svg(lines, columns=options.columns, title=options.title), encoding="utf-8")
+    options.output.write_text(render_svg(lines, columns=options.columns, title=options.title), encoding="utf-8")
     sys.stdout.write(f"{options.output}: {len(lines)} lines\n")
     return 0
 

@@ -304,15 +304,15 @@ def _parameters(name: str, schema: Mapping[str, Any]) -> str:
 
 def _command() -> str:
     from steersman.cli import arguments, exits
-    from steersman.cli.sessions import commands as sessions
+    from steersman.cli.sessions import subcommand as sessions
     from steersman.cli.setup import doctor, models
 
-    parser = cast(argparse.ArgumentParser, vars(arguments)["_parser"]())
+    parser = cast(argparse.ArgumentParser, vars(arguments)["_build_parser"]())
     parts = [_HEAD, "# The command\n", "```text\n" + (parser.usage or "") + "\n```\n", f"{parser.description}\n"]
     parts += [_flags(parser, "##")]
     for word, module in (("sessions", sessions), ("models", models), ("doctor", doctor)):
         made = argparse.ArgumentParser(prog=f"steersman {word}", conflict_handler="resolve")
-        arguments.add_common(made)
+        arguments.add_common_options(made)
         module.configure(made)
         parts += [f"## `steersman {word}`\n", f"{arguments.SUBCOMMANDS[word].capitalize()}.\n", _flags(made, "###")]
     parts += ["## Exit codes\n", f"{exits.__doc__}\n", "| code | |", "|---|---|"]

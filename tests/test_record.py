@@ -7,14 +7,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from docs.record import Look, Run, main, recorded, svg
+from docs.record import Look, Run, main, record_command, render_svg
 
 PRINTED = r"printf 'a \033[1;36mbold\033[0m \033[2mfaint\033[0m <&> \346\274\242\345\255\227\n'; exit 3"
 
 
 @pytest.mark.real_time
 def test_a_command_is_recorded_as_the_terminal_shows_it() -> None:
-    assert recorded(["sh", "-c", PRINTED], columns=40, rows=4) == [
+    assert record_command(["sh", "-c", PRINTED], columns=40, rows=4) == [
         [
             Run(0, "a ", Look()),
             Run(2, "bold", Look("cyan", bold=True)),
@@ -26,7 +26,7 @@ def test_a_command_is_recorded_as_the_terminal_shows_it() -> None:
 
 @pytest.mark.real_time
 def test_what_scrolled_away_is_in_the_picture_too() -> None:
-    lines = recorded(["sh", "-c", "seq 20"], columns=40, rows=4)
+    lines = record_command(["sh", "-c", "seq 20"], columns=40, rows=4)
     assert [run.text for line in lines for run in line] == [str(number) for number in range(1, 21)]
 
 
@@ -42,5 +42,5 @@ def test_the_picture_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
 
 
 def test_no_text_of_a_run_becomes_markup() -> None:
-    drawn = svg([[Run(0, "</text><script>x</script>", Look())]], title='"><script>')
+    drawn = render_svg([[Run(0, "</text><script>x</script>", Look())]], title='"><script>')
     assert "<script>" not in drawn

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.command import Place, run_command, spawn
 
 from steersman.cli.arguments import Options, parse
-from steersman.cli.run.stdin_orders import MAX_INPUT
+from steersman.cli.terminal.stdin import MAX_INPUT
 
 _SHOW = (
     "import sys; from steersman.cli.arguments import parse; o = parse(sys.argv[1:]); "
@@ -71,23 +71,23 @@ def test_words_and_flags_may_stand_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-c", "-r", "x", "hi"], "give one of them"),
+        (["-c", "-r", "x", "hi"], "give only one of them"),
         (["--fork-session", "hi"], "--fork-session needs a session"),
-        (["--max-turns", "0", "hi"], "a whole number from 1 on, got '0'"),
-        (["--max-turns", "1.5", "hi"], "a whole number from 1 on, got '1.5'"),
+        (["--max-turns", "0", "hi"], "a whole number of at least 1, got '0'"),
+        (["--max-turns", "1.5", "hi"], "a whole number of at least 1, got '1.5'"),
         (["--max-budget-usd", "nan", "hi"], "a number above 0, got 'nan'"),
         (["--max-duration", "-1", "hi"], "a number above 0"),
         (["--thinking", "much", "hi"], "invalid choice: 'much'"),
-        (["--allowed-tools", "bash(ls", "hi"], "the parentheses do not match"),
-        (["--tools", " , ", "hi"], "or --no-tools"),
+        (["--allowed-tools", "bash(ls", "hi"], "unbalanced parentheses"),
+        (["--tools", " , ", "hi"], "or use --no-tools"),
         (["--modle", "x", "hi"], "unrecognized arguments: --modle"),
         (["--mod", "x", "hi"], "unrecognized arguments: --mod"),
         (["--a\x1b[2J\u202e", "hi"], "unrecognized arguments: --a\u241b[2J\\u{202e}\n"),
         (["--api-key=sk-secret-123456", "hi"], "unrecognized arguments: --api-key=[redacted]\n"),
         (["doctor", "\x1b]0;x\x07"], "unrecognized arguments: \u241b]0;x\u2407\n"),
-        (["-p"], "there is no prompt"),
-        ([], "there is no prompt"),
-        (["--input-format", "stream-json", "-"], "reads already"),
+        (["-p"], "no prompt: give one"),
+        ([], "no prompt: give one"),
+        (["--input-format", "stream-json", "-"], "reads stdin already"),
     ],
 )
 def test_a_mistake_is_told_and_exits_with_2(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,12 +108,12 @@ def test_piped_input_is_the_prompt_or_comes_after_it() -> None:
 def test_piped_input_that_is_no_text_or_too_much_is_mended_and_told() -> None:
     code, shown, said = _parsed("Look:", stdin=b"caf\xe9 \0")
     assert (code, shown) == (0, r"['run', 'Look:\n\ncaf� �', False]")
-    assert said == "steersman: stdin is not all UTF-8; what is not was replaced.\n"
+    assert said == "steersman: stdin is not valid UTF-8; invalid bytes were replaced.\n"
     code, shown, said = _parsed("Look:", stdin=b"x" * (MAX_INPUT + 5))
     assert code == 0
     assert len(shown) < MAX_INPUT + 200
-    assert "[... cut: the first 4,000,000 bytes ...]" in shown
-    assert said == "steersman: stdin has more than 4,000,000 bytes; only so many are read.\n"
+    assert "[... truncated after 4,000,000 bytes ...]" in shown
+    assert said == "steersman: stdin has more than 4,000,000 bytes; the rest is ignored.\n"
 
 
 @pytest.mark.real_time
@@ -130,8 +130,8 @@ def test_input_that_never_comes_does_not_hold_up_a_prompt(place: Place) -> None:
     ) as started:  # nobody writes to its stdin or closes it
         done = started.wait()
     assert done.code == 2
-    assert "Nothing came on stdin for 3 s" in done.errors
-    assert "There is no provider 'nobody'" in done.errors
+    assert "No input on stdin for 3 s" in done.errors
+    assert "No provider is named 'nobody'" in done.errors
 
 
 @pytest.mark.real_time

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from tests.cli.command import Place, assert_calm, run_command
 
-from steersman.cli.exits import exit_code
+from steersman.cli.exits import get_exit_code
 from steersman.provider.scripted.script import answer, call, error, text
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import TextContent
@@ -18,7 +18,7 @@ from steersman.types.usage import Usage
 
 
 def test_every_end_of_a_run_has_its_code() -> None:
-    codes = {reason: exit_code(RunResult([], Usage(), reason)) for reason in get_args(EndReason)}
+    codes = {reason: get_exit_code(RunResult([], Usage(), reason)) for reason in get_args(EndReason)}
     assert codes == {
         "done": 0,
         "terminated": 0,
@@ -37,13 +37,13 @@ def test_every_end_of_a_run_has_its_code() -> None:
 )
 def test_a_model_that_declines_is_no_error_of_ours(stop_reason: StopReason, kind: ErrorKind | None, code: int) -> None:
     said = AssistantMessage([TextContent("No.")], stop_reason=stop_reason, error_kind=kind)
-    assert exit_code(RunResult([said], Usage(), "error")) == code
+    assert get_exit_code(RunResult([said], Usage(), "error")) == code
 
 
 def test_a_refusal_that_was_got_over_does_not_count() -> None:
     declined = AssistantMessage([TextContent("No.")], stop_reason="refusal")
     answered = AssistantMessage([TextContent("Yes.")])
-    assert exit_code(RunResult([declined, answered], Usage(), "done")) == 0
+    assert get_exit_code(RunResult([declined, answered], Usage(), "done")) == 0
 
 
 def test_a_line_says_how_each_run_went_and_the_code_how_the_last_did(place: Place, server: OpenAIChatServer) -> None:

@@ -11,9 +11,9 @@ import sys
 import pytest
 from tests.cli.command import Done, Place, assert_calm, environment, run_command, shell, spawn
 
-from steersman.cli.exits import UserError, line_of
+from steersman.cli.exits import UserError, describe_error
 from steersman.cli.main import main
-from steersman.cli.terminal.stderr import tamed_logs
+from steersman.cli.terminal.stderr import capture_logs
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.errors import NetworkError
 
@@ -34,10 +34,14 @@ def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--model", "antropic:x", "hi"], 2, "steersman: There is no provider 'antropic'. Did you mean 'anthropic'?"),
-        (["--model", "anthropic:x", "hi"], 1, "steersman: There is no key for anthropic:x: set the variable"),
-        (["-c", "--model", "openai-chat:x", "hi"], 1, "steersman: There is no session of this folder to go on with."),
-        (["--session-dir", "/dev/null/x", "-c", "--model", "openai-chat:x", "hi"], 1, "steersman: There is no session"),
+        (["--model", "antropic:x", "hi"], 2, "steersman: No provider is named 'antropic'. Did you mean 'anthropic'?"),
+        (["--model", "anthropic:x", "hi"], 1, "steersman: No key for anthropic:x: set the environment variable"),
+        (["-c", "--model", "openai-chat:x", "hi"], 1, "steersman: This folder has no saved session to continue."),
+        (
+            ["--session-dir", "/dev/null/x", "-c", "--model", "openai-chat:x", "hi"],
+            1,
+            "steersman: This folder has no saved session",
+        ),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
@@ -57,7 +61,7 @@ def test_broken_settings_are_told_with_the_file_and_the_line(here: Place, capfd:
     assert main(["hi"]) == 2
     said = capfd.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"steersman: The settings '{file}' are not TOML: ")
+    assert said.err.startswith(f"steersman: The settings '{file}' are not valid TOML: ")
     assert "line 1" in said.err
 
 
@@ -90,7 +94,7 @@ def test_a_closed_or_full_standard_output_is_one_line(words: str, place: Place) 
     env = {"OPENAI_API_KEY": "k"}
     closed = shell(f"$STEERSMAN {words} >&-", place=place, env=env)
     assert closed.code == 1
-    assert closed.errors == "steersman: Standard output is closed, so there is nowhere to write an answer to.\n"
+    assert closed.errors == "steersman: Standard output is closed, so the answer cannot be written.\n"
 
 
 def test_a_full_disk_under_standard_output_is_one_line(place: Place) -> None:
@@ -104,7 +108,7 @@ def test_what_is_logged_is_for_whoever_asks_and_cannot_steer_the_terminal(
 ) -> None:
     logger = logging.getLogger("steersman.tests")
     monkeypatch.setenv("OPENAI_API_KEY", "canary-0123456789")
-    with tamed_logs(verbose=verbose):
+    with capture_logs(verbose=verbose):
         logger.error("loud %s", "\x1b[2J canary-0123456789")
     assert capfd.readouterr().err == shown
 
@@ -112,7 +116,7 @@ def test_what_is_logged_is_for_whoever_asks_and_cannot_steer_the_terminal(
 @pytest.mark.parametrize("words", ["sessions", "doctor"])
 def test_a_folder_that_is_gone_is_told_by_every_command(words: str, place: Place) -> None:
     gone = shell(f"mkdir x && cd x && rmdir ../x && $STEERSMAN {words}", place=place, env={"PYTHONSAFEPATH": "1"})
-    assert gone == Done(1, b"", b"steersman: The current folder is no longer there; change to another one.\n")
+    assert gone == Done(1, b"", b"steersman: The current folder no longer exists; change to another one.\n")
 
 
 def test_a_password_in_an_address_and_an_address_that_is_none_are_not_shown(place: Place) -> None:
@@ -124,7 +128,7 @@ def test_a_password_in_an_address_and_an_address_that_is_none_are_not_shown(plac
     )
     env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://user:canary@x:99999999"}
     looked = run_command(["doctor", "--online", "--model", "openai:x"], place=place, env=env)
-    assert "What is set is not an address." in looked.text
+    assert "The configured URL is not valid." in looked.text
     assert b"canary" not in looked.stdout + looked.stderr
 
 
@@ -180,12 +184,14 @@ def test_it_can_be_called_from_python(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_errors_are_told_in_their_own_words() -> None:
-    assert line_of(UserError("No.\nReally.")) == "No. Really."
-    assert line_of(FileNotFoundError(2, "No such file or directory", "a b")) == "'a b': No such file or directory."
-    assert line_of(NetworkError("The server is gone: Bearer abcdefgh")) == "The server is gone: [redacted]"
-    assert line_of(KeyError("x")) == "KeyError: 'x'"
-    assert "\x1b" not in line_of(UserError("\x1b[2J"))
-    assert line_of(ZeroDivisionError()) == "ZeroDivisionError"
+    assert describe_error(UserError("No.\nReally.")) == "No. Really."
+    assert (
+        describe_error(FileNotFoundError(2, "No such file or directory", "a b")) == "'a b': No such file or directory."
+    )
+    assert describe_error(NetworkError("The server is gone: Bearer abcdefgh")) == "The server is gone: [redacted]"
+    assert describe_error(KeyError("x")) == "KeyError: 'x'"
+    assert "\x1b" not in describe_error(UserError("\x1b[2J"))
+    assert describe_error(ZeroDivisionError()) == "ZeroDivisionError"
 
 
 def test_one_run_from_the_first_word_to_the_exit_code(place: Place, server: OpenAIChatServer) -> None:
@@ -209,7 +215,7 @@ def test_a_session_in_use_can_be_copied(place: Place, server: OpenAIChatServer) 
         first.wait_for('"agent_end"')
         refused = run_command(["-c", "-p", "Me too."], place=place, server=server)
         assert refused.code == 1
-        assert "is in use by another program. Wait for it, or go on in a copy: --fork-session." in refused.errors
+        assert "is in use by another program. Wait for it, or continue in a copy: --fork-session." in refused.errors
         server.say("Three.")
         forked = run_command(["-c", "--fork-session", "-p", "Me too."], place=place, server=server)
         assert (forked.code, forked.text.strip()) == (0, "Three.")

@@ -1,1 +1,1 @@
-"""The command `steersman`: a front door. It owns no loop behaviour, and each part of it loads only what it needs."""
+"""The command `steersman`. It owns no loop behaviour, and each part imports only what it needs."""

@@ -1,6 +1,6 @@
-"""The command from its first argument to its exit code. Whatever goes wrong is told in one line, never by a traceback.
+"""The entry point: from the arguments to the exit code. Errors are reported in one line, without a traceback.
 
-A traceback is shown to whoever asks for it with `--verbose`; keys are taken out of both.
+`--verbose` adds the traceback. Keys are redacted in both.
 """
 
 from __future__ import annotations
@@ -24,66 +24,66 @@ _ERROR, _USAGE, _INTERRUPTED, _PIPE = 1, 2, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, or with the process's own; its exit code."""
+    """Runs the command with these arguments, or with those of the process, and returns its exit code."""
     if argv is not None:
-        return _coded(argv)
-    # The process is ours, and so are its descriptors and its signals.
+        return _run_command(argv)
+    # Called as a program: file descriptors and signals are ours to set up.
     hold_descriptors()
     leave_on_signals()
     try:
-        return _coded(sys.argv[1:])
+        return _run_command(sys.argv[1:])
     finally:
         end_quietly()
 
 
-def _coded(words: Sequence[str]) -> int:
-    """Run the command; whatever happens, an exit code comes of it."""
-    _show_what_can_be_shown()
+def _run_command(words: Sequence[str]) -> int:
+    """Runs the command and turns every outcome into an exit code."""
+    _replace_unencodable()
     try:
-        return _flushed(_dispatched(words))
+        return _flush_stdout(_parse_and_run(words))
     except BrokenPipeError:
-        _leave_quietly(sys.stdout, sys.stderr)
+        _silence_last_flush(sys.stdout, sys.stderr)
         return _PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except Exception as error:  # noqa: BLE001  # the last place where an error can still become a sentence
-        return _told(error, verbose="--verbose" in words)
+    except Exception as error:  # noqa: BLE001  # the last place that can report an error without a traceback
+        return _report_error(error, verbose="--verbose" in words)
 
 
-def _dispatched(words: Sequence[str]) -> int:
+def _parse_and_run(words: Sequence[str]) -> int:
     try:
         options = parse(words)
-    except SystemExit as done:  # of argparse, which has said what there is to say
+    except SystemExit as done:  # argparse has printed its message already
         return done.code if isinstance(done.code, int) else _USAGE
     if options.command == "run":
         note_signals()
     import asyncio
 
-    from steersman.cli.terminal.stderr import tamed_logs
+    from steersman.cli.terminal.stderr import capture_logs
 
-    with tamed_logs(verbose=options.verbose):
-        return asyncio.run(_run(options))
+    with capture_logs(verbose=options.verbose):
+        return asyncio.run(_dispatch(options))
 
 
-async def _run(options: Options) -> int:
+async def _dispatch(options: Options) -> int:
     if not has_stdout():
         from steersman.cli.exits import UserError
 
-        raise UserError("Standard output is closed, so there is nowhere to write an answer to.", code=_ERROR)
+        raise UserError("Standard output is closed, so the answer cannot be written.", code=_ERROR)
     match options.command:
         case "run":
-            from steersman.cli.run.once import once
+            from steersman.cli.run.once import run_once
 
             try:
-                return await once(options)
+                return await run_once(options)
             finally:
                 stop_noting()
         case "chat":
-            from steersman.cli.chat.start import chat
+            from steersman.cli.chat.start import run_chat
 
-            return await chat(options)
+            return await run_chat(options)
         case "sessions":
-            from steersman.cli.sessions import commands as sessions
+            from steersman.cli.sessions import subcommand as sessions
 
             return await sessions.run(options)
         case "models":
@@ -96,58 +96,59 @@ async def _run(options: Options) -> int:
             return await doctor.run(options)
 
 
-def _told(error: Exception, *, verbose: bool) -> int:
-    """Say what happened, and give the exit code for it."""
-    from steersman.cli.exits import UserError, line_of, without_keys
-    from steersman.cli.terminal.sanitize import safe
+def _report_error(error: Exception, *, verbose: bool) -> int:
+    """Prints the error to stderr and returns its exit code."""
+    from steersman.cli.exits import UserError, describe_error
+    from steersman.cli.redact import redact_keys
+    from steersman.cli.terminal.sanitize import sanitize
 
-    lines = [f"steersman: {line_of(error)}"]
+    lines = [f"steersman: {describe_error(error)}"]
     if verbose:
         from traceback import format_exception
 
-        lines.append(safe(without_keys("".join(format_exception(error)))).rstrip("\n"))
-    elif not _expected(error):
-        lines.append("steersman: This should not happen. With --verbose the same command shows where it did.")
+        lines.append(sanitize(redact_keys("".join(format_exception(error)))).rstrip("\n"))
+    elif not _is_expected(error):
+        lines.append("steersman: This is a bug. Run the same command with --verbose to see where it happened.")
     try:
-        if sys.stderr is not None:  # closed, and `print` would take standard output instead
+        if sys.stderr is not None:  # if closed, `print` would write to standard output instead
             print(*lines, sep="\n", file=sys.stderr, flush=True)
-    except OSError:  # nobody listens any more; the exit code still tells
-        _leave_quietly(sys.stdout, sys.stderr)
+    except OSError:  # stderr has no reader; the exit code still says it
+        _silence_last_flush(sys.stdout, sys.stderr)
     return error.code if isinstance(error, UserError) else _ERROR
 
 
-def _expected(error: Exception) -> bool:
-    """Whether its own words say what to do; anything else is a mistake of ours."""
+def _is_expected(error: Exception) -> bool:
+    """Whether the error's own text says what to do; every other error is a bug."""
     from steersman.cli.exits import UserError
     from steersman.types.errors import SteersmanError
 
     return isinstance(error, UserError | SteersmanError | OSError | NotImplementedError)
 
 
-def _show_what_can_be_shown() -> None:
-    """A terminal of another encoding gets a question mark for what it has no sign for, instead of an error."""
+def _replace_unencodable() -> None:
+    """Makes stdout and stderr print `?` for characters their encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             cast(Any, stream).reconfigure(errors="replace")
 
 
-def _flushed(code: int) -> int:
-    """Write the last of standard output; the exit code of a command that ended well depends on it."""
+def _flush_stdout(code: int) -> int:
+    """Flushes standard output; a failure there turns success into an error."""
     try:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except OSError:
-        _leave_quietly(sys.stdout)
+        _silence_last_flush(sys.stdout)
         if not code:
             raise
     return code
 
 
-def _leave_quietly(*streams: IO[str] | None) -> None:
-    """Let Python's own last flush go nowhere, so that it says nothing about a reader that has gone."""
+def _silence_last_flush(*streams: IO[str] | None) -> None:
+    """Points the streams at /dev/null, so that Python's last flush reports no broken pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         try:
             os.dup2(nowhere, cast(IO[str], stream).fileno())
-        except (AttributeError, OSError, ValueError):  # closed, or no file at all: nothing will be flushed
+        except (AttributeError, OSError, ValueError):  # closed, or not a file: nothing will be flushed
             continue

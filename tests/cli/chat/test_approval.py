@@ -40,9 +40,9 @@ def test_the_command_is_shown_with_what_is_invisible_in_it_and_yes_no_and_words_
     with chatting(place, server) as terminal:
         terminal.enter("Make files.")
         terminal.wait_for("touch o\\u{200b}k\\u{202e}; touch two")
-        assert "May it run this command?" in terminal.shown
+        assert "May the agent run this command?" in terminal.shown
         assert f"In{place.project}." in "".join(terminal.shown.split())
-        assert "Asked because" in terminal.shown
+        assert "Needs approval:" in terminal.shown
         said(terminal, "n")
         terminal.wait_for("touch yes")
         said(terminal, "y")
@@ -71,7 +71,7 @@ def test_always_means_this_very_call_and_a_question_that_is_over_gives_the_line_
         terminal.wait_for("Interrupted")
         terminal.wait_for(READY)
         assert terminal.everything.count(ASKED) == 0
-        assert terminal.everything.count("Asked because") == 2
+        assert terminal.everything.count("Needs approval:") == 2
     assert not (place.project / "other").exists()
     assert len(server.requests) == 3
 
@@ -132,7 +132,7 @@ def test_a_paste_never_says_yes_and_neither_does_a_line_that_comes_in_one_piece(
         terminal.wait_for("touch two")
         terminal.wait_for(MARK)
         terminal.send(b"y\r")
-        terminal.wait_for("That came in one piece.")
+        terminal.wait_for("The line arrived in one piece.")
         assert not (place.project / "two").exists()
         terminal.press("enter")
         terminal.wait_for("Fine.")
@@ -153,12 +153,12 @@ def test_everything_is_shown_of_a_long_write_an_edit_and_an_unknown_tool(
     )
     with chatting(place, server, rows=20) as terminal:
         terminal.enter("Write.")
-        terminal.wait_for("All 63 lines of it are above")
+        terminal.wait_for("All 63 lines are above")
         for number in range(60):
             assert f"  │ + line {number}\n" in terminal.everything
         said(terminal, "y")
         terminal.wait_for("- old words")
-        assert "May it change this file?\n  │ a.txt\n" in terminal.shown
+        assert "May the agent change this file?\n  │ a.txt\n" in terminal.shown
         assert "  │ + new words" in terminal.shown
         said(terminal, "y")
         terminal.wait_for("Done.")
@@ -171,7 +171,7 @@ def test_questions_of_calls_side_by_side_come_one_after_another(place: Place, se
     with chatting(place, server) as terminal:
         terminal.enter("Write.")
         said(terminal, "y")
-        terminal.wait_for(lambda at: at.everything.count("Asked because") == 2)
+        terminal.wait_for(lambda at: at.everything.count("Needs approval:") == 2)
         said(terminal, "n")
         terminal.wait_for("Both.")
     written = [name for name in ("a", "b") if Path(place.project / name).exists()]
@@ -183,7 +183,7 @@ def test_a_run_that_ends_takes_its_question_with_it(place: Place, server: OpenAI
     with chatting(place, server, "--max-duration", "1") as terminal:
         terminal.enter("Begin.")
         terminal.wait_for("touch late")
-        terminal.wait_for("This is no longer asked.")
+        terminal.wait_for("Approval is no longer needed.")
         terminal.wait_for("limit")
         terminal.wait_for(READY)
         terminal.enter("And now?")

@@ -10,9 +10,9 @@ from tests.cli.chat.kit import READY, WAITING, chatting, go, heard
 from tests.cli.command import Place
 
 from steersman import Agent
-from steersman.cli.chat.commands import obey
+from steersman.cli.chat.commands import run_command
 from steersman.cli.chat.conversation import Conversation, Kind
-from steersman.cli.setup.startup import UNKNOWN_WINDOW, context_for
+from steersman.cli.setup.startup import UNKNOWN_WINDOW, make_context_config
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
@@ -40,9 +40,9 @@ def test_commands_look_around_and_a_wrong_one_offers_the_nearest(place: Place, s
         terminal.wait_for("One.")
         terminal.wait_for(READY)
         terminal.enter("/cost")
-        terminal.wait_for("This chat: 12 tokens in, 7 out; the price is not known.")
+        terminal.wait_for("This chat: 12 tokens in, 7 out; price unknown.")
         terminal.enter("/model nobody:x")
-        terminal.wait_for("provider 'nobody'")
+        terminal.wait_for("No provider is named 'nobody'")
         terminal.enter("/model openai-chat:gpt-y")
         terminal.wait_for("Now the model is openai-chat:gpt-y (window unknown; price unknown).")
         terminal.enter("/thinking huge")
@@ -91,30 +91,30 @@ class Room:
     def say(self, kind: Kind, text: str) -> None:
         self.said.append((kind, text))
 
-    def hear(self, event: AgentEvent) -> None: ...
+    def show_event(self, event: AgentEvent) -> None: ...
     def put_back(self, text: str) -> None: ...
     def refresh(self) -> None: ...
     def leave(self, code: int = 0) -> None: ...
     async def prepare(self, model: Model) -> None: ...
-    def words_for(self, model: Model) -> str:
+    def get_system_prompt(self, model: Model) -> str:
         return f"You are {model.id}."
 
 
 async def test_another_model_has_its_own_window_and_does_not_undo_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     known = Model("openai", "gpt-k", context_window=1000, prices=Prices(input=1, output=2))
-    room = Room(Agent(known, context_config=context_for(known), limits=ExecutionLimits(max_cost=1)))
-    await obey(room, "/model openai:gpt-nobody-knows")
+    room = Room(Agent(known, context_config=make_context_config(known), limits=ExecutionLimits(max_cost=1)))
+    await run_command(room, "/model openai:gpt-nobody-knows")
     assert room.said == [
         (
             "error",
-            "The prices of openai:gpt-nobody-knows are not known, so a budget for it cannot be kept. "
+            "The prices of openai:gpt-nobody-knows are unknown, so a budget cannot be enforced. "
             "The model stays openai:gpt-k.",
         )
     ]
     assert room.conversation.agent.config.model == known
-    room = Room(Agent(known, context_config=context_for(known)))
-    await obey(room, "/model openai:gpt-nobody-knows")
+    room = Room(Agent(known, context_config=make_context_config(known)))
+    await run_command(room, "/model openai:gpt-nobody-knows")
     assert room.conversation.agent.config.model.id == "gpt-nobody-knows"
     assert room.conversation.agent.config.context_config == ContextConfig(max_context_tokens=UNKNOWN_WINDOW)
 
@@ -127,10 +127,10 @@ async def test_another_model_gets_its_own_words_from_the_next_run_on(monkeypatch
         room = Room(Agent("openai-chat:gpt-x", system_prompt="You are gpt-x."))
         conversation = room.conversation
         conversation.send("Begin.")
-        await obey(room, "/model openai-chat:gpt-y")
-        await conversation.over()
+        await run_command(room, "/model openai-chat:gpt-y")
+        await conversation.wait_until_idle()
         conversation.send("Go on.")
-        await conversation.over()
+        await conversation.wait_until_idle()
     heard_by = [(request["model"], request["messages"][0]["content"]) for request in server.requests]
     assert heard_by == [("gpt-x", "You are gpt-x."), ("gpt-y", "You are gpt-y.")]
 
@@ -166,14 +166,14 @@ def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: O
         terminal.enter("Begin.")
         terminal.wait_for("started")
         terminal.enter("/compact")
-        terminal.wait_for("/compact has to wait until the run is over")
+        terminal.wait_for("/compact needs the run to end first")
         go(place)
         terminal.wait_for("Done.")
         terminal.wait_for(READY)
         terminal.enter("/clear")
-        terminal.wait_for("knows nothing of what was said")
+        terminal.wait_for("no longer sees the conversation so far")
         terminal.enter("/tree")
-        terminal.wait_for("● the beginning, where /clear took you")
+        terminal.wait_for("● the beginning, after /clear")
         assert terminal.shown.count("●") == 1
         terminal.enter("Who are you?")
         terminal.wait_for("New.")
@@ -190,15 +190,15 @@ def test_commands_and_paths_are_completed(place: Place, server: OpenAIChatServer
     server.say("Read.")
     with chatting(place, server) as terminal:
         terminal.type("/mo")
-        terminal.wait_for("which model it is")
+        terminal.wait_for("show the model")
         terminal.press("tab")
         terminal.wait_for("\n\u276f /model")
         terminal.press("ctrl+c")
         terminal.wait_for("\n\u276f\n")
         terminal.type("/co")
-        terminal.wait_for("tokens and money")
+        terminal.wait_for("tokens and cost")
         terminal.press("tab", "enter")
-        terminal.wait_for("Nothing was used yet")
+        terminal.wait_for("No usage yet")
         terminal.type("Read @so")
         terminal.wait_for("source/")
         terminal.press("tab")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from steersman import Agent
-from steersman.cli.chat.conversation import Conversation, Kind, abridged
+from steersman.cli.chat.conversation import Conversation, Kind, abridge
 from steersman.testing import ScriptedModel, error
 from steersman.types.events import AgentEvent
 
@@ -19,7 +19,7 @@ class Seen:
         self.at = at
         self.do = do
 
-    def hear(self, event: AgentEvent) -> None:
+    def show_event(self, event: AgentEvent) -> None:
         if event.type == self.at:
             self.at = ""
             self.do()
@@ -44,7 +44,7 @@ def talking(*script: object, at: str) -> tuple[Conversation, Seen]:
 async def test_what_is_typed_as_a_run_ends_begins_the_next_one() -> None:
     conversation, seen = talking("One.", "Two.", at="agent_end")
     conversation.send("Begin.")
-    await conversation.over()
+    await conversation.wait_until_idle()
     assert [message.text for message in conversation.agent.messages] == ["Begin.", "One.", "More.", "Two."]
     assert seen.said == [("user", "Begin."), ("user", "More.")]
     assert seen.back == []
@@ -54,7 +54,7 @@ async def test_what_is_typed_as_a_run_ends_begins_the_next_one() -> None:
 async def test_what_is_typed_as_a_run_fails_is_given_back() -> None:
     conversation, seen = talking(error("authentication"), "Two.", at="agent_end")
     conversation.send("Begin.")
-    await conversation.over()
+    await conversation.wait_until_idle()
     assert seen.back == ["More."]
     assert conversation.waiting == []
     assert not conversation.running
@@ -68,11 +68,11 @@ async def test_a_front_that_breaks_ends_the_run_and_not_the_chat() -> None:
 
     seen.do = broken
     conversation.send("Begin.")
-    await conversation.over()
+    await conversation.wait_until_idle()
     assert seen.said[-1] == ("error", "IndexError: nothing there")
     assert not conversation.agent.is_running
     conversation.send("Again.")
-    await conversation.over()
+    await conversation.wait_until_idle()
     assert conversation.agent.messages[-1].text == "Two."
 
 
@@ -84,5 +84,5 @@ async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
 
 
 def test_a_long_prompt_is_shown_by_its_first_lines() -> None:
-    assert abridged("\n".join(map(str, range(24)))) == "\n".join(map(str, range(24)))
-    assert abridged("\n".join(map(str, range(100)))).split("\n")[22:] == ["22", "... and 77 more lines"]
+    assert abridge("\n".join(map(str, range(24)))) == "\n".join(map(str, range(24)))
+    assert abridge("\n".join(map(str, range(100)))).split("\n")[22:] == ["22", "... and 77 more lines"]

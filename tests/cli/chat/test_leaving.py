@@ -33,10 +33,10 @@ def test_a_chat_is_left_and_gone_on_with(place: Place, server: OpenAIChatServer)
         terminal.wait_for(READY)
         terminal.enter("/quit")
         assert terminal.ended() == 0
-        assert "To go on: steersman -c, or steersman -r session_" in terminal.shown
+        assert "To continue: steersman -c, or steersman -r session_" in terminal.shown
         assert_sane(terminal)
     with chatting(place, server, "-c") as terminal:
-        assert "Going on with a session of 2 messages" in terminal.shown
+        assert "Continuing a session of 2 messages" in terminal.shown
         assert terminal.shown.index("\u276f Remember the 7.") < terminal.shown.index("Remembered.")
         terminal.enter("Which number?")
         terminal.wait_for("Seven.")
@@ -51,7 +51,7 @@ def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server
         terminal.press("ctrl+c")
         terminal.wait_for(lambda at: "never mind" not in at.shown)
         terminal.press("ctrl+c")
-        terminal.wait_for("once more leaves")
+        terminal.wait_for("Press Ctrl-C again")
         # What is sent in between makes the next one a first one again, however soon it comes.
         terminal.enter("Begin.")
         terminal.wait_for("started")
@@ -70,12 +70,12 @@ def test_what_was_cleared_is_not_heard_by_whoever_goes_on_and_can_be_gone_back_t
         terminal.wait_for("One.")
         terminal.wait_for(READY)
         terminal.enter("/clear")
-        terminal.wait_for("knows nothing of what was said")
+        terminal.wait_for("no longer sees the conversation so far")
         terminal.press("ctrl+d")
         assert terminal.ended() == 0
-        assert "To go on: steersman -c" in terminal.shown
+        assert "To continue: steersman -c" in terminal.shown
     with chatting(place, server, "-c") as terminal:
-        terminal.wait_for("at its beginning, where /clear took it")
+        terminal.wait_for("from its beginning, after /clear")
         terminal.enter("/tree")
         terminal.wait_for("● the beginning")
         (point,) = re.findall(r"○ (\w+)  Say one", terminal.shown)
@@ -93,7 +93,7 @@ def test_what_is_typed_after_a_ctrl_c_is_cleared_by_the_next_one_and_not_lost_wi
 ) -> None:
     with chatting(place, server) as terminal:
         terminal.press("ctrl+c")
-        terminal.wait_for("once more leaves")
+        terminal.wait_for("Press Ctrl-C again")
         terminal.type("On second thought")
         terminal.wait_for("On second thought")
         terminal.press("ctrl+c")
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_a_search_and_not_the_chat(place: Place, server: OpenAIChatS
         terminal.press("ctrl+c")
         terminal.wait_for(lambda at: "I-search" not in at.shown)
         terminal.press("ctrl+c")
-        terminal.wait_for("once more leaves")
+        terminal.wait_for("Press Ctrl-C again")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_signal_ends_the_run_keeps_the_session_and_leaves_the_terminal_as_it_w
         assert not terminal.as_before
         terminal.signal(number)
         assert terminal.ended() == code
-        assert "To go on: steersman -c" in terminal.everything
+        assert "To continue: steersman -c" in terminal.everything
         assert_sane(terminal)
 
 
@@ -143,7 +143,7 @@ def test_a_closed_window_ends_the_chat_and_what_it_started(
 ) -> None:
     """failures.md F10."""
     server.say(answer(call("bash", command=WAITING)))
-    with chatting(place, server, env=env, ready="has the rest.") as terminal:
+    with chatting(place, server, env=env, ready="lists the rest.") as terminal:
         terminal.send(b"Begin.\r")
         wait_until((place.project / "begun").exists, "the command of the tool")
         assert terminal.close_window() == 129
@@ -163,14 +163,14 @@ def test_what_is_told_after_the_last_picture_is_seen(place: Place, server: OpenA
         terminal.wait_for("Two.")
         terminal.press("ctrl+d")
         assert terminal.ended() == 0
-        assert "steersman: The session could not be kept whole: " in terminal.everything
+        assert "steersman: The session was not saved completely: " in terminal.everything
         assert_sane(terminal)
 
 
 def test_where_nothing_can_be_kept_the_chat_goes_on(place: Place, server: OpenAIChatServer) -> None:
     server.say("All the same.")
     with chatting(place, server, env={"XDG_STATE_HOME": "/dev/null/x"}) as terminal:
-        assert "This session cannot be kept" in terminal.shown
+        assert "This session is not saved" in terminal.shown
         terminal.enter("Begin.")
         terminal.wait_for("All the same.")
         terminal.press("ctrl+d")
@@ -206,7 +206,7 @@ def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place
         terminal.wait_for("Awake.")
         terminal.wait_for(READY)
         terminal.press("ctrl+d")
-        terminal.wait_for("To go on")
+        terminal.wait_for("To continue")
     assert heard(server, 0) == [("user", "half a word")]
 
 
@@ -214,8 +214,8 @@ def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place
 def test_a_terminal_that_nobody_else_put_right_is_put_right_all_the_same(place: Place, way: str) -> None:
     work = f"""
 import os, sys, tty
-from steersman.cli.chat.console import kept_sane
-with kept_sane() as restore:
+from steersman.cli.chat.start import restore_on_exit
+with restore_on_exit() as restore:
     tty.setraw(0)
     sys.stdout.write("\x1b[?2004h\x1b[?25l\x1b[1mraw")
     sys.stdout.flush()

@@ -121,7 +121,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_a_chat_line_by_line(place: Plac
         assert terminal.ended() == 0
         assert terminal.as_before
         assert b"\x1b" not in terminal.raw
-        assert "To go on: steersman -c" in terminal.everything
+        assert "To continue: steersman -c" in terminal.everything
     assert (place.project / "asked").exists()
     assert heard(server, 3)[-1] == ("user", "Look here.")
 

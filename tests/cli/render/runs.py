@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from steersman.cli.render import Show
+from steersman.cli.render import RunDisplay
 from steersman.types.content import TextContent
 from steersman.types.continuation import Initial
 from steersman.types.errors import ErrorInfo
@@ -44,15 +44,15 @@ class Clock:
         return self.now
 
 
-def a_show(*, color: bool = False, verbose: bool = False, clock: Clock | None = None) -> Show:
+def a_show(*, color: bool = False, verbose: bool = False, clock: Clock | None = None) -> RunDisplay:
     """A show with a clock that stands still."""
-    return Show(color=color, verbose=verbose, workspace=WORKSPACE, clock=clock or Clock())
+    return RunDisplay(color=color, verbose=verbose, workspace=WORKSPACE, clock=clock or Clock())
 
 
-def heard(show: Show, events: Iterable[AgentEvent]) -> Show:
+def heard(show: RunDisplay, events: Iterable[AgentEvent]) -> RunDisplay:
     """The show when it has heard the events."""
     for event in events:
-        show.hear(event)
+        show.show_event(event)
     return show
 
 

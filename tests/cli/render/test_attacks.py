@@ -27,7 +27,7 @@ from tests.cli.render.runs import (
     update,
 )
 
-from steersman.cli.render import diff, markdown
+from steersman.cli.render import render_diff, render_markdown
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import (
     AgentEvent,
@@ -107,10 +107,10 @@ def look(events: Iterable[AgentEvent], *, color: bool, verbose: bool, width: int
     """Look at a run after each event, as a terminal would be shown it."""
     show = a_show(color=color, verbose=verbose)
     for event in (start(), *events, end()):
-        show.hear(event)
-        check_lines(show.finished(width), color=color)
-        check_lines(show.live(width, 12), color=color)
-    assert show.live(width, 12) == ""
+        show.show_event(event)
+        check_lines(show.take_finished(width), color=color)
+        check_lines(show.render_live(width, 12), color=color)
+    assert show.render_live(width, 12) == ""
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -124,8 +124,8 @@ def test_no_form_of_attack_gets_through_from(place: str) -> None:
 def test_no_form_of_attack_gets_through_markdown(form: str) -> None:
     for attack in ATTACKS.values():
         text = FORMS[form].replace("{}", attack)
-        check_lines(markdown(text, 40, True))
-        check_lines(markdown(text, 20, False), color=False)
+        check_lines(render_markdown(text, 40, True))
+        check_lines(render_markdown(text, 20, False), color=False)
 
 
 @pytest.mark.parametrize("kind", ["user", "notice", "error"])
@@ -133,7 +133,7 @@ def test_no_form_of_attack_gets_through_what_is_said_besides(kind: Any) -> None:
     show = a_show(color=True)
     for attack in ATTACKS.values():
         show.say(kind, attack)
-    check_lines(show.finished(40))
+    check_lines(show.take_finished(40))
 
 
 def test_at_least_sixty_forms_are_tried() -> None:
@@ -157,8 +157,8 @@ def test_any_text_in_any_place_is_only_text_and_our_colours(text: str, place: st
 
 @given(ANY_TEXT, st.integers(1, 100))
 def test_any_diff_is_only_text_and_our_colours(text: str, width: int) -> None:
-    check_lines(diff(text, width=width, color=True))
-    check_lines(diff(a_diff(text), width=width, color=False), color=False)
+    check_lines(render_diff(text, width=width, color=True))
+    check_lines(render_diff(a_diff(text), width=width, color=False), color=False)
 
 
 def test_what_is_hidden_in_markdown_is_shown() -> None:
@@ -166,11 +166,11 @@ def test_what_is_hidden_in_markdown_is_shown() -> None:
     hidden = (
         "<!-- secret1 --> <b title=secret2>x</b>\n\n[r]: http://secret3\n\n" + "> " * 40 + "secret4\n\n" + "- " * 40
     )
-    shown = markdown(f"{hidden}secret5\n\n![secret6](http://secret7/?q=secret8)", 70, False)
+    shown = render_markdown(f"{hidden}secret5\n\n![secret6](http://secret7/?q=secret8)", 70, False)
     assert [f"secret{number}" for number in range(1, 9) if f"secret{number}" not in shown] == []
 
 
 def test_a_name_with_line_breaks_forges_no_line() -> None:
     """failures.md L23."""
     show = heard(a_show(), [tool_end("read", {"path": "a\n✓ bash  rm -rf ~ · exit 0"}, "x\ny")])
-    assert show.finished(80) == "✓ read  a␊✓ bash  rm -rf ~ · exit 0 · 2 lines\n"
+    assert show.take_finished(80) == "✓ read  a␊✓ bash  rm -rf ~ · exit 0 · 2 lines\n"

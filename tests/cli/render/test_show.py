@@ -28,7 +28,7 @@ from tests.cli.render.runs import (
 )
 
 from steersman import Agent
-from steersman.cli.render import Show, compared, cost_line, diff
+from steersman.cli.render import RunDisplay, compare_texts, describe_cost, render_diff
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import AgentEvent, CompactionEnded, CompactionStarted, CustomEvent, ModelFallback
@@ -67,8 +67,8 @@ def test_a_whole_run() -> None:
         ],
     )
     clock.now = 81.0
-    show.hear(end(usage=Usage(input=200, output=1234, cache_read=1000, cost=0.0123)))
-    assert show.finished(60) == (
+    show.show_event(end(usage=Usage(input=200, output=1234, cache_read=1000, cost=0.0123)))
+    assert show.take_finished(60) == (
         "❯ Make it blue.\n"  # noqa: RUF001
         "\n"
         "  It is a poem.\n"
@@ -91,15 +91,15 @@ def test_a_whole_run() -> None:
         "1,200 in (1,000 cached) · 1,234 out · $0.012 · 1 min 21 s ·\n"
         "gpt-x-2026\n"
     )
-    assert show.finished(60) == ""
-    assert show.live(60, 10) == ""
+    assert show.take_finished(60) == ""
+    assert show.render_live(60, 10) == ""
     assert not show.changed
 
 
 def test_what_changes_is_live_and_what_is_done_is_finished() -> None:
     clock = Clock()
     show = heard(a_show(clock=clock), [start(), answer_start()])
-    assert (show.finished(40), show.live(40, 9)) == ("", "⠋ waiting for the model · 0 s")
+    assert (show.take_finished(40), show.render_live(40, 9)) == ("", "⠋ waiting for the model · 0 s")
     heard(
         show,
         update(
@@ -108,62 +108,64 @@ def test_what_changes_is_live_and_what_is_done_is_finished() -> None:
             )
         ),
     )
-    assert show.live(40, 9) == ("  a while, and then for a while, and\n  then for a while longer.\n\n⠋ thinking · 0 s")
+    assert show.render_live(40, 9) == (
+        "  a while, and then for a while, and\n  then for a while longer.\n\n⠋ thinking · 0 s"
+    )
     heard(show, update("First.\n\nSec", "ond"))
-    assert show.finished(40) == (
+    assert show.take_finished(40) == (
         "  Hm, let me think about this for quite\n  a while, and then for a while, and…\n\nFirst.\n"
     )
     clock.now = 2.35
-    assert show.live(40, 9) == "\nSecond\n\n⠸ answering · 2 s"
+    assert show.render_live(40, 9) == "\nSecond\n\n⠸ answering · 2 s"
     heard(show, update(TextEnd(), ToolCallStart(1, "c1", "write"), ToolCallDelta("x" * 3000, 1)))
-    assert show.finished(40) == "\nSecond\n"
-    assert show.live(40, 9) == ("\n⠸ write  (3,000 characters so far)\n\n⠸ waiting for the model · 2 s")
+    assert show.take_finished(40) == "\nSecond\n"
+    assert show.render_live(40, 9) == ("\n⠸ write  (3,000 characters so far)\n\n⠸ waiting for the model · 2 s")
     heard(show, [answer_end(), tool_start("bash", {"command": "seq 9"})])
     heard(show, [tool_update("bash", {"type": "output", "text": "".join(f"{n}\n" for n in range(9))})])
     clock.now = 4.0
-    assert show.live(40, 9) == ("\n⠋ bash  seq 9 · 1 s\n  5\n  6\n  7\n  8\n\n⠋ working · 4 s")
-    assert show.live(40, 3) == "  8\n\n⠋ working · 4 s"
-    assert show.live(40, 1) == "⠋ working · 4 s"
-    assert show.live(40, 0) == ""
+    assert show.render_live(40, 9) == ("\n⠋ bash  seq 9 · 1 s\n  5\n  6\n  7\n  8\n\n⠋ working · 4 s")
+    assert show.render_live(40, 3) == "  8\n\n⠋ working · 4 s"
+    assert show.render_live(40, 1) == "⠋ working · 4 s"
+    assert show.render_live(40, 0) == ""
 
 
 def test_it_has_changed_when_something_happened_or_the_spinner_went_on() -> None:
     clock = Clock()
     show = a_show(clock=clock)
     assert not show.changed
-    show.hear(start())
+    show.show_event(start())
     assert show.changed
-    show.live(40, 9)
+    show.render_live(40, 9)
     assert not show.changed
     clock.now = 0.1
     assert show.changed
-    show.live(40, 9)
+    show.render_live(40, 9)
     heard(show, [answer_start(), *update("word")])
     assert show.changed
 
 
 def test_an_answer_that_begins_again_says_so_where_some_of_it_was_printed() -> None:
     show = heard(a_show(), [start(), answer_start(), *update("One.\n\nTwo")])
-    assert show.finished(40) == "One.\n"
+    assert show.take_finished(40) == "One.\n"
     heard(show, [retry(), *update(Reset())])
-    assert show.finished(40) == "\n(the answer begins again)\n↻ trying again in 3 s: overloaded\n"
-    assert show.live(40, 9) == "\n⠋ trying again in 3 s: overloaded · 0 s"
+    assert show.take_finished(40) == "\n(the answer starts over)\n↻ retrying in 3 s: overloaded\n"
+    assert show.render_live(40, 9) == "\n⠋ retrying in 3 s: overloaded · 0 s"
     heard(show, update("Three."))
-    assert show.live(40, 9) == "\nThree.\n\n⠋ answering · 0 s"
+    assert show.render_live(40, 9) == "\nThree.\n\n⠋ answering · 0 s"
 
 
 def test_an_answer_that_begins_again_unseen_leaves_nothing() -> None:
     show = heard(a_show(), [start(), answer_start(), *update(ThinkingDelta("Hm."), "On", Reset(), "Two.", TextEnd())])
-    assert show.finished(40) == "Two.\n"
+    assert show.take_finished(40) == "Two.\n"
 
 
 def test_what_is_said_in_the_middle_of_an_answer_is_shown_between_its_blocks() -> None:
     show = heard(a_show(), [start(), answer_start(), *update("One.\n\nTwo")])
-    assert show.finished(40) == "One.\n"
+    assert show.take_finished(40) == "One.\n"
     show.say("notice", "By the way.")
     show.say("error", "And this failed.")
-    assert show.finished(40) == "\nBy the way.\n✗ And this failed.\n"
-    assert show.live(40, 9) == "\nTwo\n\n⠋ answering · 0 s"
+    assert show.take_finished(40) == "\nBy the way.\n✗ And this failed.\n"
+    assert show.render_live(40, 9) == "\nTwo\n\n⠋ answering · 0 s"
 
 
 READ: dict[str, Any] = {"first_line": 5, "last_line": 9, "total_lines": 1000}
@@ -188,14 +190,14 @@ CALLS: dict[str, AgentEvent] = {
 
 @pytest.mark.parametrize(("line", "event"), CALLS.items())
 def test_a_call_is_one_line_and_what_matters(line: str, event: AgentEvent) -> None:
-    assert heard(a_show(), [event]).finished(60) == f"{line}\n"
+    assert heard(a_show(), [event]).take_finished(60) == f"{line}\n"
 
 
 def test_colours_tell_what_went_well_from_what_did_not() -> None:
     show = heard(
         a_show(color=True), [tool_end("a"), tool_end("b", error=True), tool_end("c", error=True, status="denied")]
     )
-    assert show.finished(60) == (
+    assert show.take_finished(60) == (
         "\x1b[32m✓\x1b[0m \x1b[1ma\x1b[0m\n"
         "\x1b[31m✗\x1b[0m \x1b[1mb\x1b[0m\n"
         "\x1b[33m⊘\x1b[0m \x1b[1mc\x1b[0m\x1b[2m · denied\x1b[0m\n"
@@ -204,15 +206,15 @@ def test_colours_tell_what_went_well_from_what_did_not() -> None:
 
 def test_a_long_diff_is_cut() -> None:
     changes = "--- a/x\n+++ b/x\n@@ -0,0 +1,42 @@\n" + "".join(f"+line {number}\n" for number in range(42))
-    lines = diff(changes, width=40, color=True).split("\n")
+    lines = render_diff(changes, width=40, color=True).split("\n")
     assert lines[:2] == ["\x1b[2m@@ -0,0 +1,42 @@\x1b[0m", "\x1b[32m+line 0\x1b[0m"]
     assert lines[-2:] == ["\x1b[32m+line 28\x1b[0m", "\x1b[2m… 13 more lines\x1b[0m"]
     assert len(lines) == 31
-    assert len(diff(changes, width=40, color=False, max_lines=None).split("\n")) == 43
+    assert len(render_diff(changes, width=40, color=False, max_lines=None).split("\n")) == 43
 
 
 def test_two_texts_are_compared() -> None:
-    assert diff(compared("a\nb\n", "a\nc"), width=40, color=False) == "@@ -1,2 +1,2 @@\n a\n-b\n+c"
+    assert render_diff(compare_texts("a\nb\n", "a\nc"), width=40, color=False) == "@@ -1,2 +1,2 @@\n a\n-b\n+c"
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,13 @@ def test_two_texts_are_compared() -> None:
     ],
 )
 def test_how_it_ended_is_said_where_it_matters(reason: EndReason, detail: str, shown: str) -> None:
-    assert heard(a_show(), [end(reason, detail)]).finished(60) == shown
+    assert heard(a_show(), [end(reason, detail)]).take_finished(60) == shown
 
 
 def test_a_run_that_is_interrupted_leaves_what_it_had_said() -> None:
     show = heard(a_show(), [start(), answer_start(), *update("Half a sen"), tool_start("bash"), end("aborted")])
-    assert show.finished(60) == "Half a sen\n\n⊘ Interrupted\n\n0.0 s · gpt-x\n"
-    assert show.live(60, 9) == ""
+    assert show.take_finished(60) == "Half a sen\n\n⊘ Interrupted\n\n0.0 s · gpt-x\n"
+    assert show.render_live(60, 9) == ""
 
 
 def test_retries_other_models_and_compaction_are_told() -> None:
@@ -246,25 +248,25 @@ def test_retries_other_models_and_compaction_are_told() -> None:
         turn(1),
         *said(user_message("You are repeating yourself.", synthetic=True)),
     ]
-    assert heard(a_show(), events).finished(80) == (
+    assert heard(a_show(), events).take_finished(80) == (
         "↻ a failed (rate limit); asking b instead\n"
-        "The conversation is shorter now: 9,000 to 3,000 tokens\n"
-        "The conversation could not be made shorter: no model\n"
-        "The session cannot be kept at the moment: the disk is full\n"
+        "The conversation was compacted: 9,000 to 3,000 tokens\n"
+        "The conversation could not be compacted: no model\n"
+        "The session cannot be saved at the moment: the disk is full\n"
         "\n"
         "x\n"
         "\n"
-        "The answer was cut off: it reached the most tokens it may have.\n"
+        "The answer was truncated: it reached its token limit.\n"
         "You are repeating yourself.\n"
     )
     show = heard(a_show(), [start(), CompactionStarted(*HEAD, 9000, 9)])
-    assert show.live(80, 9) == "⠋ making the conversation shorter (9 messages) · 0 s"
+    assert show.render_live(80, 9) == "⠋ compacting the conversation (9 messages) · 0 s"
 
 
 def test_everything_is_shown_to_who_asks_for_it() -> None:
     events = [*answered(ThinkingDelta("word " * 40)), tool_end("bash", {}, "a\nb\nc", exit_code=0), retry()]
     show = heard(a_show(verbose=True), events)
-    assert show.finished(80) == (
+    assert show.take_finished(80) == (
         "  word word word word word word word word word word word word word word word\n"
         "  word word word word word word word word word word word word word word word\n"
         "  word word word word word word word word word word\n"
@@ -274,7 +276,7 @@ def test_everything_is_shown_to_who_asks_for_it() -> None:
         "  b\n"
         "  c\n"
         "\n"
-        "↻ trying again in 3 s: overloaded (too many of us)\n"
+        "↻ retrying in 3 s: overloaded (too many of us)\n"
     )
 
 
@@ -286,9 +288,9 @@ async def test_a_sub_agent_is_shown_one_step_further_in() -> None:
     show = a_show()
     live: list[str] = []
     async for event in agent.prompt("Go."):
-        show.hear(event)
-        live.append(show.live(60, 20))
-    assert show.finished(60).split("\n\n")[0] == (
+        show.show_event(event)
+        live.append(show.render_live(60, 20))
+    assert show.take_finished(60).split("\n\n")[0] == (
         "↳ helper  Find it.\n  ✓ look  a · a thing\n✓ helper  Find it. · Found it."
     )
     assert any("⠋ helper  Find it.\n  ⠋ look  a\n" in text for text in live)
@@ -304,7 +306,7 @@ def look(path: str) -> str:
 @example("fourteen wide!", "", 20, False)
 @example("thirteen wide", "\n" * 9, 20, False)
 def test_no_line_is_wider_than_the_window(name: str, text: str, width: int, verbose: bool) -> None:
-    show: Show = a_show(verbose=verbose)
+    show: RunDisplay = a_show(verbose=verbose)
     events: list[Any] = [
         start(),
         tool_start(name, {"path": text}),
@@ -316,8 +318,8 @@ def test_no_line_is_wider_than_the_window(name: str, text: str, width: int, verb
         end("error", text),
     ]
     for event in events:
-        show.hear(event)
-        for line in [*show.live(width, 12).split("\n"), *show.finished(width).split("\n")]:
+        show.show_event(event)
+        for line in [*show.render_live(width, 12).split("\n"), *show.take_finished(width).split("\n")]:
             assert cell_len(line) <= width, line
 
 
@@ -332,15 +334,15 @@ def test_no_line_is_wider_than_the_window(name: str, text: str, width: int, verb
     ],
 )
 def test_what_a_run_took_in_one_line(usage: Usage, line: str) -> None:
-    assert cost_line(usage, model="gpt-x") == line
+    assert describe_cost(usage, model="gpt-x") == line
 
 
 def test_the_name_of_a_model_is_text_as_any_other() -> None:
-    assert cost_line(Usage(), seconds=125, model="a\x1b[2J\nb") == "2 min 5 s · a␛[2J␊b"
+    assert describe_cost(Usage(), seconds=125, model="a\x1b[2J\nb") == "2 min 5 s · a␛[2J␊b"
 
 
 def test_colours_add_nothing_but_colours() -> None:
     events = [start(), *answered("# a\n\nb `c`"), tool_end("edit", {"path": "x"}, "", diff=CHANGES), end("error", "no")]
-    coloured, bare = heard(a_show(color=True), events).finished(50), heard(a_show(), events).finished(50)
+    coloured, bare = heard(a_show(color=True), events).take_finished(50), heard(a_show(), events).take_finished(50)
     assert plain(coloured) == bare.replace("# a", "a").replace("`c`", "c")
     assert "\x1b" not in bare

@@ -58,7 +58,7 @@ def test_an_answer_is_streamed_where_no_tool_can_follow_it(place: Place, server:
         done = started.wait()
     # failures.md B: what was shown cannot be taken back, so it is said, and the answer starts on a line of its own.
     assert (done.code, done.text) == (0, "One two t\nFive\n")
-    assert "steersman: the answer broke off and starts again\n" in done.errors
+    assert "steersman: the answer broke off and starts over\n" in done.errors
 
 
 def test_output_is_harmless_utf8_whatever_the_model_and_the_locale_say(place: Place, server: OpenAIChatServer) -> None:
@@ -129,7 +129,7 @@ def test_what_is_allowed_runs_and_what_would_have_to_be_asked_is_denied_with_adv
     done = run_command(["-p", "Make it", "--allowed-tools", "bash(touch made)"], place=place, server=server)
     assert (done.code, done.text) == (0, "Made.\n")
     assert [path.name for path in place.project.iterdir()] == ["made"]
-    denied = "was denied, since nobody can be asked here. To allow it: --allowed-tools"
+    denied = "was denied because it needs approval. To allow it: --allowed-tools"
     assert done.errors.splitlines()[1:] == [
         f"steersman: bash {denied} 'bash(git status:*)'",
         f"steersman: write {denied} 'write'",
@@ -138,7 +138,7 @@ def test_what_is_allowed_runs_and_what_would_have_to_be_asked_is_denied_with_adv
 
 def test_a_closed_standard_output_is_told_before_anything_is_spent(place: Place, server: OpenAIChatServer) -> None:
     done = shell("$STEERSMAN -p Hello >&-", place=place, server=server)
-    assert done == Done(1, b"", b"steersman: Standard output is closed, so there is nowhere to write an answer to.\n")
+    assert done == Done(1, b"", b"steersman: Standard output is closed, so the answer cannot be written.\n")
     assert server.requests == []
 
 

@@ -12,7 +12,7 @@ from tests.cli.pty_terminal import Terminal
 from steersman.provider.scripted.script import answer, call, stall, text
 from steersman.testing.servers import OpenAIChatServer
 
-QUESTION = "say what to do instead"
+QUESTION = "type what to do instead"
 TOUCH = answer(text("I make it."), call("bash", command="touch made"))
 
 
@@ -87,12 +87,12 @@ def test_what_the_model_says_stands_above_the_question_and_never_under_it(
     with Terminal(["bash", "-c", way], columns=40, env=env, cwd=place.project) as terminal:
         terminal.wait_for(lambda at: at.cursor_line == "?")
         lines = terminal.everything.split("\n")
-        said, asked = lines.index("Say y."), lines.index("May it run this command?")
+        said, asked = lines.index("Say y."), lines.index("May the agent run this command?")
         assert said < asked
         assert lines[asked + 1] == "  │ touch made"
         assert lines[lines.index("?") - 2 : lines.index("?")] == [
-            "y yes, once · a always this very call ·",
-            "n no · or say what to do instead",
+            "y yes, once · a always this exact call ·",
+            "n no · or type what to do instead",
         ]
         terminal.type("y")
         terminal.press("enter")

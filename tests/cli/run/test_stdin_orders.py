@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.cli.command import Done, Place, assert_calm, run_command, spawn
 
-from steersman.cli.run.stdin_orders import MAX_LINE, Lines
+from steersman.cli.terminal.stdin import MAX_LINE, LineReader
 from steersman.provider.scripted.script import answer, call, stall, text
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.events import AgentEnd, AgentEvent, MessageStart
@@ -109,7 +109,7 @@ def test_what_an_abort_left_unheard_is_told_and_stays_in_the_session(place: Plac
         started.hang_up()
         done = started.wait()
     assert (ends(done), done.code) == (["aborted"], 130)
-    assert done.errors == "steersman: not heard: 1 queued; the next run of this session hears it\n"
+    assert done.errors == "steersman: not sent to the model: 1 queued; the next run of this session sends it\n"
     again = run_command(["-c", "-p", "Three", "--output-format", "stream-json"], place=place, server=server)
     assert sorted(heard(again.events)) == ["Three", "Two"]
 
@@ -175,7 +175,7 @@ def test_lines_that_cannot_be_understood_are_told_and_change_nothing(place: Plac
     assert ([heard(run) for run in done.runs], done.code) == ([["One"]], 0)
     assert len(told) == len(BAD)
     for line, (name, (_, words)) in zip(told, BAD.items(), strict=True):
-        assert line.startswith("steersman: a line of the input was not understood: "), name
+        assert line.startswith("steersman: ignored a malformed line of the input: "), name
         assert words in line or name == "control characters", (name, line)
         assert "\x1b" not in line
     assert_calm(done)
@@ -201,7 +201,7 @@ def test_a_long_line_is_taken_and_one_that_is_too_long_is_told(place: Place, ser
     done = run_command(DRIVEN, place=place, server=server, stdin=orders)
     assert [heard(run) for run in done.runs] == [[long], ["Two"]]
     assert done.errors.splitlines() == [
-        "steersman: a line of the input was not understood: it is longer than 16,777,216 bytes"
+        "steersman: ignored a malformed line of the input: longer than 16,777,216 bytes"
     ]
 
 
@@ -212,7 +212,7 @@ async def test_an_input_that_does_not_block_is_waited_for() -> None:
     os.set_blocking(reader, False)
     heard: asyncio.Queue[bytes | None] = asyncio.Queue()
     over = asyncio.Event()
-    Lines(reader, heard.put_nowait, over.set).start()
+    LineReader(reader, heard.put_nowait, over.set).start()
     for line in (b"one", b"two"):
         os.write(writer, line + b"\n")
         assert await heard.get() == line
@@ -227,7 +227,7 @@ async def test_a_line_without_an_end_is_given_up_before_its_end() -> None:
     reader, writer = os.pipe()
     heard: asyncio.Queue[bytes | None] = asyncio.Queue()
     over = asyncio.Event()
-    Lines(reader, heard.put_nowait, over.set).start()
+    LineReader(reader, heard.put_nowait, over.set).start()
     await asyncio.to_thread(os.write, writer, b"one\ntwo\n" + b"x" * MAX_LINE)
     assert [await heard.get(), await heard.get()] == [b"one", b"two"]
     await asyncio.to_thread(os.write, writer, b"x")

@@ -59,9 +59,9 @@ def test_one_is_found_by_its_id_or_the_beginning_of_it(folder: Path) -> None:
 
 @pytest.mark.parametrize("fork", [False, True])
 def test_where_there_is_none_it_is_told_and_none_is_made(folder: Path, fork: bool) -> None:
-    with pytest.raises(UserError, match="There is no session of this folder to go on with"):
+    with pytest.raises(UserError, match="This folder has no saved session to continue"):
         _opened(folder, last=True, fork=fork)
-    with pytest.raises(UserError, match="There is no session 'abc' here"):
+    with pytest.raises(UserError, match="No session 'abc' here"):
         _opened(folder, resume="abc", fork=fork)
     assert not session_file(folder / "kept", folder).exists()
 

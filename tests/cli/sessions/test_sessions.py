@@ -13,7 +13,7 @@ from tests.cli.command import Done, Place, assert_calm, command_line, environmen
 from tests.cli.pty_terminal import Terminal
 
 from steersman import Agent, Session, ToolError, tool
-from steersman.cli.sessions.printing import money, when
+from steersman.cli.sessions.printing import format_cost, format_time
 from steersman.cli.sessions.saved import Tally
 from steersman.testing import ScriptedModel, answer, call
 from steersman.testing.servers import OpenAIChatServer
@@ -79,7 +79,7 @@ async def test_a_folder_without_sessions_says_so_and_all_finds_those_of_others(p
     empty = steersman([], place)
     assert (empty.code, empty.text) == (
         0,
-        "No sessions are kept for this folder yet; --all looks in every folder's.\n",
+        "No saved sessions for this folder yet; --all lists those of every folder.\n",
     )
     kept = place.home / "state" / "steersman" / "sessions"
     mark = hashlib.sha256(os.fsencode(place.project)).hexdigest()[:8]
@@ -117,7 +117,7 @@ async def test_a_conversation_is_shown_with_its_tools_branches_and_nothing_that_
     ]
     assert "  -> add(a=2, b=3)\n" in done.text
     assert "  Fünf.\n" in done.text
-    assert "  >> another way from here: " in done.text
+    assert "  >> another branch from here: " in done.text
     other = next(branch["leaf"] for branch in _shown(place, folder)["branches"] if not branch["current"])
     assert "  Well.\n" in steersman(["show", "aaaa", "--at", other], place, folder).text
     assert steersman(["show", "german"], place, folder).text == done.text
@@ -139,11 +139,11 @@ async def test_what_is_meant_by_an_id_is_told_apart_or_asked_for(place: Place, f
     none = steersman(["show", "abcd00x1"], place, folder)
     assert (none.code, none.errors.splitlines()[0]) == (
         1,
-        "steersman: There is no session 'abcd00x1' here. Near to it: abcd0001 (First), abcd0002 (Second).",
+        "steersman: No session 'abcd00x1' here. Similar: abcd0001 (First), abcd0002 (Second).",
     )
     assert steersman(["show", ""], place, folder).code == 1
     nowhere = steersman(["show", "abcd0001", "--at", "99"], place, folder)
-    assert nowhere.errors == "steersman: There is no message 99 in this session; its last one is 1.\n"
+    assert nowhere.errors == "steersman: No message 99 in this session; the last one is 1.\n"
 
 
 async def test_an_export_can_be_imported_and_markdown_can_be_read(place: Place, folder: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_an_export_can_be_imported_and_markdown_can_be_read(place: Place, 
         assert [message.text for message in session.messages] == ["What is 2 + 3?", "", "5", "It is ```5```."]
 
     again = steersman(["export", "aaaa", str(target)], place, folder)
-    assert (again.code, again.errors) == (2, f"steersman: {str(target)!r} is there already; --force writes over it.\n")
+    assert (again.code, again.errors) == (2, f"steersman: {str(target)!r} exists already; --force overwrites it.\n")
     page = tmp_path / "said.md"
     assert steersman(["export", "aaaa", str(page), "--format", "markdown"], place, folder).code == 0
     assert page.stat().st_mode & 0o777 == 0o600
@@ -174,14 +174,14 @@ async def test_sessions_are_removed_only_when_that_is_said(place: Place, folder:
     unsaid = steersman(["rm", "aaaa"], place, folder)
     assert (unsaid.code, unsaid.errors) == (
         2,
-        "steersman: Nobody can be asked here whether to remove them; say so with --yes.\n",
+        "steersman: Removing needs confirmation, and there is no terminal to ask on; use --yes.\n",
     )
     with Session.open(path, "session_bbbb2222_1"):
         done = steersman(["rm", "aaaa", "bbbb", "--yes"], place, folder)
     assert (done.code, done.text, done.errors) == (
         1,
         "Removed aaaa1111  First\n",
-        "steersman: bbbb2222 is in use by another program and stays; end that first.\n",
+        "steersman: bbbb2222 is in use by another program and was not removed; end that program first.\n",
     )
     assert [summary.id for summary in Session.list(path)] == ["session_bbbb2222_1"]
 
@@ -226,11 +226,16 @@ async def test_an_answer_is_asked_for_again_and_another_way_is_taken(
 
 def test_times_and_costs_are_told_as_people_say_them() -> None:
     now = 1_763_208_000.0
-    assert [when(now - back, now).split()[0] for back in (0, 86_400)] == ["today", "yesterday"]
-    assert len(when(now - 400 * 86_400, now)) == len("2024-10-11")
+    assert [format_time(now - back, now).split()[0] for back in (0, 86_400)] == ["today", "yesterday"]
+    assert len(format_time(now - 400 * 86_400, now)) == len("2024-10-11")
     costs = [Usage(), Usage(cost=0.01234), Usage(cost=1234.5), Usage(cost=0.5, partial=True)]
-    assert [money(Tally(turns=1, usage=usage)) for usage in costs] == ["?", "$0.0123", "$1,234.50", "more than $0.5000"]
-    assert money(Tally()) == "-"
+    assert [format_cost(Tally(turns=1, usage=usage)) for usage in costs] == [
+        "?",
+        "$0.0123",
+        "$1,234.50",
+        "more than $0.5000",
+    ]
+    assert format_cost(Tally()) == "-"
 
 
 async def test_on_a_narrow_terminal_nothing_breaks_and_removing_asks_first(place: Place, folder: Path) -> None:
@@ -251,7 +256,7 @@ async def test_on_a_narrow_terminal_nothing_breaks_and_removing_asks_first(place
         assert "".join(showing.everything.split()).count("はい。") == 40
     for said, code, left in (("\x03", 130, 1), ("n\n", 1, 1), ("y\n", 0, 0)):
         with Terminal([*command, "rm", "aaaa"], columns=40, env=environment(place), cwd=place.project) as removing:
-            removing.wait_for("for good? [y/N]")
+            removing.wait_for("permanently? [y/N]")
             removing.type(said)
             assert removing.ended() == code
         assert len(Session.list(path)) == left

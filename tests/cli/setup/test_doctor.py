@@ -15,8 +15,8 @@ from tests.cli.pty_terminal import Terminal
 from tests.cli.setup.test_models import CANARY, NOWHERE
 
 import steersman
-from steersman.cli.setup.doctor import Finding, report
-from steersman.cli.terminal.columns import Paper, cells
+from steersman.cli.setup.doctor import Finding, render_report
+from steersman.cli.terminal.columns import Canvas, measure_cells
 
 
 def doctor(place: Place, *args: str, **env: str) -> tuple[Done, dict[str, dict[str, Any]]]:
@@ -38,7 +38,7 @@ def test_with_a_key_the_command_can_work_and_the_key_is_not_shown(place: Place) 
         "vital": False,
     }
     assert found["model"]["text"] == "Using anthropic:claude-sonnet-5-5 (ANTHROPIC_API_KEY is set)."
-    assert found["network"]["text"] == "not asked; --online opens a connection to the model's address"
+    assert found["network"]["text"] == "not checked; --online opens a connection to the model's server"
     assert found["servers"]["state"] == "missing"
     assert [name for name in found if name.startswith("[")] == [
         "[cli]",
@@ -83,7 +83,7 @@ def test_without_online_nobody_beyond_this_machine_is_asked(place: Place) -> Non
     done, found = doctor(place, OPENAI_API_KEY="k", OPENAI_BASE_URL="http://nobody.invalid/v1")
     assert done.code == 0
     assert found["model"]["text"] == (
-        "The server at http://nobody.invalid/v1 says which models there are, and it was not asked; --online asks it."
+        "Not checked: the server at http://nobody.invalid/v1 knows its models; --online asks it."
     )
     _, far = doctor(place, OLLAMA_BASE_URL="http://192.0.2.1:11434/v1")
     assert "http://192.0.2.1:11434/v1" in far["model"]["text"]
@@ -92,7 +92,7 @@ def test_without_online_nobody_beyond_this_machine_is_asked(place: Place) -> Non
 def test_online_opens_one_connection_to_the_model(place: Place) -> None:
     done, found = doctor(place, "--online", ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
     assert (done.code, found["network"]["state"]) == (1, "problem")
-    assert found["network"]["text"] == "127.0.0.1:9 cannot be reached: Connection refused."
+    assert found["network"]["text"] == "Cannot connect to 127.0.0.1:9: Connection refused."
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(place: Place, tmp_path: Path
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     _, found = doctor(place, "--session-dir", str(closed / "sessions"))
-    assert found["sessions"]["text"] == f"{closed} cannot be written to."
+    assert found["sessions"]["text"] == f"{closed} is not writable."
 
 
 def test_in_a_narrow_window_every_line_fits_and_colours_can_be_switched_off(place: Place) -> None:
@@ -108,7 +108,7 @@ def test_in_a_narrow_window_every_line_fits_and_colours_can_be_switched_off(plac
     with Terminal(command_line(["doctor"]), columns=40, rows=60, env=env, cwd=place.project) as seen:
         assert seen.ended() == 0
         assert b"\x1b[32mok     \x1b[0m Python" in seen.raw
-        assert seen.everything.rstrip().endswith("The command can work here.")
+        assert seen.everything.rstrip().endswith("steersman works here.")
     with Terminal(
         command_line(["doctor"]), columns=100, rows=60, env={**env, "NO_COLOR": "1"}, cwd=place.project
     ) as plain:
@@ -125,12 +125,12 @@ def test_a_report_fits_any_width_and_lets_no_control_character_through() -> None
         ),
     ]
     for width in (24, 40, 61, 80, 200):
-        lines = list(report(findings, Paper(width), works=False))
-        assert max(map(cells, lines)) <= width, width
+        lines = list(render_report(findings, Canvas(width), works=False))
+        assert max(map(measure_cells, lines)) <= width, width
         assert "\x1b" not in "".join(lines)
-    whole = list(report(findings, Paper(None), works=True))
+    whole = list(render_report(findings, Canvas(None), works=True))
     assert len(whole) == 5
-    assert whole[-1] == "The command can work here."
+    assert whole[-1] == "steersman works here."
 
 
 def test_without_any_extra_it_says_what_to_install_and_that_no_model_is_there(place: Place, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_without_any_extra_it_says_what_to_install_and_that_no_model_is_there(pl
     missing = [line.split()[1] for line in doctor.stdout.splitlines() if line.startswith("missing")]
     assert missing[:6] == ["[cli]", "[local]", "[mcp]", "[prices]", "[yaml]", "[postgres]"]
     assert "pip install 'steersman[local]'" in doctor.stdout
-    assert "There is no model to ask" in doctor.stdout
+    assert "No model is available" in doctor.stdout
     models = bare_command("models")
     assert (models.returncode, models.stderr) == (0, "")
-    assert "Prices and context windows are known with the package genai-prices" in models.stdout
+    assert "Prices and context windows need the package genai-prices" in models.stdout

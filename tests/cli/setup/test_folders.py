@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.cli.setup.settings import config_file, history_file, made, session_file, state_folder
+from steersman.cli.setup.settings import config_file, history_file, make_private_folder, session_file, state_folder
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_a_folder_of_the_users_own_has_one_file(home: Path) -> None:
 def test_what_is_made_belongs_to_its_owner_alone() -> None:
     before = os.umask(0)
     try:
-        made(state_folder() / "sessions")
+        make_private_folder(state_folder() / "sessions")
     finally:
         os.umask(before)
     state = history_file().parent
@@ -78,4 +78,4 @@ except UserError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], env={}, capture_output=True, text=True, check=True)
-    assert done.stdout == "There is no home folder to keep anything in; set the variable HOME.\n"
+    assert done.stdout == "There is no home folder; set the environment variable HOME.\n"

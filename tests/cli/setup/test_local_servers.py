@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from tests.cli.lists import listing, model_list
 
-from steersman.cli.setup.model_choice import SERVERS, Found, address_of, find_server, find_servers, models_at
+from steersman.cli.setup.model_choice import (
+    SERVERS,
+    FoundServer,
+    find_server,
+    find_server_url,
+    find_servers,
+    list_models_at,
+)
 
 pytestmark = pytest.mark.real_time
 
@@ -28,8 +35,8 @@ async def test_all_servers_that_answer_are_found_in_their_order(monkeypatch: pyt
         monkeypatch.setenv("VLLM_BASE_URL", f"{vllm}/v1")
         monkeypatch.setenv("OLLAMA_BASE_URL", f"{ollama}/v1/")
         assert await find_servers() == [
-            Found("ollama", f"{ollama}/v1", ("b",)),
-            Found("vllm", f"{vllm}/v1", ("a",)),
+            FoundServer("ollama", f"{ollama}/v1", ("b",)),
+            FoundServer("vllm", f"{vllm}/v1", ("a",)),
         ]
 
 
@@ -71,14 +78,14 @@ async def test_a_loaded_model_comes_first_and_what_cannot_chat_is_left_out(monke
     with listing(pages) as server:
         for provider in ("ollama", "lmstudio"):
             monkeypatch.setenv(f"{provider.upper()}_BASE_URL", f"{server}/v1")
-            assert await find_server(provider) == Found(provider, f"{server}/v1", ("llama3.2", "qwen3:8b"))
-    found = Found("ollama", "http://user:password@127.0.0.1:5/v1", ())
-    assert found.place == "127.0.0.1:5"
+            assert await find_server(provider) == FoundServer(provider, f"{server}/v1", ("llama3.2", "qwen3:8b"))
+    found = FoundServer("ollama", "http://user:password@127.0.0.1:5/v1", ())
+    assert found.host == "127.0.0.1:5"
 
 
 async def test_a_key_is_sent_where_one_is_given() -> None:
     with listing({"/v1/models": model_list("a")}) as server:
-        assert await models_at(f"{server}/v1", "key") == ["a"]
+        assert await list_models_at(f"{server}/v1", "key") == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -96,10 +103,10 @@ async def test_a_key_is_sent_where_one_is_given() -> None:
 )
 def test_ollamas_own_variable_names_its_address(host: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
-    assert address_of("ollama") == "http://127.0.0.1:1/v1"
+    assert find_server_url("ollama") == "http://127.0.0.1:1/v1"
     monkeypatch.delenv("OLLAMA_BASE_URL")
-    assert address_of("ollama") == address
-    assert address_of("vllm") == "http://127.0.0.1:1/v1"
+    assert find_server_url("ollama") == address
+    assert find_server_url("vllm") == "http://127.0.0.1:1/v1"
 
 
 @contextmanager

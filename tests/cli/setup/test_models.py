@@ -10,8 +10,8 @@ from aiohttp import web
 from tests.cli.command import Place, assert_calm, command_line, environment, run_command
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.setup.models import price, size, window
-from steersman.cli.setup.survey import is_near, reached, shown_address
+from steersman.cli.setup.inventory import check_connection, is_local_url, redact_url
+from steersman.cli.terminal.numbers import format_price, format_size, format_window
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.provider.models.catalogue import describe, find_facts, list_known_models
 from steersman.types.usage import Prices
@@ -55,7 +55,7 @@ def test_models_are_found_by_a_part_of_their_name(place: Place) -> None:
     none = run_command(["models", "no-such-model"], place=place, env=NOWHERE)
     assert (none.code, none.text) == (
         1,
-        "No known model has 'no-such-model' in its name. It can be asked all the same, as provider:model-id.\n",
+        "No known model has 'no-such-model' in its name. You can still use it, as provider:model-id.\n",
     )
 
 
@@ -84,8 +84,8 @@ async def test_a_server_on_this_machine_and_the_embedded_models_are_there(place:
         await runner.cleanup()
     assert done.text.startswith(f"Now: Using ollama:qwen3:8b (Ollama answers on 127.0.0.1:{port}).\n")
     assert f"  Ollama at 127.0.0.1:{port}: qwen3:8b\n" in done.text
-    assert f"  local:{DEFAULT_LOCAL_MODEL}  491 MB, Apache-2.0, here\n" in done.text
-    assert "  local:smollm2-135m  98 MB, Apache-2.0, fetched when first used\n" in done.text
+    assert f"  local:{DEFAULT_LOCAL_MODEL}  491 MB, Apache-2.0, on disk\n" in done.text
+    assert "  local:smollm2-135m  98 MB, Apache-2.0, downloaded on first use\n" in done.text
 
 
 def test_in_a_narrow_window_every_line_fits(place: Place) -> None:
@@ -99,15 +99,21 @@ def test_in_a_narrow_window_every_line_fits(place: Place) -> None:
 
 
 def test_prices_windows_and_sizes_are_told_in_short() -> None:
-    assert [price(amount) for amount in (None, 0.0, 0.0375, 0.15, 3.0)] == ["?", "$0.00", "$0.0375", "$0.15", "$3.00"]
-    assert [window(tokens) for tokens in (None, 512, 8192, 200_000, 1_048_576)] == [
+    assert [format_price(amount) for amount in (None, 0.0, 0.0375, 0.15, 3.0)] == [
+        "?",
+        "$0.00",
+        "$0.0375",
+        "$0.15",
+        "$3.00",
+    ]
+    assert [format_window(tokens) for tokens in (None, 512, 8192, 200_000, 1_048_576)] == [
         "?",
         "512",
         "8.19k",
         "200k",
         "1.05M",
     ]
-    assert [size(count) for count in (491_400_064, 75_300_000_000)] == ["491 MB", "75.3 GB"]
+    assert [format_size(count) for count in (491_400_064, 75_300_000_000)] == ["491 MB", "75.3 GB"]
 
 
 def test_what_is_described_is_among_the_known_models() -> None:
@@ -119,14 +125,14 @@ def test_what_is_described_is_among_the_known_models() -> None:
 
 def test_an_address_is_shown_without_what_may_be_secret() -> None:
     addresses = ["https://me:pw@a.example:8443/v1?k=1#f", "http://[::1]:8080/v1", "https://a.example:port/", "/x"]
-    assert [shown_address(url) for url in addresses] == [
+    assert [redact_url(url) for url in addresses] == [
         "https://a.example:8443/v1",
         "http://[::1]:8080/v1",
-        "(not an address)",
+        "(not a URL)",
         "/x",
     ]
     near = ["http://127.0.0.1:1/v1", "http://localhost:1", "http://[::1]/", "http://10.0.0.1/", "https://a.example", ""]
-    assert [is_near(url) for url in near] == [True, True, True, False, False, False]
+    assert [is_local_url(url) for url in near] == [True, True, True, False, False, False]
 
 
 @pytest.mark.real_time
@@ -136,7 +142,10 @@ async def test_an_address_can_be_reached_or_not(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await reached(f"http://127.0.0.1:{port}/v1") is None
-        secure = await reached(f"https://127.0.0.1:{port}/v1")
+        assert await check_connection(f"http://127.0.0.1:{port}/v1") is None
+        secure = await check_connection(f"https://127.0.0.1:{port}/v1")
     assert secure is not None
-    assert await reached(f"http://127.0.0.1:{port}/v1") == f"127.0.0.1:{port} cannot be reached: Connection refused."
+    assert (
+        await check_connection(f"http://127.0.0.1:{port}/v1")
+        == f"Cannot connect to 127.0.0.1:{port}: Connection refused."
+    )

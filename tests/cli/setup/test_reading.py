@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.cli.setup.settings import bytes_of
+from steersman.cli.setup.settings import read_file_bytes
 
 pytestmark = pytest.mark.real_time
 
@@ -16,18 +16,18 @@ pytestmark = pytest.mark.real_time
 def test_a_file_is_read_whole_up_to_its_limit(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100_000)
-    assert bytes_of(file, most=100_000) == b"x" * 100_000
+    assert read_file_bytes(file, most=100_000) == b"x" * 100_000
     with pytest.raises(ValueError, match="it has more than 99,999 bytes"):
-        bytes_of(file, most=99_999)
+        read_file_bytes(file, most=99_999)
     with pytest.raises(ValueError, match="it has more than 10 bytes"):
-        bytes_of(Path("/dev/zero"), most=10)
+        read_file_bytes(Path("/dev/zero"), most=10)
     with pytest.raises(IsADirectoryError):
-        bytes_of(tmp_path, most=10)
+        read_file_bytes(tmp_path, most=10)
 
 
 def test_a_pipe_is_read_while_somebody_writes_and_is_empty_where_nobody_does(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert bytes_of(tmp_path / "fifo", most=10) == b""
+    assert read_file_bytes(tmp_path / "fifo", most=10) == b""
     reading, writing = os.pipe()
 
     def write() -> None:
@@ -37,6 +37,6 @@ def test_a_pipe_is_read_while_somebody_writes_and_is_empty_where_nobody_does(tmp
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert bytes_of(Path(f"/dev/fd/{reading}"), most=10) == b"one two"
+    assert read_file_bytes(Path(f"/dev/fd/{reading}"), most=10) == b"one two"
     writer.join()
     os.close(reading)

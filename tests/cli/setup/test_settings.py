@@ -67,25 +67,28 @@ def test_every_key_has_its_setting() -> None:
     [
         (
             "modle = 'x'",
-            "have 'modle': there is no such key. Did you mean 'model'? There are: allowed_tools, approval,",
+            "have 'modle': unknown key. Did you mean 'model'? Known keys: allowed_tools, approval,",
         ),
-        ("[approval]\nalow = []", "have 'approval.alow': there is no such key. Did you mean 'allow'?"),
-        ("[providers.x]\nurl = 'y'", "have 'providers.x.url': there is no such key. There are: api_key_env,"),
-        ("max_turns = '3'", "have 'max_turns': it is a whole number from 1 on, got '3'."),
-        ("max_turns = true", "have 'max_turns': it is a whole number from 1 on, got True."),
-        ("max_duration = inf", "have 'max_duration': it is a number above 0, got inf."),
-        ("thinking = 'much'", "it is one of 'off', 'minimal', 'low', 'medium', 'high', got 'much'."),
-        ("tools = 'read'", "have 'tools': it is a list of names in quotes, got 'read'."),
-        ("approval = 'ask'", "have 'approval': it is a table, got 'ask'."),
-        ("[approval]\nmode = 'yolo'", "it is one of 'ask', 'accept-edits', 'plan', 'bypass', got 'yolo'."),
-        ("[providers.x]\nbase_url = 'ftp://y'", "it is an address such as 'https://host/v1', got 'ftp://y'."),
-        ("[providers.x]\nbase_url = 'http://[y'", "it is an address such as 'https://host/v1', got 'http://[y'."),
-        ("[providers.x]\nbase_url = 'http://y:99999'", "it is an address such as 'https://host/v1', got"),
-        (f"max_duration = 1{'0' * 400}", "have 'max_duration': it is a number above 0, got 1000"),
-        (f"max_duration = 1{'0' * 5000}", "are not TOML: "),
-        ("[providers.x]\napi_key_env = 'sk-abc'", "it is the name of a variable of the environment"),
-        ("[providers.'a:b']\nprotocol = 'openai'", "a provider's name has small letters, digits and '-'"),
-        ("a = 1\nmodel = \n", "are not TOML: Invalid value (at line 2, column 9)."),
+        ("[approval]\nalow = []", "have 'approval.alow': unknown key. Did you mean 'allow'?"),
+        ("[providers.x]\nurl = 'y'", "have 'providers.x.url': unknown key. Known keys: api_key_env,"),
+        ("max_turns = '3'", "have 'max_turns': expected a whole number of at least 1, got '3'."),
+        ("max_turns = true", "have 'max_turns': expected a whole number of at least 1, got True."),
+        ("max_duration = inf", "have 'max_duration': expected a number above 0, got inf."),
+        ("thinking = 'much'", "expected one of 'off', 'minimal', 'low', 'medium', 'high', got 'much'."),
+        ("tools = 'read'", "have 'tools': expected a list of quoted names, got 'read'."),
+        ("approval = 'ask'", "have 'approval': expected a table, got 'ask'."),
+        ("[approval]\nmode = 'yolo'", "expected one of 'ask', 'accept-edits', 'plan', 'bypass', got 'yolo'."),
+        ("[providers.x]\nbase_url = 'ftp://y'", "expected a URL such as 'https://host/v1', got 'ftp://y'."),
+        ("[providers.x]\nbase_url = 'http://[y'", "expected a URL such as 'https://host/v1', got 'http://[y'."),
+        ("[providers.x]\nbase_url = 'http://y:99999'", "expected a URL such as 'https://host/v1', got"),
+        (f"max_duration = 1{'0' * 400}", "have 'max_duration': expected a number above 0, got 1000"),
+        (f"max_duration = 1{'0' * 5000}", "are not valid TOML: "),
+        ("[providers.x]\napi_key_env = 'sk-abc'", "expected the name of an environment variable"),
+        (
+            "[providers.'a:b']\nprotocol = 'openai'",
+            "a provider's name consists of lowercase letters, digits, '.', '_' and '-'",
+        ),
+        ("a = 1\nmodel = \n", "are not valid TOML: Invalid value (at line 2, column 9)."),
     ],
 )
 def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(text: str, says: str) -> None:
@@ -101,7 +104,7 @@ def test_a_key_in_a_file_is_refused_and_not_repeated() -> None:
     with pytest.raises(UserError, match='name that: api_key_env = "NAME"') as caught:
         _settings("[providers.openai]\napi_key = 'sk-secret-123456'")
     assert "sk-secret" not in str(caught.value)
-    with pytest.raises(UserError, match=r"api_key_env': it is the name of a variable of the environment\.$"):
+    with pytest.raises(UserError, match=r"api_key_env': expected the name of an environment variable\.$"):
         _settings("[providers.openai]\napi_key_env = 'of-no-known-form-123456'")
 
 
@@ -124,7 +127,7 @@ def test_a_key_in_a_file_is_refused_and_not_repeated() -> None:
 def test_a_project_cannot_reach_further_than_its_user(text: str, says: str) -> None:
     """failures.md L12."""
     assert _settings(text)
-    with pytest.raises(UserError, match="only your own settings may say that") as caught:
+    with pytest.raises(UserError, match="only your own settings may set this") as caught:
         _settings(text, project=True)
     assert f"have {says!r}" in str(caught.value)
 
@@ -154,7 +157,7 @@ def test_a_projects_model_and_words_count_first_and_its_rules_and_limits_only_ti
         max_budget_usd=1,
         max_duration=3,
     )
-    assert own.tightened(project) == Settings(
+    assert own.tighten(project) == Settings(
         model="anthropic:b",
         model_from=Path("project"),
         thinking="low",
@@ -169,21 +172,21 @@ def test_a_projects_model_and_words_count_first_and_its_rules_and_limits_only_ti
         max_duration=3,
         fallbacks=("groq:x",),
     )
-    assert own.tightened(Settings()) == own
-    assert Settings(mode="plan").tightened(Settings(mode="ask")).mode == "plan"
+    assert own.tighten(Settings()) == own
+    assert Settings(mode="plan").tighten(Settings(mode="ask")).mode == "plan"
 
 
 def test_a_file_that_cannot_be_read_is_told_and_one_that_is_missing_is_empty(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "none") == Settings()
-    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+    with pytest.raises(UserError, match=r"Cannot read the settings '.*': Is a directory"):
         read_settings(tmp_path)
     os.mkfifo(fifo := tmp_path / "fifo")
     assert read_settings(fifo) == Settings()
     (tmp_path / "latin").write_bytes(b"model = '\xe9'")
-    with pytest.raises(UserError, match="are not UTF-8 text"):
+    with pytest.raises(UserError, match="are not UTF-8"):
         read_settings(tmp_path / "latin")
     (tmp_path / "long").write_bytes(b"#" * 300_000)
-    with pytest.raises(UserError, match="cannot be used: it has more than 262,144 bytes"):
+    with pytest.raises(UserError, match=r"Cannot use the settings .* it has more than 262,144 bytes"):
         read_settings(tmp_path / "long")
 
 

@@ -12,7 +12,7 @@ from tests.cli.command import Place, environment
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.setup.startup import MAX_TURNS, UNKNOWN_WINDOW, outfit
+from steersman.cli.setup.startup import MAX_TURNS, UNKNOWN_WINDOW, start_agent
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.presets import PRESETS
 from steersman.session.session import Session
@@ -45,7 +45,7 @@ def _configure(place: Place, text: str) -> None:
 
 async def _worn(options: Options, told: list[str] | None = None) -> dict[str, object]:
     """What an outfit has, after it was taken off again."""
-    async with outfit(options, approve=None, tell=(told if told is not None else []).append) as worn:
+    async with start_agent(options, approve=None, notify=(told if told is not None else []).append) as worn:
         agent = worn.agent
         return {
             "model": worn.model.name,
@@ -152,28 +152,37 @@ async def test_each_model_has_its_own_words_and_what_is_wrong_with_the_project_i
     """The embedded model has a prompt of its own and little room: with another one the usual words come back."""
     (place.project / "AGENTS.md").write_bytes(b"Use tabs. \xff")
     told: list[str] = []
-    async with outfit(Options(model=MODEL, tools=("read",)), approve=None, tell=told.append) as worn:
+    async with start_agent(Options(model=MODEL, tools=("read",)), approve=None, notify=told.append) as worn:
         usual = worn.agent.context.system_prompt
         assert "Use tabs." in usual
-        assert worn.words_for(Model("local", "qwen2.5-coder-0.5b")) == ""
-        assert worn.words_for(Model("local", "/models/big.gguf")) == usual
-        assert worn.words_for(Model("anthropic", "claude")) == usual
+        assert worn.get_system_prompt(Model("local", "qwen2.5-coder-0.5b")) == ""
+        assert worn.get_system_prompt(Model("local", "/models/big.gguf")) == usual
+        assert worn.get_system_prompt(Model("anthropic", "claude")) == usual
     assert [line.partition(" is not all UTF-8")[1] for line in told] == [" is not all UTF-8"]
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Options(model=MODEL, tools=("raed",)), "There is no tool 'raed'. Did you mean 'read'? There are read, write,"),
+        (
+            Options(model=MODEL, tools=("raed",)),
+            "No tool named 'raed'. Did you mean 'read'? Available tools: read, write,",
+        ),
         (Options(model=MODEL, allowed_tools=("bash(python:*)",)), "The rule 'bash(python:*)' in allow cannot be used"),
-        (Options(model=MODEL, json_schema=Path("none.json")), "The schema 'none.json' cannot be read: No such file"),
-        (Options(model=MODEL, json_schema=Path("list.json")), "cannot be used: a JSON Schema is an object."),
-        (Options(model=MODEL, json_schema=Path("bad.json")), "The schema 'bad.json' cannot be used: "),
-        (Options(model=MODEL, json_schema=Path("odd.json")), "The schema 'odd.json' cannot be used: "),
-        (Options(model=MODEL, json_schema=Path("fifo")), "The schema 'fifo' cannot be used: "),
-        (Options(model=MODEL, json_schema=Path("/dev/zero")), "cannot be used: it has more than 1,048,576 bytes."),
+        (Options(model=MODEL, json_schema=Path("none.json")), "Cannot read the schema 'none.json': No such file"),
+        (
+            Options(model=MODEL, json_schema=Path("list.json")),
+            "Cannot use the schema 'list.json': a JSON Schema must be an object.",
+        ),
+        (Options(model=MODEL, json_schema=Path("bad.json")), "Cannot use the schema 'bad.json': "),
+        (Options(model=MODEL, json_schema=Path("odd.json")), "Cannot use the schema 'odd.json': "),
+        (Options(model=MODEL, json_schema=Path("fifo")), "Cannot use the schema 'fifo': "),
+        (Options(model=MODEL, json_schema=Path("/dev/zero")), "'/dev/zero': it has more than 1,048,576 bytes."),
         (Options(model=MODEL, mcp_config=Path("none.json")), "none.json' cannot be read: No such file"),
-        (Options(model=MODEL, max_budget_usd=1.0), f"The prices of {MODEL} are not known, so a budget for it cannot"),
+        (
+            Options(model=MODEL, max_budget_usd=1.0),
+            f"The prices of {MODEL} are unknown, so a budget cannot be enforced",
+        ),
     ],
 )
 async def test_what_is_wrong_is_told_and_leaves_no_session(options: Options, says: str, place: Place) -> None:
@@ -192,7 +201,7 @@ async def test_a_budget_of_the_settings_that_cannot_be_kept_is_told(place: Place
     _configure(place, "max_budget_usd = 1")
     told: list[str] = []
     worn = await _worn(Options(model=MODEL), told)
-    assert told == [f"The prices of {MODEL} are not known, so a budget for it cannot be kept."]
+    assert told == [f"The prices of {MODEL} are unknown, so a budget cannot be enforced."]
     assert worn["limits"] == ExecutionLimits(max_turns=MAX_TURNS, max_total_tokens=None, max_duration=None, max_cost=1)
 
 
@@ -200,12 +209,12 @@ async def test_a_budget_holds_for_the_models_that_stand_in_too(place: Place, ser
     _configure(place, 'fallbacks = ["openai-chat:gpt-4.1"]')
     server.say(*[reply for _ in range(2) for reply in (server.refusal(404, "No such model."), call("list", path="."))])
     options = Options(model="openai-chat:gpt-4o", max_budget_usd=0.00001)
-    async with outfit(options, approve=None, tell=print) as worn:
+    async with start_agent(options, approve=None, notify=print) as worn:
         result = await worn.agent.run("Go.")
     assert result.end_reason == "limit"
     assert [request["model"] for request in server.requests] == ["gpt-4o", "gpt-4.1"]
     _configure(place, f'fallbacks = ["{MODEL}"]')
-    with pytest.raises(UserError, match=f"The prices of {MODEL} are not known, so a budget"):
+    with pytest.raises(UserError, match=f"The prices of {MODEL} are unknown, so a budget"):
         await _worn(options)
 
 
@@ -219,7 +228,7 @@ async def test_an_answer_is_held_to_a_schema_from_a_file(place: Place, server: O
     }
     (place.project / "schema.json").write_text(json.dumps(schema))
     server.say('{"name": "Ada"}', '{"name": "Ada", "age": 36}')
-    async with outfit(Options(model=MODEL, json_schema=Path("schema.json")), approve=None, tell=print) as worn:
+    async with start_agent(Options(model=MODEL, json_schema=Path("schema.json")), approve=None, notify=print) as worn:
         result = await worn.agent.run("Who?")
     assert (result.end_reason, result.output) == ("done", {"name": "Ada", "age": 36})
     assert worn.output_schema == {name: value for name, value in schema.items() if name != "$schema"}
@@ -229,12 +238,12 @@ async def test_what_would_be_asked_about_is_denied_where_nobody_can_be_asked(
     place: Place, server: OpenAIChatServer
 ) -> None:
     server.say(answer(call("write", path="x.txt", content="x")), "I could not.")
-    async with outfit(Options(model=MODEL), approve=None, tell=print) as worn:
+    async with start_agent(Options(model=MODEL), approve=None, notify=print) as worn:
         result = await worn.agent.run("Write x.")
     assert result.text == "I could not."
     assert not (place.project / "x.txt").exists()
     server.say(answer(call("write", path="x.txt", content="x")), "I could.")
-    async with outfit(Options(model=MODEL, allowed_tools=("write(*.txt)",)), approve=None, tell=print) as worn:
+    async with start_agent(Options(model=MODEL, allowed_tools=("write(*.txt)",)), approve=None, notify=print) as worn:
         await worn.agent.run("Write x.")
     assert (place.project / "x.txt").read_text() == "x"
 
@@ -243,14 +252,14 @@ async def test_the_model_is_told_before_anything_is_fetched_or_started(place: Pl
     heard: list[str] = []
     options = Options(model="local:/nowhere/model.gguf")
     with pytest.raises(SteersmanError, match=r"/nowhere/model\.gguf"):
-        async with outfit(options, approve=None, tell=print, chosen=lambda choice: heard.append(choice.why)):
+        async with start_agent(options, approve=None, notify=print, chosen=lambda choice: heard.append(choice.why)):
             pass
     assert heard == ["Using local:/nowhere/model.gguf (--model)."]
 
 
 async def test_a_folder_that_is_gone_is_told(place: Place) -> None:
     place.project.rmdir()
-    with pytest.raises(UserError, match="The current folder is no longer there"):
+    with pytest.raises(UserError, match="The current folder no longer exists"):
         await _worn(Options(model=MODEL))
 
 
@@ -258,7 +267,7 @@ async def test_a_session_is_kept_unless_nothing_was_said(place: Place, server: O
     await _worn(Options(model=MODEL))
     assert [Session.list(file) for file in place.sessions] == [[]]
     server.say("Hello.")
-    async with outfit(Options(model=MODEL), approve=None, tell=print) as worn:
+    async with start_agent(Options(model=MODEL), approve=None, notify=print) as worn:
         await worn.agent.run("Hi.")
     assert [[kept.title for kept in Session.list(file)] for file in place.sessions] == [["Hi."]]
 
@@ -270,8 +279,8 @@ async def test_where_no_session_can_be_kept_the_run_goes_on_with_a_notice(
     server.say("Hello.")
     told: list[str] = []
     options = Options(model=MODEL, session_dir=place.project / "file")
-    async with outfit(options, approve=None, tell=told.append) as worn:
+    async with start_agent(options, approve=None, notify=told.append) as worn:
         assert worn.agent.session is None
         assert (await worn.agent.run("Hi.")).text == "Hello."
     assert len(told) == 1
-    assert told[0].startswith("This session cannot be kept, and goes on without: ")
+    assert told[0].startswith("This session is not saved: ")

@@ -12,7 +12,7 @@ from tests.cli.command import Place, environment, run_command
 
 from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import Settings
-from steersman.cli.setup.trust import named_servers, project_servers, project_settings
+from steersman.cli.setup.trust import load_named_servers, load_project_servers, load_project_settings
 from steersman.testing.servers import OpenAIChatServer
 
 pytestmark = pytest.mark.real_time
@@ -47,22 +47,22 @@ async def test_settings_of_a_project_count_after_a_yes_and_only_with_that_conten
     told: list[str] = []
     refusing, agreeing = Person(agrees=False), Person(agrees=True)
 
-    assert await project_settings(place.project, ask=None, tell=told.append) == Settings()
-    assert await project_settings(place.project, ask=refusing, tell=told.append) == Settings()
+    assert await load_project_settings(place.project, ask=None, notify=told.append) == Settings()
+    assert await load_project_settings(place.project, ask=refusing, notify=told.append) == Settings()
     notice = (
-        f"{file} is not trusted, so it does not count. To look at it and trust it, run `steersman` without -p in this "
+        f"{file} is not trusted, so it is ignored. To see and trust it, run `steersman` without -p in this "
         "folder, on a terminal."
     )
     assert told == [notice, notice]
 
-    assert await project_settings(place.project, ask=agreeing, tell=told.append) == Settings(max_turns=3)
+    assert await load_project_settings(place.project, ask=agreeing, notify=told.append) == Settings(max_turns=3)
     assert told == [notice, notice]
     assert agreeing.asked == [(f"Trust {file}?", "max_turns = 3  # \\u{202e}fdp.exe\n")]
-    assert await project_settings(place.project, ask=None, tell=told.append) == Settings(max_turns=3)
+    assert await load_project_settings(place.project, ask=None, notify=told.append) == Settings(max_turns=3)
     assert told == [notice, notice]
 
     file.write_text("max_turns = 4")
-    assert await project_settings(place.project, ask=None, tell=told.append) == Settings()
+    assert await load_project_settings(place.project, ask=None, notify=told.append) == Settings()
     assert len(told) == 3
 
 
@@ -70,8 +70,8 @@ async def test_settings_that_are_wrong_are_not_trusted_even_after_a_yes(place: P
     _written(place.project / ".steersman/config.toml", "[approval]\nmode = 'bypass'")
     agreeing = Person(agrees=True)
     for _ in range(2):
-        with pytest.raises(UserError, match="only your own settings may say that"):
-            await project_settings(place.project, ask=agreeing, tell=print)
+        with pytest.raises(UserError, match="only your own settings may set this"):
+            await load_project_settings(place.project, ask=agreeing, notify=print)
     assert len(agreeing.asked) == 2
 
 
@@ -79,9 +79,9 @@ async def test_the_settings_of_a_repository_hold_in_its_folders(place: Place) ->
     _written(place.project / ".steersman/config.toml", "max_turns = 3")
     inner = place.project / "a/b"
     inner.mkdir(parents=True)
-    assert await project_settings(inner, ask=Person(agrees=True), tell=print) == Settings()
+    assert await load_project_settings(inner, ask=Person(agrees=True), notify=print) == Settings()
     (place.project / ".git").mkdir()
-    assert await project_settings(inner, ask=Person(agrees=True), tell=print) == Settings(max_turns=3)
+    assert await load_project_settings(inner, ask=Person(agrees=True), notify=print) == Settings(max_turns=3)
 
 
 async def test_a_list_of_trust_that_is_damaged_vouches_for_nothing(place: Place) -> None:
@@ -89,8 +89,8 @@ async def test_a_list_of_trust_that_is_damaged_vouches_for_nothing(place: Place)
     (place.home / "config/steersman").mkdir(parents=True)
     (place.home / "config/steersman/trust.json").write_text("{")
     told: list[str] = []
-    assert await project_settings(place.project, ask=Person(agrees=True), tell=told.append) == Settings()
-    assert [line.startswith(f"{file} does not count: The list of trusted files") for line in told] == [True]
+    assert await load_project_settings(place.project, ask=Person(agrees=True), notify=told.append) == Settings()
+    assert [line.startswith(f"{file} is ignored: The list of trusted files") for line in told] == [True]
 
 
 def _mcp(place: Place) -> Path:
@@ -106,11 +106,13 @@ async def test_servers_of_a_project_are_made_after_a_yes(place: Place) -> None:
     told: list[str] = []
     pins = place.home / "pins.json"
     agreeing = Person(agrees=True)
-    assert await project_servers(place.project, variables=(), pins=pins, ask=None, tell=told.append) is None
-    assert ["none of its MCP servers is started" in line for line in told] == [True]
-    assert await project_servers(place.project, variables=(), pins=pins, ask=agreeing, tell=told.append) is not None
+    assert await load_project_servers(place.project, variables=(), pins=pins, ask=None, notify=told.append) is None
+    assert ["its MCP servers are not started" in line for line in told] == [True]
+    assert (
+        await load_project_servers(place.project, variables=(), pins=pins, ask=agreeing, notify=told.append) is not None
+    )
     assert [content.startswith(f"evil: {sys.executable} -c ") for _, content in agreeing.asked] == [True]
-    assert await project_servers(place.project, variables=(), pins=pins, ask=None, tell=told.append) is not None
+    assert await load_project_servers(place.project, variables=(), pins=pins, ask=None, notify=told.append) is not None
     assert len(told) == 1
 
 
@@ -120,10 +122,10 @@ async def test_a_broken_file_of_servers_is_a_notice_where_it_was_found_and_an_er
     file = _written(place.project / ".mcp.json", "{")
     told: list[str] = []
     pins = place.home / "pins.json"
-    assert await project_servers(place.project, variables=(), pins=pins, ask=None, tell=told.append) is None
-    assert [line.startswith(f"{file} does not count: The MCP settings") for line in told] == [True]
+    assert await load_project_servers(place.project, variables=(), pins=pins, ask=None, notify=told.append) is None
+    assert [line.startswith(f"{file} is ignored: The MCP settings") for line in told] == [True]
     with pytest.raises(UserError, match="are not JSON") as caught:
-        named_servers(file, variables=(), pins=pins, tell=told.append)
+        load_named_servers(file, variables=(), pins=pins, notify=told.append)
     assert caught.value.code == 2
 
 
@@ -144,5 +146,9 @@ async def test_where_trust_cannot_be_kept_it_counts_this_time(place: Place) -> N
     file = _written(place.project / ".steersman/config.toml", "max_turns = 3\n")
     (place.home / "config/steersman/.trust.json.lock").mkdir(parents=True)
     told: list[str] = []
-    assert await project_settings(place.project, ask=Person(agrees=True), tell=told.append) == Settings(max_turns=3)
-    assert [line.startswith(f"{file} counts this time only: The list of trusted files") for line in told] == [True]
+    assert await load_project_settings(place.project, ask=Person(agrees=True), notify=told.append) == Settings(
+        max_turns=3
+    )
+    assert [line.startswith(f"{file} is trusted for this run only: The list of trusted files") for line in told] == [
+        True
+    ]

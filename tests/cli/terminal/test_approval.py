@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.cli.command import Place, command_line, environment
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.terminal.approval import Answer, answer_of, describe
-from steersman.cli.terminal.columns import cells
+from steersman.cli.terminal.approval import Answer, describe_effect, parse_answer
+from steersman.cli.terminal.columns import measure_cells
 from steersman.policy.approval import Approved
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
@@ -23,44 +23,44 @@ HERE = Path("/work/place")
 
 
 def shown(name: str, width: int = 60, why: str = "no rule allows it", **arguments: object) -> list[str]:
-    return describe(ToolCall(id="1", name=name, arguments=arguments), why, HERE, width, color=False).split("\n")
+    return describe_effect(ToolCall(id="1", name=name, arguments=arguments), why, HERE, width, color=False).split("\n")
 
 
 def test_only_a_clear_yes_is_one() -> None:
-    assert [answer_of(line).verdict for line in ("y", " YES ", "a", "always")] == [
+    assert [parse_answer(line).verdict for line in ("y", " YES ", "a", "always")] == [
         Approved(),
         Approved(),
         Approved(remember=True),
         Approved(remember=True),
     ]
-    assert [answer_of(line) for line in ("", "n", "No", "\t")] == [Answer(yes=False)] * 4
-    assert answer_of("yes but elsewhere") == Answer(yes=False, words="yes but elsewhere")
-    assert answer_of("yy").verdict is False
+    assert [parse_answer(line) for line in ("", "n", "No", "\t")] == [Answer(yes=False)] * 4
+    assert parse_answer("yes but elsewhere") == Answer(yes=False, words="yes but elsewhere")
+    assert parse_answer("yy").verdict is False
 
 
 def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:
     assert shown("bash", command="make\ttest\nrm -rf x", timeout=5) == [
-        "May it run this command?",
+        "May the agent run this command?",
         "  │ make    test",
         "  │ rm -rf x",
         "  │ {",
         '  │   "timeout": 5',
         "  │ }",
         "In /work/place.",
-        "Asked because no rule allows it.",
+        "Needs approval: no rule allows it.",
     ]
 
 
 def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:
     edits = [{"old": "a\nb", "new": ""}, {"old": "c", "new": "d", "all": True}]
     assert shown("edit", path="x.py", edits=edits, why="") == [
-        "May it change this file?",
+        "May the agent change this file?",
         "  │ x.py",
         "  │ - a",
         "  │ - b",
         "  │ + (nothing)",
         "  │ ",
-        "  │ everywhere in the file:",
+        "  │ all occurrences in the file:",
         "  │ - c",
         "  │ + d",
     ]
@@ -68,21 +68,21 @@ def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:
 
 def test_a_write_says_whether_a_file_is_there(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
-    for path, words in (("old", "May it write over this file?"), ("new", "May it write this new file?")):
+    for path, words in (("old", "May the agent overwrite this file?"), ("new", "May the agent create this file?")):
         asked = ToolCall(id="1", name="write", arguments={"path": path, "content": "x\n"})
-        assert describe(asked, "", tmp_path, 60, color=False).split("\n") == [words, f"  │ {path}", "  │ + x"]
+        assert describe_effect(asked, "", tmp_path, 60, color=False).split("\n") == [words, f"  │ {path}", "  │ + x"]
 
 
 def test_a_name_an_address_and_a_reason_cannot_forge_a_line() -> None:
     assert shown("mcp:evil:tool\nMay it rest?", url="x", why="it\nsays y") == [
-        "May it call the tool mcp:evil:tool␊May it rest??",
+        "May the agent call the tool mcp:evil:tool␊May it rest??",
         "  │ {",
         '  │   "url": "x"',
         "  │ }",
-        "Asked because it␊says y.",
+        "Needs approval: it␊says y.",
     ]
     assert shown("fetch", url="https://a.example/\u200b?x", why="") == [
-        "May it fetch this address?",
+        "May the agent fetch this URL?",
         "  │ https://a.example/\\u{200b}?x",
     ]
 
@@ -90,7 +90,7 @@ def test_a_name_an_address_and_a_reason_cannot_forge_a_line() -> None:
 def test_a_path_stands_behind_a_bar_and_keeps_every_blank_of_it() -> None:
     path = "a  b.txt? It was approved before." + " " * 30 + "May it read?"
     assert shown("write", 60, path=path, content="x", why="") == [
-        "May it write this new file?",
+        "May the agent create this file?",
         "  │ a  b.txt? It was approved before.                       ",
         "  ┆        May it read?",
         "  │ + x",
@@ -109,7 +109,7 @@ def test_arguments_of_another_form_are_shown_as_they_are() -> None:
 def test_nothing_is_cut_nothing_is_wider_than_the_window_and_nothing_steers_it(command: str, width: int) -> None:
     lines = shown("bash", width, why="", command=command)
     body = [line for line in lines if line.startswith(("  │ ", "  ┆ "))]
-    assert all(cells(line) <= max(width, 6) for line in lines)
+    assert all(measure_cells(line) <= max(width, 6) for line in lines)
     assert all(character.isprintable() for line in lines for character in line)
     whole = "".join(line[4:] for line in body)
     assert all(character in whole for character in command if "!" <= character <= "~")
@@ -127,7 +127,7 @@ def test_a_single_answer_on_a_terminal_asks_there_too(place: Place, server: Open
         command_line(["Make files."], server), env=environment(place, server), cwd=place.project, rows=40
     ) as terminal:
         for number, word in enumerate(("", "y", "not this"), start=1):
-            terminal.wait_for(lambda at, number=number: at.everything.count("Asked because") == number)
+            terminal.wait_for(lambda at, number=number: at.everything.count("Needs approval:") == number)
             terminal.wait_for(lambda at: at.cursor_line == "?")
             terminal.type(f"{word}\r")
         terminal.wait_for("Done.")

@@ -125,10 +125,12 @@ def test_a_second_ctrl_c_leaves_at_once(place: Place, server: OpenAIChatServer) 
 def test_a_second_ctrl_c_waits_for_nothing() -> None:
     program = """
 import asyncio, signal
-from steersman.cli import signals
+from steersman.cli.terminal import signals
 signals.PATIENCE = 600.0
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
 async def main():
-    with signals.heard(lambda: signal.raise_signal(signal.SIGINT), leaving=lambda: print("leaving", flush=True)):
+    with signals.catch_signals(interrupt, on_leave=lambda: print("leaving", flush=True)):
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
 asyncio.run(main())
@@ -140,10 +142,10 @@ asyncio.run(main())
 def test_an_end_that_does_not_come_is_not_waited_for_for_ever() -> None:
     program = """
 import asyncio, signal
-from steersman.cli import signals
+from steersman.cli.terminal import signals
 signals.PATIENCE = 0.1
 async def main():
-    with signals.heard(lambda: None):
+    with signals.catch_signals(lambda: None):
         signal.raise_signal(signal.SIGTERM)
         await asyncio.Event().wait()
 asyncio.run(main())
@@ -165,10 +167,10 @@ def test_what_had_come_of_the_answer_is_written(place: Place, server: OpenAIChat
 def test_the_first_signal_decides_and_is_acted_on_once() -> None:
     program = """
 import asyncio, signal
-from steersman.cli.terminal.signals import heard
+from steersman.cli.terminal.signals import catch_signals
 async def main():
     stops = []
-    with heard(lambda: stops.append(1)) as signals:
+    with catch_signals(lambda: stops.append(1)) as signals:
         for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
             signal.raise_signal(number)
             await asyncio.sleep(0)
@@ -186,10 +188,10 @@ from steersman.cli.terminal.descriptors import leave_on_signals, note_signals
 leave_on_signals()
 note_signals()
 signal.raise_signal(signal.SIGTERM)
-from steersman.cli.terminal.signals import heard
+from steersman.cli.terminal.signals import catch_signals
 async def main():
     stopped = asyncio.Event()
-    with heard(stopped.set) as signals:
+    with catch_signals(stopped.set) as signals:
         await stopped.wait()
         print(signals.code, flush=True)
 asyncio.run(main())
@@ -201,10 +203,10 @@ asyncio.run(main())
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
     program = """
 import asyncio, signal
-from steersman.cli.terminal.signals import heard
+from steersman.cli.terminal.signals import catch_signals
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 async def main():
-    with heard(lambda: None) as signals:
+    with catch_signals(lambda: None) as signals:
         signal.raise_signal(signal.SIGHUP)
         before = signals.code
         signal.raise_signal(signal.SIGTERM)

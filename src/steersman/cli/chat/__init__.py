@@ -1,1 +1,1 @@
-"""The interactive chat. It owns no loop behaviour; everything it does, `Agent` offers to every caller."""
+"""The interactive chat. It owns no loop behaviour; it uses only the public methods of `Agent`."""

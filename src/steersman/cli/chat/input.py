@@ -1,4 +1,4 @@
-"""What could be meant by what is typed so far: commands, models, and paths inside the workspace."""
+"""The input line: the history of earlier chats, and completion of commands, models and paths in the workspace."""
 
 from __future__ import annotations
 
@@ -12,38 +12,43 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
-from steersman.cli.chat import input as history
-from steersman.cli.chat.commands import ALIASES, COMMANDS, thinking_levels
-from steersman.cli.setup.settings import made
-from steersman.cli.setup.startup import Outfit
-from steersman.cli.terminal.sanitize import exact, one_line, safe
-from steersman.provider.local.weights.cache import LOCAL_MODELS as LOCAL_MODELS
+from steersman.cli.chat.commands import ALIASES, COMMANDS, list_thinking_levels
+from steersman.cli.setup.settings import make_private_folder
+from steersman.cli.setup.startup import StartedAgent
+from steersman.cli.terminal.sanitize import escape_invisible, sanitize, sanitize_line
+from steersman.provider.local.weights.cache import LOCAL_MODELS
 from steersman.provider.models.catalogue import list_known_models
 from steersman.provider.models.presets import PRESETS
 from steersman.types.model import Model
 
 MAX_HISTORY = 2000
 _TAIL = 1 << 20
-# Not blocking: a FIFO in its place must not hold up the chat.
+# Non-blocking: a FIFO in place of the history file must not block the chat.
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def load(file: Path) -> list[str]:
-    """What the file holds, the oldest first; lines that cannot be read are passed over."""
+MAX_COMPLETIONS = 200
+"""The most completions offered at once."""
+
+_MAX_SCANNED = 5000
+
+
+def load_history(file: Path) -> list[str]:
+    """Loads the history, the oldest entry first; skips malformed lines."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | _OPEN), "rb") as source:
             source.seek(max(0, source.seek(0, os.SEEK_END) - _TAIL))
             lines = source.read().decode(errors="replace").splitlines()
     except OSError:
         return []
-    texts = [text for line in lines if (text := _text(line))]
+    texts = [text for line in lines if (text := _decode_line(line))]
     return texts[-MAX_HISTORY:]
 
 
-def add(file: Path, text: str) -> None:
-    """Keep one more; a disk that will not take it is no reason to stop a chat."""
+def add_to_history(file: Path, text: str) -> None:
+    """Appends one entry; a failed write must not stop the chat."""
     try:
-        made(file.parent)
+        make_private_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | _OPEN, 0o600)
         with os.fdopen(descriptor, "ab") as target:
             target.write(json.dumps(text).encode() + b"\n")
@@ -51,7 +56,7 @@ def add(file: Path, text: str) -> None:
         return
 
 
-def _text(line: str) -> str | None:
+def _decode_line(line: str) -> str | None:
     try:
         text = json.loads(line)
     except (ValueError, RecursionError):
@@ -59,36 +64,30 @@ def _text(line: str) -> str | None:
     return text if isinstance(text, str) else None
 
 
-MAX_COMPLETIONS = 200
-"""The most names that are offered at once."""
-
-_LOOKED_AT = 5000
-
-
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A text for the last `length` characters before the cursor, and a few words about it."""
+    """A text for the last `length` characters before the cursor, and a note about it."""
 
     text: str
     length: int
     note: str = ""
 
 
-def suggestions(before: str, workspace: Path, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
-    """What could stand where the cursor is; `before` is the text in front of it."""
+def suggest(before: str, workspace: Path, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
+    """Suggests completions for the text before the cursor."""
     if before.startswith("/") and "\n" not in before:
         word, space, rest = before[1:].partition(" ")
         if not space and "/" not in word:
-            yield from _commands(word)
+            yield from _suggest_commands(word)
             return
-        yield from _arguments(ALIASES.get(word, word), rest.lstrip(), models)
+        yield from _suggest_arguments(ALIASES.get(word, word), rest.lstrip(), models)
         if space and word in ("model", "thinking"):
             return
-    yield from paths(_last_word(before), workspace)
+    yield from suggest_paths(_take_last_word(before), workspace)
 
 
-def model_names(current: Model) -> list[str]:
-    """Models to choose from: the one there is, embedded ones, and those of providers whose key is there."""
+def list_model_names(current: Model) -> list[str]:
+    """Lists models to choose from: the current one, embedded ones, and those of providers with a key."""
     names = [current.name, *(f"local:{name}" for name in LOCAL_MODELS)]
     for provider, preset in PRESETS.items():
         if provider == current.provider or any(os.environ.get(variable) for variable in preset.keys):
@@ -96,32 +95,32 @@ def model_names(current: Model) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def asks_for_paths(before: str) -> bool:
-    """Whether the word before the cursor is a path by its first sign, so that no Tab is needed."""
-    return _last_word(before).startswith("@")
+def is_path_word(before: str) -> bool:
+    """Whether the word before the cursor starts with `@`, so that paths are completed without Tab."""
+    return _take_last_word(before).startswith("@")
 
 
-def _commands(word: str) -> Iterator[Suggestion]:
+def _suggest_commands(word: str) -> Iterator[Suggestion]:
     for name, command in COMMANDS.items():
         if name.startswith(word):
-            yield Suggestion(f"/{name}{' ' if command.takes else ''}", len(word) + 1, command.says)
+            yield Suggestion(f"/{name}{' ' if command.arguments else ''}", len(word) + 1, command.summary)
 
 
-def _arguments(command: str, rest: str, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
-    known = {"model": models, "thinking": thinking_levels}.get(command, tuple)()
+def _suggest_arguments(command: str, rest: str, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
+    known = {"model": models, "thinking": list_thinking_levels}.get(command, tuple)()
     for name in known:
         if name.startswith(rest) and _is_plain(name):
             yield Suggestion(name, len(rest))
 
 
-def _last_word(before: str) -> str:
+def _take_last_word(before: str) -> str:
     return "" if not before or before[-1].isspace() else before.split()[-1]
 
 
-def paths(word: str, workspace: Path) -> Iterator[Suggestion]:
-    """The files and folders whose names begin like this, inside the workspace; hidden ones when asked for by their dot.
+def suggest_paths(word: str, workspace: Path) -> Iterator[Suggestion]:
+    """Suggests files and folders inside the workspace; hidden ones only after a dot.
 
-    A name with anything invisible in it is not offered: nobody could see what they choose.
+    Names with invisible characters are not offered, because the user could not see them.
     """
     typed = word.removeprefix("@")
     folder, _, begun = typed.rpartition("/")
@@ -131,56 +130,56 @@ def paths(word: str, workspace: Path) -> Iterator[Suggestion]:
     place = Path(os.path.realpath(root / folder))
     if not place.is_relative_to(root):
         return
-    for name, is_folder in _names(place, begun):
+    for name, is_folder in _list_names(place, begun):
         yield Suggestion(f"{name}{'/' if is_folder else ''}", len(begun))
 
 
-def _names(place: Path, begun: str) -> list[tuple[str, bool]]:
+def _list_names(place: Path, begun: str) -> list[tuple[str, bool]]:
     found: list[tuple[str, bool]] = []
     try:
         with os.scandir(place) as entries:
             for number, entry in enumerate(entries):
-                if number >= _LOOKED_AT:
+                if number >= _MAX_SCANNED:
                     break
                 name = entry.name
                 if name.startswith(begun) and (begun or not name.startswith(".")) and _is_plain(name):
                     found.append((entry.name, entry.is_dir()))
-    except (OSError, ValueError):  # not a folder, not ours to read, or no name at all
+    except (OSError, ValueError):  # not a folder, not readable, or not a valid name
         return []
     return sorted(found)[:MAX_COMPLETIONS]
 
 
 def _is_plain(name: str) -> bool:
-    return one_line(exact(name)) == name and "\t" not in name
+    return sanitize_line(escape_invisible(name)) == name and "\t" not in name
 
 
-class KeptHistory(History):
-    """What was typed in this chat and in earlier ones."""
+class ChatHistory(History):
+    """The input history of this chat and earlier ones, stored in a file that only its owner can read."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
 
     def load_history_strings(self) -> Iterable[str]:
-        """What is kept, the newest first."""
-        return [safe(text) for text in reversed(history.load(self._file))]
+        """Returns the history, the newest entry first."""
+        return [sanitize(text) for text in reversed(load_history(self._file))]
 
     def store_string(self, string: str) -> None:
-        """Keep one more."""
-        history.add(self._file, string)
+        """Appends one entry."""
+        add_to_history(self._file, string)
 
 
 class ChatCompleter(Completer):
-    """Commands and paths after `@` as they are typed, everything else when Tab asks for it."""
+    """Completes commands, and paths after `@`, while typing; everything else on Tab."""
 
-    def __init__(self, outfit: Outfit) -> None:
+    def __init__(self, outfit: StartedAgent) -> None:
         self._outfit = outfit
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What could be meant."""
+        """Yields the completions."""
         before = document.text_before_cursor
-        if not (complete_event.completion_requested or before.startswith("/") or asks_for_paths(before)):
+        if not (complete_event.completion_requested or before.startswith("/") or is_path_word(before)):
             return
         model = self._outfit.agent.config.model
-        for found in suggestions(before, self._outfit.workspace, lambda: model_names(model)):
+        for found in suggest(before, self._outfit.workspace, lambda: list_model_names(model)):
             yield Completion(found.text, -found.length, display_meta=found.note)

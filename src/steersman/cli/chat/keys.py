@@ -1,4 +1,4 @@
-"""What the keys of a chat do."""
+"""The key bindings of the chat."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from steersman.cli.terminal.approval import Answer
-from steersman.cli.terminal.sanitize import safe
+from steersman.cli.terminal.sanitize import sanitize
 
 if TYPE_CHECKING:
     from steersman.cli.chat.screen import Screen
 
 
-def key_bindings(screen: Screen) -> KeyBindings:
-    """The keys of a chat, over those of every line editor."""
+def build_key_bindings(screen: Screen) -> KeyBindings:
+    """Builds the key bindings, on top of prompt_toolkit's own."""
     keys = KeyBindings()
     _bind_input(keys, screen)
     _bind_stopping(keys, screen)
     _bind_answer(keys, screen)
 
-    # A search that is open is what Ctrl-C ends, as in every line editor, unless there is a run to stop.
+    # Ctrl-C closes an open search, as in every line editor, unless there is a run to stop.
     @keys.add("c-c", filter=~is_searching | Condition(lambda: screen.conversation.running))
     def _(_: KeyPressEvent) -> None:
-        screen.break_off()
+        screen.interrupt_or_leave()
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
@@ -36,11 +36,11 @@ def key_bindings(screen: Screen) -> KeyBindings:
 
 
 def _bind_input(keys: KeyBindings, screen: Screen) -> None:
-    """Sending, and lines of more than one."""
+    """Binds sending and line breaks."""
     typing = has_focus(screen.input)
     choosing = Condition(_is_choosing)
 
-    def sent(*, later: bool) -> None:
+    def send(*, later: bool) -> None:
         text = screen.input.text
         screen.input.reset(append_to_history=bool(text.strip()))
         screen.submit(text, later=later)
@@ -51,19 +51,19 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
             screen.input.delete_before_cursor()
             screen.input.newline(copy_margin=False)
         else:
-            sent(later=False)
+            send(later=False)
 
     @keys.add("enter", filter=typing & has_completions & choosing)
     def _(_: KeyPressEvent) -> None:
-        # It takes what was chosen. A command is whole with it; a path may be one of several words.
+        # Enter accepts the completion. A completed command is sent; a path may need more text.
         screen.input.complete_state = None
         if screen.input.text.startswith("/") and not screen.input.text.endswith(" "):
-            sent(later=False)
+            send(later=False)
 
     @keys.add("escape", "enter", filter=typing)
     def _(_: KeyPressEvent) -> None:
         if screen.conversation.running:
-            sent(later=True)
+            send(later=True)
         else:
             screen.input.newline(copy_margin=False)
 
@@ -74,13 +74,13 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
     @keys.add(Keys.Any, filter=typing)
     @keys.add(Keys.BracketedPaste, filter=typing)
     def _(event: KeyPressEvent) -> None:
-        # What steers a terminal is a visible sign from here on: a person sees what is sent.
-        screen.typed()
-        screen.input.insert_text(safe(event.data.replace("\r\n", "\n").replace("\r", "\n")) * event.arg)
+        # Control characters become visible symbols, so the user sees what is sent.
+        screen.note_typing()
+        screen.input.insert_text(sanitize(event.data.replace("\r\n", "\n").replace("\r", "\n")) * event.arg)
 
 
 def _bind_stopping(keys: KeyBindings, screen: Screen) -> None:
-    """Interrupting, and leaving."""
+    """Binds interrupting and leaving."""
     typing = has_focus(screen.input)
     running = Condition(lambda: screen.conversation.running or screen.preparing)
     empty = Condition(lambda: not screen.input.text)
@@ -109,7 +109,7 @@ def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
 
     @keys.add(Keys.Any, filter=asked & unsettled, eager=True)
     def _(_: KeyPressEvent) -> None:
-        """Typed before anybody could have read the question."""
+        """Ignores keys typed before the question could be read."""
 
     @keys.add("escape", filter=asked, eager=True)
     def _(_: KeyPressEvent) -> None:
@@ -119,19 +119,19 @@ def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
     @keys.add("c-j", filter=asked)
     def _(_: KeyPressEvent) -> None:
         if screen.question is not None:
-            screen.question.take(screen.answer.text)
+            screen.question.answer_with(screen.answer.text)
 
     @keys.add("c-d", filter=asked)
     def _(_: KeyPressEvent) -> None:
         if screen.question is not None:
-            screen.question.give(Answer(yes=False))
+            screen.question.resolve(Answer(yes=False))
 
     @keys.add(Keys.BracketedPaste, filter=asked & ~unsettled)
     def _(event: KeyPressEvent) -> None:
         if screen.question is not None:
             screen.question.pasted = True
-            screen.answer.insert_text(safe(" ".join(event.data.split())))
+            screen.answer.insert_text(sanitize(" ".join(event.data.split())))
 
     @keys.add(Keys.Any, filter=asked & ~unsettled)
     def _(event: KeyPressEvent) -> None:
-        screen.answer.insert_text(safe(event.data))
+        screen.answer.insert_text(sanitize(event.data))

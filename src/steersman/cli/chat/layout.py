@@ -1,4 +1,4 @@
-"""What is drawn below the scrollback, from top to bottom: the run, what waits, the input or a question, the state."""
+"""The layout below the scrollback, from top to bottom: live output, queued texts, input or question, status line."""
 
 from __future__ import annotations
 
@@ -22,52 +22,54 @@ from prompt_toolkit.layout.processors import BeforeInput, HighlightIncrementalSe
 from prompt_toolkit.widgets import SearchToolbar
 
 from steersman.cli.chat.conversation import Conversation
-from steersman.cli.terminal.columns import cut
-from steersman.cli.terminal.sanitize import one_line
+from steersman.cli.terminal.columns import truncate
+from steersman.cli.terminal.sanitize import sanitize_line
 
 if TYPE_CHECKING:
     from steersman.cli.chat.screen import Screen
 
 
-_MOST_WAITING = 4
+_MAX_WAITING = 4
 
 
-def waiting_lines(waiting: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """What waits to be heard, a line each, the first few of it."""
-    lines = [cut(f"{name}: {one_line(' '.join(text.split()))}", width) for name, text in waiting[:_MOST_WAITING]]
-    more = len(waiting) - _MOST_WAITING
-    return [*lines, cut(f"and {more} more", width)] if more > 0 else lines
+MARK = "\u276f "
 
 
-def state_line(conversation: Conversation, hint: str, width: int) -> str:
-    """The line at the bottom: a hint where there is one, else the model and what it has used."""
+def render_waiting(waiting: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Renders the queued texts, one line each, at most a few."""
+    lines = [
+        truncate(f"{name}: {sanitize_line(' '.join(text.split()))}", width) for name, text in waiting[:_MAX_WAITING]
+    ]
+    more = len(waiting) - _MAX_WAITING
+    return [*lines, truncate(f"and {more} more", width)] if more > 0 else lines
+
+
+def render_state(conversation: Conversation, hint: str, width: int) -> str:
+    """Renders the status line: a hint if there is one, otherwise the model and its usage."""
     if hint:
-        return cut(one_line(hint), width)
+        return truncate(sanitize_line(hint), width)
     usage = conversation.usage
-    parts = [one_line(conversation.agent.config.model.name)]
+    parts = [sanitize_line(conversation.agent.config.model.name)]
     if conversation.running:
         parts.append("Esc interrupts")
     if usage.known:
-        parts.append(f"{_short(usage.input)} in {_short(usage.output)} out")
+        parts.append(f"{_format_tokens(usage.input)} in {_format_tokens(usage.output)} out")
     if usage.cost is not None:
         parts.append(f"${usage.cost:.4f}" if usage.cost < 1 else f"${usage.cost:.2f}")
     if conversation.waiting:
         parts.append(f"{len(conversation.waiting)} queued")
     if not conversation.running:
         parts.append("/help")
-    return cut(" · ".join(parts), width)
+    return truncate(" · ".join(parts), width)
 
 
-def _short(tokens: int | None) -> str:
+def _format_tokens(tokens: int | None) -> str:
     count = tokens or 0
     return f"{count}" if count < 1000 else f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.2f}M"
 
 
-MARK = "\u276f "
-
-
-def layout(screen: Screen) -> Layout:
-    """The layout of a chat; the input has the focus."""
+def build_layout(screen: Screen) -> Layout:
+    """Builds the layout; the input has the focus."""
     asked = Condition(lambda: screen.question is not None)
     search = SearchToolbar(ignore_case=True)
     typed = Window(
@@ -100,24 +102,26 @@ def layout(screen: Screen) -> Layout:
     menu = Window(CompletionsMenuControl(), dont_extend_height=True, height=Dimension(min=1, max=6))
     shown = HSplit(
         [
-            _when_filled(lambda: ANSI(screen.live), lambda: bool(screen.live)),
-            _when_filled(lambda: _dim(screen.waiting()), lambda: bool(screen.waiting())),
+            _show_when(lambda: ANSI(screen.live), lambda: bool(screen.live)),
+            _show_when(lambda: _style_dim(screen.render_waiting()), lambda: bool(screen.render_waiting())),
             ConditionalContainer(Window(height=1), roomy),
             ConditionalContainer(question, asked),
             ConditionalContainer(typed, ~asked),
             ConditionalContainer(search, is_searching),
             ConditionalContainer(menu, has_completions & ~asked),
-            Window(FormattedTextControl(lambda: _dim([screen.state()])), height=1, dont_extend_height=True),
+            Window(
+                FormattedTextControl(lambda: _style_dim([screen.render_state()])), height=1, dont_extend_height=True
+            ),
         ],
         align=VerticalAlign.TOP,
     )
     return Layout(shown, focused_element=typed)
 
 
-def _when_filled(text: object, filled: object) -> ConditionalContainer:
+def _show_when(text: object, filled: object) -> ConditionalContainer:
     control = FormattedTextControl(text)  # pyright: ignore[reportArgumentType]
     return ConditionalContainer(Window(control, dont_extend_height=True), Condition(filled))  # pyright: ignore[reportArgumentType]
 
 
-def _dim(lines: list[str]) -> StyleAndTextTuples:
+def _style_dim(lines: list[str]) -> StyleAndTextTuples:
     return [("class:dim", "\n".join(lines))]

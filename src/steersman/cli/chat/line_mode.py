@@ -1,4 +1,4 @@
-"""The chat line by line, for terminals that cannot be drawn on: it needs nothing but a keyboard and a printer."""
+"""The chat line by line, for terminals that cannot be drawn on; it needs only a keyboard and printed lines."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 import signal
 import sys
 
-from steersman.cli.chat.commands import is_command, obey, spoken
-from steersman.cli.chat.conversation import Breaking, Conversation, Kind
-from steersman.cli.chat.question import Question, forget_typed
+from steersman.cli.chat.commands import is_command, run_command, unescape_slash
+from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.question import Question, discard_typed_input
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
-from steersman.cli.run.output import call_line
-from steersman.cli.setup.startup import Outfit
-from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe
-from steersman.cli.terminal.columns import wrapped
-from steersman.cli.terminal.descriptors import STDIN, STDOUT, columns_of
-from steersman.cli.terminal.input_lines import Lines
-from steersman.cli.terminal.sanitize import one_line, safe
+from steersman.cli.run.output import describe_call
+from steersman.cli.setup.startup import StartedAgent
+from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe_effect
+from steersman.cli.terminal.columns import wrap
+from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns
+from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEnd, AgentEvent, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
@@ -26,10 +26,10 @@ from steersman.types.model import Model
 PROMPT = "> "
 
 
-class ByLines:
-    """A front of text alone: a line is sent when Enter ends it, and what happens is printed below."""
+class LineChat:
+    """A chat view of plain text: Enter sends a line, and output is printed below."""
 
-    def __init__(self, outfit: Outfit, *, color: bool) -> None:
+    def __init__(self, outfit: StartedAgent, *, color: bool) -> None:
         self.outfit = outfit
         self.conversation = Conversation(outfit.agent, self)
         self._color = color
@@ -37,78 +37,78 @@ class ByLines:
         self._turn = asyncio.Lock()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._middle = self._gone = False
-        self._breaking = Breaking()
+        self._breaking = CtrlC()
 
-    # The front of the conversation
+    # The view of the conversation
 
-    def hear(self, event: AgentEvent) -> None:
-        """Print what happens in the run."""
+    def show_event(self, event: AgentEvent) -> None:
+        """Prints an event of the run."""
         match event:
             case MessageUpdate() if event.delta.type == "text_delta":
-                self._write(safe(event.delta.delta))
+                self._write(sanitize(event.delta.delta))
             case MessageUpdate() if event.delta.type == "reset":
-                self._print("(It broke off and begins again.)")
+                self._print("(The answer broke off and starts over.)")
             case MessageEnd(message=AssistantMessage() as message):
                 self._end_line()
                 if message.error_message:
                     self.say("error", message.error_message)
             case ToolExecutionStart():
-                self._print(f"- {call_line(event.tool_name, event.args)}")
+                self._print(f"- {describe_call(event.tool_name, event.args)}")
             case ToolExecutionEnd() if event.is_error:
-                self._print(f"  {one_line(event.result.text)[:200]}")
+                self._print(f"  {sanitize_line(event.result.text)[:200]}")
             case AgentEnd() if event.end_reason not in ("done", "error"):
-                self._print(f"({event.end_reason}{f': {safe(event.detail)}' if event.detail else ''})")
+                self._print(f"({event.end_reason}{f': {sanitize(event.detail)}' if event.detail else ''})")
             case _:
                 return
 
     def say(self, kind: Kind, text: str) -> None:
-        """Print lines that are not of the run."""
-        if kind != "user":  # what was typed is there already
-            self._print(f"{'Error: ' if kind == 'error' else ''}{safe(text)}")
+        """Prints lines that are not part of the run."""
+        if kind != "user":  # typed input is on the screen already
+            self._print(f"{'Error: ' if kind == 'error' else ''}{sanitize(text)}")
 
     def put_back(self, text: str) -> None:
-        """Nothing can be put into a line that the terminal edits: what was not heard is printed, to be sent again."""
-        self._print(f"Not heard, and not sent:\n{safe(text)}")
+        """Prints text that did not reach the model; a terminal cannot put text into its input line."""
+        self._print(f"Not sent to the model:\n{sanitize(text)}")
 
     def refresh(self) -> None:
-        """Offer the next line when the run is over."""
-        self._offer()
+        """Shows the input mark after a run."""
+        self._show_input_mark()
 
     def recall(self, asked: str, said: str) -> None:
-        """Print the last of an earlier session."""
-        self._print(f"{PROMPT}{safe(asked)}\n{safe(said)}")
+        """Prints the last exchange of an earlier session."""
+        self._print(f"{PROMPT}{sanitize(asked)}\n{sanitize(said)}")
 
-    # What commands need
+    # Used by commands
 
     def leave(self, code: int = 0) -> None:
-        """End the chat; a run that goes on is interrupted."""
+        """Ends the chat; aborts the current run."""
         self.conversation.interrupt()
         if not self._over.done():
             self._over.set_result(code)
 
     async def prepare(self, model: Model) -> None:
-        """Get an embedded model ready."""
+        """Loads an embedded model."""
         if model.provider == "local":
-            self._print("Getting the model ready...")
+            self._print("Loading the model...")
         await self.outfit.prepare(model)
 
-    def words_for(self, model: Model) -> str:
-        """The system prompt that a model gets here."""
-        return self.outfit.words_for(model)
+    def get_system_prompt(self, model: Model) -> str:
+        """Returns the system prompt for a model."""
+        return self.outfit.get_system_prompt(model)
 
     # Questions
 
     async def approve(self, call: ToolCall, why: str) -> bool | Approved:
-        """Ask about a tool call; the next line that is typed is the answer."""
+        """Asks for approval of a tool call; the next typed line is the answer."""
         async with self._turn:
             question = self._question = Question(call, why)
-            width = columns_of(STDOUT) or 80
-            effect = describe(call, why, self.outfit.workspace, width, color=self._color)
-            self._print("\n".join([effect, *wrapped(CHOICES, width)]))
-            question.shown()
+            width = count_columns(STDOUT) or 80
+            effect = describe_effect(call, why, self.outfit.workspace, width, color=self._color)
+            self._print("\n".join([effect, *wrap(CHOICES, width)]))
+            question.mark_shown()
             try:
                 await asyncio.sleep(SETTLING)
-                forget_typed()
+                discard_typed_input()
                 self._write("? ")
                 answer = await question.answer
             finally:
@@ -117,63 +117,63 @@ class ByLines:
             self.conversation.send(answer.words)
         return answer.verdict
 
-    # What is typed
+    # Input
 
-    def break_off(self) -> None:
-        """Ctrl-C: interrupt the run; a second one leaves."""
-        if self._breaking.again():
+    def interrupt_or_leave(self) -> None:
+        """Handles Ctrl-C: aborts the run; a second one leaves."""
+        if self._breaking.is_repeated():
             self.leave(self._breaking.code)
         elif self.conversation.running:
-            self._breaking.first(INTERRUPTED)
+            self._breaking.press(INTERRUPTED)
             if self._question is not None:
-                self._question.give(Answer(yes=False))
+                self._question.resolve(Answer(yes=False))
             self.conversation.interrupt()
         else:
-            self._breaking.first(DONE)
-            self._print("Ctrl-C once more leaves, and so does Ctrl-D.")
-            self._offer()
+            self._breaking.press(DONE)
+            self._print("Press Ctrl-C again, or Ctrl-D, to leave.")
+            self._show_input_mark()
 
     async def run(self) -> int:
-        """Take lines until somebody leaves; the exit code."""
+        """Takes lines until the user leaves; returns the exit code."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self.break_off)
-        with Lines(STDIN) as lines:
-            taking = asyncio.create_task(self._take(lines))
+        loop.add_signal_handler(signal.SIGINT, self.interrupt_or_leave)
+        with TerminalLines(STDIN) as lines:
+            taking = asyncio.create_task(self._read_lines(lines))
             try:
                 await asyncio.wait([taking, self._over], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 taking.cancel()
                 loop.remove_signal_handler(signal.SIGINT)
                 self.conversation.interrupt()
-                await self.conversation.over()
+                await self.conversation.wait_until_idle()
         self._end_line()
         return self._over.result() if self._over.done() else 0
 
-    async def _take(self, lines: Lines) -> None:
-        self._offer()
+    async def _read_lines(self, lines: TerminalLines) -> None:
+        self._show_input_mark()
         while (line := await lines.next()) is not None:
             self._middle = False
             while line.endswith("\\") and (more := await lines.next()) is not None:
                 line = f"{line[:-1]}\n{more}"
-            await self._said(line.strip())
+            await self._process_line(line.strip())
         if self.conversation.running and self._question is None:
-            await self.conversation.over()
+            await self.conversation.wait_until_idle()
 
-    async def _said(self, line: str) -> None:
+    async def _process_line(self, line: str) -> None:
         if line:
-            self._breaking.forget()
+            self._breaking.reset()
         if self._question is not None:
             if self._question.settled:
-                self._question.take(line)
+                self._question.answer_with(line)
         elif is_command(line):
-            await obey(self, line)
+            await run_command(self, line)
         elif line:
-            self.conversation.send(spoken(line))
-        self._offer()
+            self.conversation.send(unescape_slash(line))
+        self._show_input_mark()
 
     # Printing
 
-    def _offer(self) -> None:
+    def _show_input_mark(self) -> None:
         if not self.conversation.running and not self._middle:
             self._write(PROMPT)
 

@@ -1,7 +1,7 @@
-"""A question about a tool call on the screen: one at a time, answered by a word and Enter, and never by accident.
+"""An open question about a tool call: one at a time, answered with a word and Enter, and never by accident.
 
-It does not break into a sentence that is being typed, drops what was typed before it could be read, and takes neither a
-paste nor a line that came in one piece for a yes.
+It waits while the user is typing, ignores keys typed before it could be read, and takes neither a paste nor a line that
+arrived in one piece as a yes.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import asyncio
 import sys
 import termios
 
-from steersman.cli.terminal.approval import SETTLING, Answer, answer_of
+from steersman.cli.terminal.approval import SETTLING, Answer, parse_answer
 from steersman.types.content import ToolCall
 
 QUIET = 0.5
-"""Seconds without a key after which somebody counts as not typing."""
+"""Seconds without a key after which the user is not typing."""
 
 
 class Question:
-    """A question that is open, and what has been said to it so far."""
+    """An open question and the answer so far."""
 
     def __init__(self, call: ToolCall, why: str) -> None:
         loop = asyncio.get_running_loop()
@@ -32,45 +32,45 @@ class Question:
         self._shown: float | None = None
         self._seen = True
 
-    def shown(self) -> bool:
-        """It can be read now, and so can what is typed; whether that is so for the first time."""
+    def mark_shown(self) -> bool:
+        """Notes that the question is on the screen; returns whether this is the first time."""
         self._seen = True
         if self._shown is not None:
             return False
         self._shown = self._clock()
-        forget_typed()
+        discard_typed_input()
         return True
 
     @property
     def settled(self) -> bool:
-        """Whether it takes answers yet."""
+        """Whether it accepts answers yet."""
         return self._shown is not None and self._clock() - self._shown >= SETTLING
 
-    def changed(self, text: str) -> None:
-        """The answer that is being typed is another one."""
+    def mark_edited(self, text: str) -> None:
+        """Notes that the typed answer changed."""
         self._seen = False
         self.note = ""
         self.preface = ""
         self.pasted = self.pasted and bool(text)
 
-    def take(self, line: str) -> bool:
-        """Answer with a line that Enter ended; whether that was an answer."""
-        answer = Answer(yes=False, words=line.strip()) if self.pasted and line.strip() else answer_of(line)
+    def answer_with(self, line: str) -> bool:
+        """Answers with a typed line; returns whether it counted as an answer."""
+        answer = Answer(yes=False, words=line.strip()) if self.pasted and line.strip() else parse_answer(line)
         if answer.yes and not self._seen:
-            self.note = "That came in one piece. Press Enter to say yes."
+            self.note = "The line arrived in one piece. Press Enter to confirm yes."
             return False
-        self.give(answer)
+        self.resolve(answer)
         return True
 
-    def give(self, answer: Answer) -> None:
-        """Answer it, unless it is answered."""
+    def resolve(self, answer: Answer) -> None:
+        """Sets the answer, unless there is one."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
 
-def forget_typed() -> None:
-    """Drop what the terminal holds of keys that were pressed and not read."""
+def discard_typed_input() -> None:
+    """Discards keys that the terminal holds and that were not read."""
     try:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    except (termios.error, OSError, ValueError):  # not a terminal, or closed: it holds nothing
+    except (termios.error, OSError, ValueError):  # not a terminal, or closed
         return

@@ -1,4 +1,4 @@
-"""The chat on a terminal: what is finished goes into the scrollback, what still changes stays above the input line."""
+"""The chat drawn on a terminal: finished output goes into the scrollback, live output stays above the input line."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.styles import Style
 
+from steersman.cli.chat.commands import is_command, run_command, unescape_slash
 from steersman.cli.chat.console import Console
-from steersman.cli.chat.conversation import Breaking, Conversation, Kind
-from steersman.cli.chat.input import ChatCompleter, KeptHistory
-from steersman.cli.chat.layout import state_line, waiting_lines
+from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.input import ChatCompleter, ChatHistory
+from steersman.cli.chat.keys import build_key_bindings
+from steersman.cli.chat.layout import build_layout, render_state, render_waiting
 from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
-from steersman.cli.setup.startup import Outfit
-from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe
-from steersman.cli.terminal.columns import wrapped
-from steersman.cli.terminal.sanitize import one_line
-from steersman.cli.terminal.stderr import amount
+from steersman.cli.render import render_markdown
+from steersman.cli.setup.startup import StartedAgent
+from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe_effect
+from steersman.cli.terminal.columns import wrap
+from steersman.cli.terminal.numbers import format_progress
+from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEvent
 from steersman.types.model import Model
 
 if TYPE_CHECKING:
-    from steersman.cli.render import Show
+    from steersman.cli.render import RunDisplay
     from steersman.provider.local.weights.disk import Progress
 
 FRAME = 0.04
-"""The least seconds between two pictures; a spinner turns every second or third."""
+"""The least seconds between two frames; the spinner turns every second or third frame."""
 
 ESC_SECONDS, ALT_SECONDS = 0.04, 0.02
-"""How long Esc waits for the rest of an arrow's bytes, and then for the key it may belong to, as in Alt+Enter."""
+"""How long Esc waits for the rest of an escape sequence, and then for the key it may belong to, as in Alt+Enter."""
 
 
 class Screen:
-    """What a person sees and types. It is the front of a conversation, and the room its commands work in."""
+    """The screen of a chat: the view of a conversation, and what its commands work on."""
 
-    def __init__(self, outfit: Outfit, show: Show, *, color: bool, history_file: Path) -> None:
-        from steersman.cli.chat.keys import key_bindings
-        from steersman.cli.chat.layout import layout
-
+    def __init__(self, outfit: StartedAgent, show: RunDisplay, *, color: bool, history_file: Path) -> None:
         self.outfit = outfit
         self.show = show
         self.color = color
@@ -56,125 +56,123 @@ class Screen:
         self.input = Buffer(
             name="input",
             multiline=True,
-            history=KeptHistory(history_file),
+            history=ChatHistory(history_file),
             completer=ChatCompleter(outfit),
             complete_while_typing=True,
-            on_text_changed=lambda _: self._forget_hint(),
+            on_text_changed=lambda _: self._clear_hint(),
         )
-        self.answer = Buffer(name="answer", multiline=False, on_text_changed=lambda _: self._answering())
+        self.answer = Buffer(name="answer", multiline=False, on_text_changed=lambda _: self._note_answer_edit())
         self.output = Console(color=color, gone=lambda: self.leave(HUNG_UP))
         self._printed: list[str] = []
         self._turn = asyncio.Lock()
         self._last_key = float("-inf")
-        self._breaking = Breaking()
+        self._breaking = CtrlC()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparing: asyncio.Task[Any] | None = None
         self.app: Application[int] = Application(
-            layout=layout(self),
-            key_bindings=key_bindings(self),
+            layout=build_layout(self),
+            key_bindings=build_key_bindings(self),
             output=self.output,
             min_redraw_interval=FRAME,
             erase_when_done=True,
             style=Style.from_dict({"dim": "fg:ansibrightblack", "mark": "bold fg:ansicyan"}),
             color_depth=self.output.get_default_color_depth(),
             before_render=lambda _: self._print_finished(),
-            after_render=lambda _: self._drawn(),
+            after_render=lambda _: self._finish_draw(),
         )
         self.app.ttimeoutlen, self.app.timeoutlen = ESC_SECONDS, ALT_SECONDS
-        self.app.key_processor.before_key_press.add_handler(self._key_pressed)
+        self.app.key_processor.before_key_press.add_handler(self._note_key)
 
-    # The front of the conversation
+    # The view of the conversation
 
-    def hear(self, event: AgentEvent) -> None:
-        """Show what happens in the run."""
-        self.show.hear(event)
+    def show_event(self, event: AgentEvent) -> None:
+        """Shows an event of the run."""
+        self.show.show_event(event)
         self.refresh()
 
     def say(self, kind: Kind, text: str) -> None:
-        """Show a line that is not of the run."""
+        """Shows a line that is not part of the run."""
         self.show.say(kind, text)
         self.refresh()
 
     def put_back(self, text: str) -> None:
-        """Give back what was typed and not heard, in front of what is being typed."""
+        """Returns text that did not reach the model to the input, before what is being typed."""
         whole = f"{text}\n{self.input.text}" if self.input.text else text
         self.input.document = Document(whole, len(whole))
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw again soon."""
+        """Redraws soon."""
         self.app.invalidate()
 
     def recall(self, asked: str, said: str) -> None:
-        """Show the last of an earlier session."""
-        from steersman.cli.render import markdown
-
+        """Shows the last exchange of an earlier session."""
         width = self.output.get_size().columns
         if asked:
             self.show.say("user", asked)
-        answer = markdown(said, width, self.color) if said else ""
-        self._printed.append(f"{self.show.finished(width)}\n{answer}\n")
+        answer = render_markdown(said, width, self.color) if said else ""
+        self._printed.append(f"{self.show.take_finished(width)}\n{answer}\n")
 
-    # What commands need
+    # Used by commands
 
     def leave(self, code: int = 0) -> None:
-        """End the chat; a run that goes on is interrupted."""
+        """Ends the chat; aborts the current run."""
         self.conversation.interrupt()
         if self.app.is_running and not cast(Any, self.app.future).done():
             self.app.exit(result=code)
 
     async def prepare(self, model: Model) -> None:
-        """Get an embedded model ready; the line below the input says how far it is.
+        """Loads an embedded model; the status line shows the progress.
 
-        It may take minutes: whoever names another model meanwhile, or interrupts, does not want this one any more.
+        This may take minutes. Choosing another model, or interrupting, cancels it.
         """
         self._stop_preparing()
         self._preparing = task = asyncio.current_task()
         try:
-            await self.outfit.prepare(model, self._progress)
+            await self.outfit.prepare(model, self._show_progress)
         finally:
             if self._preparing is task:
                 self._preparing = None
-                self._hint("")
+                self._show_hint("")
 
     @property
     def preparing(self) -> bool:
-        """Whether a model is being got ready."""
+        """Whether a model is being loaded."""
         return self._preparing is not None
 
     def _stop_preparing(self) -> None:
         task, self._preparing = self._preparing, None
         if task is not None:
             task.cancel()
-            self._hint("")
+            self._show_hint("")
 
-    def words_for(self, model: Model) -> str:
-        """The system prompt that a model gets here."""
-        return self.outfit.words_for(model)
+    def get_system_prompt(self, model: Model) -> str:
+        """Returns the system prompt for a model."""
+        return self.outfit.get_system_prompt(model)
 
     # Questions
 
     async def approve(self, call: ToolCall, why: str) -> bool | Approved:
-        """Ask about a tool call; words instead of an answer are a no that steers."""
+        """Asks for approval of a tool call; text instead of an answer denies the call and steers the run."""
         async with self._turn:
-            await self._quiet()
-            answer = await self._asked(Question(call, why))
+            await self._wait_for_quiet()
+            answer = await self._ask(Question(call, why))
         if answer.words:
             self.conversation.send(answer.words)
         return answer.verdict
 
-    async def _quiet(self) -> None:
-        """Wait until nobody is in the middle of typing."""
+    async def _wait_for_quiet(self) -> None:
+        """Waits until the user is not typing."""
         clock = asyncio.get_running_loop().time
-        while (left := self._last_key + QUIET - clock()) > 0:  # noqa: ASYNC110  # keys come at any time, and only the last one counts
+        while (left := self._last_key + QUIET - clock()) > 0:  # noqa: ASYNC110  # keys arrive at any time, and only the last one counts
             await asyncio.sleep(left)
 
-    async def _asked(self, question: Question) -> Answer:
+    async def _ask(self, question: Question) -> Answer:
         size = self.output.get_size()
-        text = describe(question.call, question.why, self.outfit.workspace, size.columns, color=self.color)
-        self._printed.append(f"{self.show.finished(size.columns)}\n{text}\n")
+        text = describe_effect(question.call, question.why, self.outfit.workspace, size.columns, color=self.color)
+        self._printed.append(f"{self.show.take_finished(size.columns)}\n{text}\n")
         if (lines := text.count("\n") + 1) > size.rows - 6:
-            question.preface = f"All {lines} lines of it are above; scroll up to read them. "
+            question.preface = f"All {lines} lines are above; scroll up to read them. "
         self.answer.reset()
         self.question = question
         self.app.layout.focus(self.answer)
@@ -182,7 +180,7 @@ class Screen:
         try:
             answer = await question.answer
         except asyncio.CancelledError:
-            self.show.say("notice", "This is no longer asked.")
+            self.show.say("notice", "Approval is no longer needed.")
             raise
         finally:
             self.question = None
@@ -194,85 +192,83 @@ class Screen:
 
     @property
     def choices(self) -> str:
-        """What can be answered, in lines."""
+        """The possible answers, wrapped."""
         question = self.question
         text = CHOICES if question is None else question.note or f"{question.preface}{CHOICES}"
-        return "\n".join(wrapped(text, self.output.get_size().columns))
+        return "\n".join(wrap(text, self.output.get_size().columns))
 
     @property
     def answer_mark(self) -> str:
-        """The sign before an answer, which is there once one is taken."""
+        """The mark before the answer, shown once an answer is accepted."""
         return "? " if self.question is not None and self.question.settled else "  "
 
-    # What is typed
+    # Input
 
     def submit(self, text: str, *, later: bool = False) -> None:
-        """Send what was typed: a command, a prompt, steering, or with `later` a follow-up."""
-        from steersman.cli.chat.commands import is_command, obey, spoken
-
+        """Sends what was typed: a command, a prompt, steering, or with `later` a follow-up."""
         words = text.strip()
         if not words:
             return
-        self._breaking.forget()
+        self._breaking.reset()
         if is_command(words):
-            self._start(obey(self, words))
+            self._start_task(run_command(self, words))
         elif later:
-            self.conversation.follow_up(spoken(words))
+            self.conversation.follow_up(unescape_slash(words))
         else:
-            self.conversation.send(spoken(words))
+            self.conversation.send(unescape_slash(words))
 
-    def typed(self) -> None:
-        """Somebody goes on typing: a Ctrl-C before that was one of its own."""
-        self._breaking.forget()
+    def note_typing(self) -> None:
+        """Notes that the user goes on typing, so that the next Ctrl-C is a first one."""
+        self._breaking.reset()
 
     def interrupt(self) -> None:
-        """Stop the run, and getting a model ready; a question that is open is answered with no."""
+        """Aborts the run and the loading of a model; answers an open question with no."""
         if self.preparing:
             self._stop_preparing()
-            self.say("notice", f"The model stays {one_line(self.conversation.agent.config.model.name)}.")
+            self.say("notice", f"The model stays {sanitize_line(self.conversation.agent.config.model.name)}.")
         if self.question is not None:
-            self.question.give(Answer(yes=False))
+            self.question.resolve(Answer(yes=False))
         self.conversation.interrupt()
 
-    def break_off(self) -> None:
-        """Ctrl-C: interrupt what goes on or clear the line; a second one leaves."""
-        if self._breaking.again():
+    def interrupt_or_leave(self) -> None:
+        """Handles Ctrl-C: aborts the run or clears the line; a second one leaves."""
+        if self._breaking.is_repeated():
             self.leave(self._breaking.code)
         elif self.conversation.running or self.preparing:
-            self._breaking.first(INTERRUPTED if self.conversation.running else DONE)
+            self._breaking.press(INTERRUPTED if self.conversation.running else DONE)
             self.interrupt()
         elif self.input.text:
             self.input.reset()
         else:
-            self._breaking.first(DONE)
-            self._hint("Ctrl-C once more leaves, and so does Ctrl-D.")
+            self._breaking.press(DONE)
+            self._show_hint("Press Ctrl-C again, or Ctrl-D, to leave.")
 
     # Drawing
 
-    def _live(self, size: Size) -> str:
-        """The part of the run that still changes, in as many rows as the rest leaves free."""
+    def _render_live(self, size: Size) -> str:
+        """Renders the live part of the run, in the rows that the rest leaves free."""
         if self.question is not None or not self.conversation.running:
             return ""
-        rows = size.rows - len(self.waiting()) - min(self.input.document.line_count, size.rows // 3) - 4
-        return self.show.live(size.columns, max(1, rows)).rstrip("\n")
+        rows = size.rows - len(self.render_waiting()) - min(self.input.document.line_count, size.rows // 3) - 4
+        return self.show.render_live(size.columns, max(1, rows)).rstrip("\n")
 
-    def waiting(self) -> list[str]:
-        """What waits to be heard, a line each."""
-        return waiting_lines(self.conversation.waiting, self.output.get_size().columns)
+    def render_waiting(self) -> list[str]:
+        """Renders the queued texts, one line each."""
+        return render_waiting(self.conversation.waiting, self.output.get_size().columns)
 
-    def state(self) -> str:
-        """The line at the bottom."""
-        return state_line(self.conversation, self.hint, self.output.get_size().columns)
+    def render_state(self) -> str:
+        """Renders the status line."""
+        return render_state(self.conversation, self.hint, self.output.get_size().columns)
 
     def _print_finished(self) -> None:
-        """Put what is finished into the scrollback, above everything that is drawn from here on."""
+        """Writes finished output into the scrollback, above everything that is redrawn."""
         size = self.output.get_size()
         text = "".join(self._printed)
         self._printed.clear()
         if self.question is None:
-            # Under an open question nothing moves: what is asked stays right above the answer.
-            text += self.show.finished(size.columns)
-        self.live = self._live(size)
+            # Nothing moves while a question is open: it stays right above its answer.
+            text += self.show.take_finished(size.columns)
+        self.live = self._render_live(size)
         drawn = self.app.renderer.last_rendered_screen
         wanted = self.app.layout.container.preferred_height(size.columns, size.rows).preferred
         self.output.hold()
@@ -281,50 +277,50 @@ class Screen:
         if text:
             self.output.write_raw(text.replace("\n", "\r\n"))
 
-    def _drawn(self) -> None:
+    def _finish_draw(self) -> None:
         self.output.release()
-        if self.question is not None and self.question.shown():
+        if self.question is not None and self.question.mark_shown():
             asyncio.get_running_loop().call_later(SETTLING, self.refresh)
 
     # Inside
 
-    def _progress(self, news: Progress) -> None:
+    def _show_progress(self, news: Progress) -> None:
         if news.notice:
             self.say("notice", news.what)
         else:
-            self._hint(f"{news.what} {amount(news.done, news.total)}")
+            self._show_hint(f"{news.what} {format_progress(news.done, news.total)}")
 
-    def _key_pressed(self, _: object) -> None:
+    def _note_key(self, _: object) -> None:
         self._last_key = asyncio.get_running_loop().time()
 
-    def _answering(self) -> None:
+    def _note_answer_edit(self) -> None:
         if self.question is not None:
-            self.question.changed(self.answer.text)
+            self.question.mark_edited(self.answer.text)
 
-    def _hint(self, text: str) -> None:
+    def _show_hint(self, text: str) -> None:
         self.hint = text
         self.refresh()
 
-    def _forget_hint(self) -> None:
+    def _clear_hint(self) -> None:
         self.hint = ""
 
-    def _start(self, work: Any) -> None:
+    def _start_task(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def run(self) -> int:
-        """Show the chat until somebody leaves; the exit code."""
+        """Shows the chat until the user leaves; returns the exit code."""
         ticking = asyncio.create_task(self._tick())
         try:
             return await self.app.run_async(handle_sigint=False, set_exception_handler=False)
-        except EOFError:  # the keyboard is gone
+        except EOFError:  # the terminal was closed
             return HUNG_UP
         finally:
             ticking.cancel()
             self.conversation.interrupt()
-            await self.conversation.over()
-            self.output.write_raw("".join(self._printed) + self.show.finished(self.output.get_size().columns))
+            await self.conversation.wait_until_idle()
+            self.output.write_raw("".join(self._printed) + self.show.take_finished(self.output.get_size().columns))
             self.output.release()
 
     async def _tick(self) -> None:

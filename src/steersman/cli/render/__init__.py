@@ -1,4 +1,4 @@
-"""What a run looks like to a person: events in, lines of text with our own colours out; only `terminal` writes."""
+"""Renders a run for people: takes events and returns lines with colours. Only `terminal_view` writes to a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from steersman.lazy import export_lazily
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from steersman.cli.render.calls import changed_lines, compared, diff
-    from steersman.cli.render.lines import cost_line
-    from steersman.cli.render.page import markdown
-    from steersman.cli.render.show import Show
-    from steersman.cli.render.terminal import TerminalView, show_on_terminal, wants_color
+    from steersman.cli.render.calls import compare_texts, count_changes, render_diff
+    from steersman.cli.render.show import RunDisplay
+    from steersman.cli.render.streaming_markdown import render_markdown
+    from steersman.cli.render.terminal_view import TerminalView, show_on_terminal, wants_color
+    from steersman.cli.terminal.numbers import describe_cost
 
 
 def _explain(error: ModuleNotFoundError) -> Exception | None:
@@ -24,23 +24,23 @@ def _explain(error: ModuleNotFoundError) -> Exception | None:
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "calls": "changed_lines compared diff",
-        "lines": "cost_line",
-        "show": "Show",
-        "page": "markdown",
-        "terminal": "TerminalView show_on_terminal wants_color",
+        "calls": "compare_texts count_changes render_diff",
+        "show": "RunDisplay",
+        "steersman.cli.terminal.numbers": "describe_cost",
+        "streaming_markdown": "render_markdown",
+        "terminal_view": "TerminalView show_on_terminal wants_color",
     },
     explain=_explain,
 )
 
 __all__ = [
-    "Show",
+    "RunDisplay",
     "TerminalView",
-    "changed_lines",
-    "compared",
-    "cost_line",
-    "diff",
-    "markdown",
+    "compare_texts",
+    "count_changes",
+    "describe_cost",
+    "render_diff",
+    "render_markdown",
     "show_on_terminal",
     "wants_color",
 ]

@@ -1,14 +1,16 @@
-"""The answer of a model while it arrives: thoughts, text, and the calls it is about to make."""
+"""Renders the answer of a model while it arrives: thinking, text, and the tool calls it is about to make."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from steersman.cli.render.calls import entry
-from steersman.cli.render.lines import CYAN, FAINT_ITALIC, count, cropped, flowed, painted, text_of
-from steersman.cli.render.page import Page, Piece, Streamed
-from steersman.cli.terminal.sanitize import one_line, safe
+from steersman.cli.render.calls import render_call
+from steersman.cli.render.lines import CYAN, FAINT_ITALIC, crop, join_text, paint, wrap_spans
+from steersman.cli.render.page import Page, Piece
+from steersman.cli.render.streaming_markdown import StreamingMarkdown
+from steersman.cli.terminal.numbers import format_count
+from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.types.stream import (
     Delta,
     Reset,
@@ -27,61 +29,61 @@ _MORE = "\u2026"
 
 
 class Answer:
-    """What has come of an answer; what is complete goes to the page."""
+    """The answer so far; complete parts go to the page."""
 
     def __init__(self, page: Page, *, verbose: bool) -> None:
-        self.said = False
+        self.has_text = False
         self._page = page
         self._verbose = verbose
-        self._text: Streamed | None = None
+        self._text: StreamingMarkdown | None = None
         self._thinking: list[str] = []
         self._calls: dict[int, list[Any]] = {}
-        self._parts: list[Piece | Streamed] = []
-        self._hears: Mapping[type[Any], Callable[[Any], None]] = {
-            TextDelta: self._hear_text,
+        self._parts: list[Piece | StreamingMarkdown] = []
+        self._adders: Mapping[type[Any], Callable[[Any], None]] = {
+            TextDelta: self._add_text,
             TextEnd: self._end_text,
-            ThinkingDelta: self._hear_thinking,
+            ThinkingDelta: self._add_thinking,
             ThinkingEnd: self._end_thinking,
-            ToolCallStart: self._hear_call,
-            ToolCallDelta: self._hear_arguments,
-            Reset: self.void,
+            ToolCallStart: self._add_call,
+            ToolCallDelta: self._add_arguments,
+            Reset: self.withdraw,
         }
 
-    def hear(self, delta: Delta) -> None:
-        """Take in a piece."""
-        if (hear := self._hears.get(type(delta))) is not None:
+    def add(self, delta: Delta) -> None:
+        """Adds a delta."""
+        if (hear := self._adders.get(type(delta))) is not None:
             hear(delta)
 
     def begin(self) -> None:
-        """A new answer."""
+        """Starts a new answer."""
         self.close()
-        self.said = False
+        self.has_text = False
         self._parts = []
 
     def end(self, text: str) -> None:
-        """The answer is complete; its text, for the case that it came without pieces."""
-        if not self.said and text.strip():
-            self._hear_text(TextDelta(text))
+        """Ends the answer; `text` is shown if no deltas arrived."""
+        if not self.has_text and text.strip():
+            self._add_text(TextDelta(text))
         self.close()
         self._parts = []
 
     def close(self) -> None:
-        """Nothing more will come of this answer."""
+        """Ends all parts of this answer."""
         self._end_thinking()
         self._end_text()
-        self.forget_calls()
+        self.clear_calls()
 
-    def void(self, _delta: Reset | None = None) -> None:
-        """What was shown of the answer does not count; what is printed stays, with a word about it."""
+    def withdraw(self, _delta: Reset | None = None) -> None:
+        """Withdraws the answer because it starts over; what is printed already stays, with a note."""
         self._thinking = []
         self.close()
         withdrawn = [self._page.withdraw(part) for part in self._parts]
         self._parts = []
         if not all(withdrawn):
-            self._page.note("(the answer begins again)")
+            self._page.add_note("(the answer starts over)")
 
-    def forget_calls(self) -> None:
-        """The calls asked for are being carried out, and are shown elsewhere now."""
+    def clear_calls(self) -> None:
+        """Forgets the announced calls; they are running now and shown elsewhere."""
         self._calls = {}
 
     @property
@@ -91,22 +93,22 @@ class Answer:
             return "thinking"
         return "answering" if self._text is not None else "waiting for the model"
 
-    def live_thinking(self, width: int) -> list[str]:
-        """The end of the thought that is going on."""
+    def render_thinking(self, width: int) -> list[str]:
+        """Renders the end of the current thinking."""
         text = "".join(self._thinking[-400:])[-2_000:]
-        return self._thought(text, width)[-_THINKING_LINES:] if text.strip() else []
+        return self._render_thought(text, width)[-_THINKING_LINES:] if text.strip() else []
 
-    def live_text(self, width: int) -> list[str]:
-        """The block of the answer that is not complete."""
-        return [] if self._text is None else self._text.live(width)
+    def render_text(self, width: int) -> list[str]:
+        """Renders the unfinished block of the answer."""
+        return [] if self._text is None else self._text.render_live(width)
 
-    def live_calls(self, sign: str, width: int) -> list[str]:
-        """The calls that are being asked for."""
+    def render_calls(self, sign: str, width: int) -> list[str]:
+        """Renders the calls whose arguments are arriving."""
         return [
-            entry(
+            render_call(
                 (sign, CYAN),
                 name,
-                f"({count(size, 'character')} so far)" if size >= _LONG_CALL else "",
+                f"({format_count(size, 'character')} so far)" if size >= _LONG_CALL else "",
                 [],
                 width,
                 color=self._page.color,
@@ -114,12 +116,12 @@ class Answer:
             for name, size in self._calls.values()
         ]
 
-    def _hear_text(self, delta: TextDelta) -> None:
+    def _add_text(self, delta: TextDelta) -> None:
         if self._text is None:
             self._end_thinking()
-            self._text = self._page.stream()
+            self._text = self._page.open_stream()
             self._parts.append(self._text)
-        self.said = True
+        self.has_text = True
         self._text.add(delta.delta)
 
     def _end_text(self, _delta: TextEnd | None = None) -> None:
@@ -127,43 +129,43 @@ class Answer:
             self._text.close()
             self._text = None
 
-    def _hear_thinking(self, delta: ThinkingDelta) -> None:
+    def _add_thinking(self, delta: ThinkingDelta) -> None:
         self._thinking.append(delta.delta)
 
     def _end_thinking(self, _delta: ThinkingEnd | None = None) -> None:
         text = "".join(self._thinking)
         self._thinking = []
         if text.strip():
-            self._parts.append(self._page.put("thinking", lambda width: self._finished_thought(text, width)))
+            self._parts.append(self._page.put("thinking", lambda width: self._render_finished_thought(text, width)))
 
-    def _hear_call(self, delta: ToolCallStart) -> None:
+    def _add_call(self, delta: ToolCallStart) -> None:
         self._end_thinking()
         self._end_text()
-        self._calls[delta.content_index] = [one_line(delta.name), 0]
+        self._calls[delta.content_index] = [sanitize_line(delta.name), 0]
 
-    def _hear_arguments(self, delta: ToolCallDelta) -> None:
+    def _add_arguments(self, delta: ToolCallDelta) -> None:
         if delta.content_index in self._calls:
             self._calls[delta.content_index][1] += len(delta.delta)
 
-    def _thought(self, text: str, width: int) -> list[str]:
+    def _render_thought(self, text: str, width: int) -> list[str]:
         room = max(2, width - _MARGIN)
-        return self._faint(_laid_out(text, room))
+        return self._paint_faint(_lay_out(text, room))
 
-    def _finished_thought(self, text: str, width: int) -> list[str]:
+    def _render_finished_thought(self, text: str, width: int) -> list[str]:
         if self._verbose:
-            return self._thought(text, width)
+            return self._render_thought(text, width)
         room = max(2, width - _MARGIN)
-        # Only the first lines are shown, so that only so much need be laid out.
-        lines = _laid_out(text.strip()[: 8 * room], room)
+        # Only the first lines are shown, so wrap only as much as they need.
+        lines = _lay_out(text.strip()[: 8 * room], room)
         if len(lines) > _THINKING_LINES:
             *first, last = lines[:_THINKING_LINES]
-            lines = [*first, f"{cropped(last, room - 1).removesuffix(_MORE)}{_MORE}"]
-        return self._faint(lines)
+            lines = [*first, f"{crop(last, room - 1).removesuffix(_MORE)}{_MORE}"]
+        return self._paint_faint(lines)
 
-    def _faint(self, lines: list[str]) -> list[str]:
-        return [" " * _MARGIN + painted([(line, FAINT_ITALIC)], color=self._page.color) for line in lines]
+    def _paint_faint(self, lines: list[str]) -> list[str]:
+        return [" " * _MARGIN + paint([(line, FAINT_ITALIC)], color=self._page.color) for line in lines]
 
 
-def _laid_out(text: str, room: int) -> list[str]:
-    lines = flowed([(safe(text.replace("\r\n", "\n")).strip(), "")], room)
-    return [line for line in map(text_of, lines) if line.strip()]
+def _lay_out(text: str, room: int) -> list[str]:
+    lines = wrap_spans([(sanitize(text.replace("\r\n", "\n")).strip(), "")], room)
+    return [line for line in map(join_text, lines) if line.strip()]

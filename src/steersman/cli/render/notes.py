@@ -1,11 +1,12 @@
-"""What happens in a run besides answers and tools, in a line each."""
+"""Describes events beside answers and tool calls, one line each: retries, fallbacks, compaction, how a run ended."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from steersman.cli.render.lines import DIM, RED, YELLOW, count, duration
+from steersman.cli.render.lines import DIM, RED, YELLOW
+from steersman.cli.terminal.numbers import format_count, format_duration
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
@@ -22,84 +23,6 @@ _AGAIN = "\u21bb "
 _STOP = "\u2298 "
 
 
-class Note(NamedTuple):
-    """A remark: its words, untrusted, and how it looks."""
-
-    text: str
-    style: str = DIM
-    sign: str = ""
-
-
-def retry_words(event: RetryScheduled) -> str:
-    """That the model is asked again, when and why."""
-    return f"trying again in {duration(event.delay).replace('.0 s', ' s')}: {event.error.kind.replace('_', ' ')}"
-
-
-def note_of(event: AgentEvent, *, verbose: bool) -> Note | None:
-    """What to say about an event, if anything."""
-    words = _NOTES.get(type(event))
-    return None if words is None else words(event, verbose)
-
-
-def end_note(event: AgentEnd, *, verbose: bool) -> Note | None:
-    """How a run ended, where that is not simply its end."""
-    if event.end_reason not in _ENDS:
-        return None
-    words, style, sign = _ENDS[event.end_reason]
-    detail = event.detail if event.end_reason != "aborted" or verbose else ""
-    return Note(f"{words}: {detail}" if detail else words, style, sign)
-
-
-def _retry(event: RetryScheduled, verbose: bool) -> Note:
-    words = retry_words(event)
-    return Note(f"{words} ({event.error.message})" if verbose else words, YELLOW, _AGAIN)
-
-
-def _fallback(event: ModelFallback, _verbose: bool) -> Note:
-    words = f"{event.from_model} failed ({event.error.kind.replace('_', ' ')}); asking {event.to_model} instead"
-    return Note(words, YELLOW, _AGAIN)
-
-
-def _compaction(event: CompactionEnded, _verbose: bool) -> Note | None:
-    if event.error is not None:
-        return Note(f"The conversation could not be made shorter: {event.error}", YELLOW)
-    if not event.reduced:
-        return None
-    return Note(f"The conversation is shorter now: {event.tokens_before:,} to {event.tokens_after:,} tokens")
-
-
-def _prun(event: PrunApplied, _verbose: bool) -> Note:
-    return Note(f"The model put {count(len(event.entry_ids), 'step')} of its own work out of its sight")
-
-
-def _rejected(event: InputRejected, _verbose: bool) -> Note:
-    return Note(f"Not let in: {event.reason}", YELLOW, _STOP)
-
-
-def _repeats(event: LoopDetected, _verbose: bool) -> Note:
-    doing = "it is stopped" if event.action == "stop" else "it is told so"
-    return Note(f"The model repeats itself ({', '.join(event.tool_names)}): {doing}", YELLOW)
-
-
-def _custom(event: CustomEvent, verbose: bool) -> Note | None:
-    if event.name == "session_degraded":
-        data: object = event.data
-        reason = cast("Mapping[str, Any]", data).get("reason", "") if isinstance(data, Mapping) else ""
-        return Note(f"The session cannot be kept at the moment: {reason}", YELLOW)
-    if event.name == "session_kept":
-        return Note("The session is kept again")
-    return Note(event.name) if verbose else None
-
-
-_NOTES: Mapping[type[Any], Callable[[Any, bool], Note | None]] = {
-    RetryScheduled: _retry,
-    ModelFallback: _fallback,
-    CompactionEnded: _compaction,
-    PrunApplied: _prun,
-    InputRejected: _rejected,
-    LoopDetected: _repeats,
-    CustomEvent: _custom,
-}
 _ENDS: Mapping[str, tuple[str, str, str]] = {
     "error": ("Failed", RED, "\u2717 "),
     "limit": ("Stopped at a limit", YELLOW, _STOP),
@@ -107,4 +30,84 @@ _ENDS: Mapping[str, tuple[str, str, str]] = {
     "stopped": ("Stopped", YELLOW, _STOP),
     "rejected": ("Refused", YELLOW, _STOP),
     "aborted": ("Interrupted", YELLOW, _STOP),
+}
+
+
+class Note(NamedTuple):
+    """A note: its text, not sanitized yet, and its style."""
+
+    text: str
+    style: str = DIM
+    sign: str = ""
+
+
+def describe_retry(event: RetryScheduled) -> str:
+    """Describes a retry: when and why."""
+    return f"retrying in {format_duration(event.delay).replace('.0 s', ' s')}: {event.error.kind.replace('_', ' ')}"
+
+
+def describe_event(event: AgentEvent, *, verbose: bool) -> Note | None:
+    """Returns the note for an event, if it has one."""
+    words = _NOTES.get(type(event))
+    return None if words is None else words(event, verbose)
+
+
+def describe_end(event: AgentEnd, *, verbose: bool) -> Note | None:
+    """Returns the note for the end of a run, unless it just finished."""
+    if event.end_reason not in _ENDS:
+        return None
+    words, style, sign = _ENDS[event.end_reason]
+    detail = event.detail if event.end_reason != "aborted" or verbose else ""
+    return Note(f"{words}: {detail}" if detail else words, style, sign)
+
+
+def _describe_retry_event(event: RetryScheduled, verbose: bool) -> Note:
+    words = describe_retry(event)
+    return Note(f"{words} ({event.error.message})" if verbose else words, YELLOW, _AGAIN)
+
+
+def _describe_fallback(event: ModelFallback, _verbose: bool) -> Note:
+    words = f"{event.from_model} failed ({event.error.kind.replace('_', ' ')}); asking {event.to_model} instead"
+    return Note(words, YELLOW, _AGAIN)
+
+
+def _describe_compaction(event: CompactionEnded, _verbose: bool) -> Note | None:
+    if event.error is not None:
+        return Note(f"The conversation could not be compacted: {event.error}", YELLOW)
+    if not event.reduced:
+        return None
+    return Note(f"The conversation was compacted: {event.tokens_before:,} to {event.tokens_after:,} tokens")
+
+
+def _describe_prun(event: PrunApplied, _verbose: bool) -> Note:
+    return Note(f"The model removed {format_count(len(event.entry_ids), 'step')} of its own work from its context")
+
+
+def _describe_rejected(event: InputRejected, _verbose: bool) -> Note:
+    return Note(f"Input rejected: {event.reason}", YELLOW, _STOP)
+
+
+def _describe_repetition(event: LoopDetected, _verbose: bool) -> Note:
+    doing = "the run is stopped" if event.action == "stop" else "it gets a warning"
+    return Note(f"The model repeats itself ({', '.join(event.tool_names)}): {doing}", YELLOW)
+
+
+def _describe_custom(event: CustomEvent, verbose: bool) -> Note | None:
+    if event.name == "session_degraded":
+        data: object = event.data
+        reason = cast("Mapping[str, Any]", data).get("reason", "") if isinstance(data, Mapping) else ""
+        return Note(f"The session cannot be saved at the moment: {reason}", YELLOW)
+    if event.name == "session_kept":
+        return Note("The session is saved again")
+    return Note(event.name) if verbose else None
+
+
+_NOTES: Mapping[type[Any], Callable[[Any, bool], Note | None]] = {
+    RetryScheduled: _describe_retry_event,
+    ModelFallback: _describe_fallback,
+    CompactionEnded: _describe_compaction,
+    PrunApplied: _describe_prun,
+    InputRejected: _describe_rejected,
+    LoopDetected: _describe_repetition,
+    CustomEvent: _describe_custom,
 }

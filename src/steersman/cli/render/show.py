@@ -1,6 +1,6 @@
-"""What a run looks like: events in, lines out; no terminal, no waiting, and nothing per delta beyond an append.
+"""Renders a run: takes events, and returns lines. No terminal and no waiting; a delta costs one append.
 
-`finished` gives lines that will not change any more, each once and in order; `live` gives what still changes.
+`take_finished` returns lines that no longer change, each once and in order; `render_live` returns the changing part.
 """
 
 from __future__ import annotations
@@ -13,24 +13,12 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from steersman.cli.render.answer import Answer
-from steersman.cli.render.calls import Running, entry, settled, update_text
-from steersman.cli.render.lines import (
-    BOLD,
-    CYAN,
-    DIM,
-    RED,
-    SEPARATOR,
-    YELLOW,
-    cost_line,
-    count,
-    cropped,
-    elapsed,
-    painted,
-    usage_words,
-)
-from steersman.cli.render.notes import end_note, note_of, retry_words
+from steersman.cli.render.calls import RunningCall, parse_update, render_call, render_settled
+from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
+from steersman.cli.render.notes import describe_end, describe_event, describe_retry
 from steersman.cli.render.page import Kind, Page
-from steersman.cli.terminal.sanitize import one_line
+from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
+from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
@@ -52,70 +40,76 @@ from steersman.types.stream import Reset
 from steersman.types.usage import Usage
 
 _Path: TypeAlias = tuple[str, ...]
-"""The id of a call behind those of the calls it was made for."""
+"""The id of a call after the ids of the calls it belongs to."""
 
 
 _Followed: TypeAlias = ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd | RetryScheduled
 _FOLLOWED = ("tool_execution_start", "tool_execution_update", "tool_execution_end", "retry_scheduled")
 
 
-class Work:
-    """What the tools are doing; a call that is over goes to the page."""
+SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
+_FRAMES_PER_SECOND = 10
+Said: TypeAlias = Literal["user", "notice", "error"]
+
+
+class ToolCalls:
+    """The running tool calls, including those of sub-agents; finished ones go to the page."""
 
     def __init__(self, page: Page, *, verbose: bool, workspace: Path, clock: Callable[[], float]) -> None:
         self._page = page
         self._verbose = verbose
         self._workspace = workspace
         self._clock = clock
-        self._calls: dict[_Path, Running] = {}
+        self._calls: dict[_Path, RunningCall] = {}
 
     @property
-    def going_on(self) -> bool:
+    def running(self) -> bool:
         """Whether a tool is running."""
         return bool(self._calls)
 
-    def stop(self) -> None:
-        """Nothing is running any more."""
+    def clear(self) -> None:
+        """Forgets all running calls."""
         self._calls = {}
 
-    def live(self, sign: str, width: int) -> list[str]:
-        """The calls that are running, with the end of what they wrote."""
+    def render_live(self, sign: str, width: int) -> list[str]:
+        """Renders the running calls, with the end of their output."""
         now = self._clock()
-        return [line for call in self._calls.values() for line in call.lines(sign, width, now, color=self._page.color)]
+        return [line for call in self._calls.values() for line in call.render(sign, width, now, color=self._page.color)]
 
-    def begin(self, event: ToolExecutionStart, above: _Path = ()) -> None:
-        """A call begins."""
-        self._calls[*above, event.tool_call_id] = Running(
+    def start_call(self, event: ToolExecutionStart, above: _Path = ()) -> None:
+        """Adds a call."""
+        self._calls[*above, event.tool_call_id] = RunningCall(
             event.tool_name, event.args, began=self._clock(), depth=len(above), workspace=self._workspace
         )
 
-    def update(self, event: ToolExecutionUpdate, above: _Path = ()) -> None:
-        """A running call shows something."""
+    def update_call(self, event: ToolExecutionUpdate, above: _Path = ()) -> None:
+        """Adds output or progress to a running call."""
         path = (*above, event.tool_call_id)
         call = self._calls.get(path)
         if call is None:
             return
-        if (told := update_text(event.update)) is not None:
+        if (told := parse_update(event.update)) is not None:
             kind, text = told
             if kind == "output":
-                call.wrote(text)
+                call.add_output(text)
             else:
-                call.progress = one_line(text)
+                call.progress = sanitize_line(text)
         elif isinstance(event.update, Mapping):
-            self._sub_agent(call, path, cast("Mapping[str, Any]", event.update))
+            self._show_sub_agent(call, path, cast("Mapping[str, Any]", event.update))
 
-    def end(self, event: ToolExecutionEnd, above: _Path = ()) -> None:
-        """A call is settled."""
+    def end_call(self, event: ToolExecutionEnd, above: _Path = ()) -> None:
+        """Moves a finished call to the page."""
         path = (*above, event.tool_call_id)
         for other in [other for other in self._calls if other[: len(path)] == path]:
             del self._calls[other]
         depth, color = len(above), self._page.color
         self._page.put(
-            "tool", lambda width: settled(event, self._workspace, width, depth, color=color, verbose=self._verbose)
+            "tool",
+            lambda width: render_settled(event, self._workspace, width, depth, color=color, verbose=self._verbose),
         )
 
-    def _sub_agent(self, call: Running, path: _Path, update: Mapping[str, Any]) -> None:
-        """What a sub-agent does is shown under the call that asked it, one step further in."""
+    def _show_sub_agent(self, call: RunningCall, path: _Path, update: Mapping[str, Any]) -> None:
+        """Shows what a sub-agent does below the call that started it, indented."""
         event = update.get("event")
         if update.get("type") != "agent_event" or not isinstance(event, Mapping):
             return
@@ -123,45 +117,41 @@ class Work:
         told = cast("Mapping[str, Any]", event)
         match told:
             case {"type": "message_update", "delta": {"type": "text_delta", "delta": str(text)}}:
-                call.wrote(text)
+                call.add_output(text)
             case {"type": str(kind)} if kind in _FOLLOWED:
-                self._follow(call, path, told)
+                self._show_sub_agent_event(call, path, told)
             case _:
                 pass
 
-    def _follow(self, call: Running, path: _Path, told: Mapping[str, Any]) -> None:
+    def _show_sub_agent_event(self, call: RunningCall, path: _Path, told: Mapping[str, Any]) -> None:
         try:
             event: _Followed = msgspec.convert(told, _Followed)
         except (msgspec.ValidationError, RecursionError):
-            # A tool may show what it likes; what is no event is not shown as one.
+            # A tool may send any update; what is not an event is not shown as one.
             return
         match event:
             case ToolExecutionStart():
-                self.begin(event, path)
+                self.start_call(event, path)
             case ToolExecutionUpdate():
-                self.update(event, path)
+                self.update_call(event, path)
             case ToolExecutionEnd():
-                self.end(event, path)
+                self.end_call(event, path)
             case RetryScheduled():
-                call.progress = one_line(retry_words(event))
+                call.progress = sanitize_line(describe_retry(event))
 
-    def _announce(self, call: Running) -> None:
-        """The call of a sub-agent is named before what it does, which stands below it."""
+    def _announce(self, call: RunningCall) -> None:
+        """Prints the name of a sub-agent's call before what it does."""
         if call.announced:
             return
         call.announced = True
         sign, color = ("\u21b3", CYAN), self._page.color
-        self._page.put("tool", lambda width: [entry(sign, call.name, call.about, [], width, call.depth, color=color)])
+        self._page.put(
+            "tool", lambda width: [render_call(sign, call.name, call.about, [], width, call.depth, color=color)]
+        )
 
 
-SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
-_FRAMES_PER_SECOND = 10
-
-Said: TypeAlias = Literal["user", "notice", "error"]
-
-
-class Show:
-    """What to show of a run, or of one after another."""
+class RunDisplay:
+    """Renders one run after another."""
 
     def __init__(
         self,
@@ -176,7 +166,7 @@ class Show:
         self._clock = clock
         self._page = Page(color=color)
         self._answer = Answer(self._page, verbose=verbose)
-        self._work = Work(self._page, verbose=verbose, workspace=workspace, clock=clock)
+        self._work = ToolCalls(self._page, verbose=verbose, workspace=workspace, clock=clock)
         self._waiting = ""
         self._usage = Usage()
         self._model = ""
@@ -184,20 +174,20 @@ class Show:
         self._turn = 0
         self._dirty = False
         self._frame = -1
-        self._hears: Mapping[type[Any], Callable[[Any], None]] = {
-            MessageUpdate: self._message_update,
-            AgentStart: self._agent_start,
-            AgentEnd: self._agent_end,
-            TurnStart: self._turn_start,
-            MessageStart: self._message_start,
-            MessageEnd: self._message_end,
-            ToolExecutionStart: self._tool_start,
-            ToolExecutionUpdate: self._work.update,
-            ToolExecutionEnd: self._work.end,
-            CompactionStarted: self._compaction_started,
-            CompactionEnded: self._compaction_ended,
-            RetryScheduled: self._retry,
-            ModelFallback: self._fallback,
+        self._event_methods: Mapping[type[Any], Callable[[Any], None]] = {
+            MessageUpdate: self._on_message_update,
+            AgentStart: self._on_agent_start,
+            AgentEnd: self._on_agent_end,
+            TurnStart: self._on_turn_start,
+            MessageStart: self._on_message_start,
+            MessageEnd: self._on_message_end,
+            ToolExecutionStart: self._on_tool_start,
+            ToolExecutionUpdate: self._work.update_call,
+            ToolExecutionEnd: self._work.end_call,
+            CompactionStarted: self._on_compaction_started,
+            CompactionEnded: self._on_compaction_ended,
+            RetryScheduled: self._on_retry,
+            ModelFallback: self._on_fallback,
         }
 
     @property
@@ -207,42 +197,42 @@ class Show:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something new to draw since the last `live`."""
-        return self._dirty or self._page.waiting or (self.busy and self._frame_now() != self._frame)
+        """Whether there is something new to draw since the last `render_live`."""
+        return self._dirty or self._page.waiting or (self.busy and self._pick_frame() != self._frame)
 
-    def hear(self, event: AgentEvent) -> None:
-        """Take in what happened."""
+    def show_event(self, event: AgentEvent) -> None:
+        """Takes an event."""
         self._dirty = True
-        if (hear := self._hears.get(type(event))) is not None:
+        if (hear := self._event_methods.get(type(event))) is not None:
             hear(event)
-        if (note := note_of(event, verbose=self._verbose)) is not None:
-            self._page.note(*note)
+        if (note := describe_event(event, verbose=self._verbose)) is not None:
+            self._page.add_note(*note)
 
     def say(self, kind: Said, text: str) -> None:
-        """Something that is no event: what a user typed, a notice, an error. Untrusted as all the rest."""
+        """Adds a text that is not an event: typed input, a notice or an error; sanitizes it."""
         self._dirty = True
         if kind == "user":
-            self._page.put("user", lambda width: self._page.prefixed("\u276f ", CYAN, text, BOLD, width))
+            self._page.put("user", lambda width: self._page.render_prefixed("\u276f ", CYAN, text, BOLD, width))
         elif kind == "error":
-            self._page.note(text, RED, "\u2717 ")
+            self._page.add_note(text, RED, "\u2717 ")
         else:
-            self._page.note(text)
+            self._page.add_note(text)
 
-    def finished(self, width: int) -> str:
-        """The lines that will not change any more and have not been given yet, each with its line break."""
-        return "".join([f"{line}\n" for line in self._page.take(width)])
+    def take_finished(self, width: int) -> str:
+        """Returns the lines that no longer change and were not returned before, each with its line break."""
+        return "".join([f"{line}\n" for line in self._page.take_finished(width)])
 
-    def live(self, width: int, rows: int) -> str:
-        """The lines that still change, at most `rows` of them; nothing when no run is going on."""
+    def render_live(self, width: int, rows: int) -> str:
+        """Renders the lines that still change, at most `rows`; empty if no run is going on."""
         self._dirty = False
-        self._frame = self._frame_now()
+        self._frame = self._pick_frame()
         if not self.busy or rows < 1:
             return ""
         sign = SPINNER[self._frame]
         parts: tuple[tuple[Kind, list[str]], ...] = (
-            ("thinking", self._answer.live_thinking(width)),
-            ("text", self._answer.live_text(width)),
-            ("tool", [*self._work.live(sign, width), *self._answer.live_calls(sign, width)]),
+            ("thinking", self._answer.render_thinking(width)),
+            ("text", self._answer.render_text(width)),
+            ("tool", [*self._work.render_live(sign, width), *self._answer.render_calls(sign, width)]),
         )
         body: list[str] = []
         for kind, part in parts:
@@ -251,39 +241,41 @@ class Show:
             body += part
         if rows > 2 and (body or self._page.last is not None):
             body.append("")
-        return "\n".join([*body[max(0, len(body) - rows + 1) :], self._status(width)])
+        return "\n".join([*body[max(0, len(body) - rows + 1) :], self._render_status(width)])
 
-    def _frame_now(self) -> int:
+    def _pick_frame(self) -> int:
         return int(self._clock() * _FRAMES_PER_SECOND) % len(SPINNER)
 
-    def _status(self, width: int) -> str:
-        doing = self._waiting or ("working" if self._work.going_on else self._answer.activity)
+    def _render_status(self, width: int) -> str:
+        doing = self._waiting or ("working" if self._work.running else self._answer.activity)
         seconds = 0.0 if self._began is None else self._clock() - self._began
-        text = cropped(SEPARATOR.join([one_line(doing), elapsed(seconds), *usage_words(self._usage)]), width - 2)
-        return painted([(SPINNER[self._frame], CYAN), (" ", ""), (text, DIM)], color=self._color)
+        text = crop(
+            SEPARATOR.join([sanitize_line(doing), format_elapsed(seconds), *describe_usage(self._usage)]), width - 2
+        )
+        return paint([(SPINNER[self._frame], CYAN), (" ", ""), (text, DIM)], color=self._color)
 
-    def _agent_start(self, event: AgentStart) -> None:
+    def _on_agent_start(self, event: AgentStart) -> None:
         self._began = self._clock()
         self._usage = Usage()
         self._model = event.config_snapshot.model if event.config_snapshot else ""
         self._turn = 0
 
-    def _turn_start(self, event: TurnStart) -> None:
+    def _on_turn_start(self, event: TurnStart) -> None:
         self._turn = event.turn_index
 
-    def _message_start(self, event: MessageStart) -> None:
+    def _on_message_start(self, event: MessageStart) -> None:
         if isinstance(event.message, AssistantMessage):
             self._answer.begin()
         elif isinstance(event.message, UserMessage) and self._turn > 0 and event.message.text.strip():
-            # The prompt itself was shown by whoever took it; these were heard on the way.
+            # The prompt itself is shown by the caller; these messages arrived during the run.
             self.say("notice" if event.message.synthetic else "user", event.message.text)
 
-    def _message_update(self, event: MessageUpdate) -> None:
+    def _on_message_update(self, event: MessageUpdate) -> None:
         if type(event.delta) is not Reset:
             self._waiting = ""
-        self._answer.hear(event.delta)
+        self._answer.add(event.delta)
 
-    def _message_end(self, event: MessageEnd) -> None:
+    def _on_message_end(self, event: MessageEnd) -> None:
         message = event.message
         if not isinstance(message, AssistantMessage):
             return
@@ -292,33 +284,33 @@ class Show:
         self._usage = self._usage + message.usage
         self._model = message.model or self._model
         if message.stop_reason == "length":
-            self._page.note("The answer was cut off: it reached the most tokens it may have.", YELLOW)
+            self._page.add_note("The answer was truncated: it reached its token limit.", YELLOW)
 
-    def _tool_start(self, event: ToolExecutionStart) -> None:
-        self._answer.forget_calls()
-        self._work.begin(event)
+    def _on_tool_start(self, event: ToolExecutionStart) -> None:
+        self._answer.clear_calls()
+        self._work.start_call(event)
 
-    def _compaction_started(self, event: CompactionStarted) -> None:
-        self._waiting = f"making the conversation shorter ({count(event.message_count, 'message')})"
+    def _on_compaction_started(self, event: CompactionStarted) -> None:
+        self._waiting = f"compacting the conversation ({format_count(event.message_count, 'message')})"
 
-    def _compaction_ended(self, _event: CompactionEnded) -> None:
+    def _on_compaction_ended(self, _event: CompactionEnded) -> None:
         self._waiting = ""
 
-    def _retry(self, event: RetryScheduled) -> None:
-        self._answer.void()
-        self._waiting = retry_words(event)
+    def _on_retry(self, event: RetryScheduled) -> None:
+        self._answer.withdraw()
+        self._waiting = describe_retry(event)
 
-    def _fallback(self, event: ModelFallback) -> None:
-        self._answer.void()
+    def _on_fallback(self, event: ModelFallback) -> None:
+        self._answer.withdraw()
         self._model = event.to_model
 
-    def _agent_end(self, event: AgentEnd) -> None:
+    def _on_agent_end(self, event: AgentEnd) -> None:
         self._answer.close()
-        self._work.stop()
+        self._work.clear()
         self._waiting = ""
-        if (note := end_note(event, verbose=self._verbose)) is not None:
-            self._page.note(*note)
+        if (note := describe_end(event, verbose=self._verbose)) is not None:
+            self._page.add_note(*note)
         seconds = None if self._began is None else self._clock() - self._began
-        if line := cost_line(event.usage, seconds=seconds, model=self._model):
-            self._page.put("end", lambda width: self._page.prefixed("", DIM, line, DIM, width))
+        if line := describe_cost(event.usage, seconds=seconds, model=self._model):
+            self._page.put("end", lambda width: self._page.render_prefixed("", DIM, line, DIM, width))
         self._began = None

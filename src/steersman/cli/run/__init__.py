@@ -1,1 +1,1 @@
-"""One run without a chat: plain text or JSON on stdout, orders on stdin."""
+"""One run without a chat: plain text or JSON on standard output, orders on standard input."""

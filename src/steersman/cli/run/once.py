@@ -1,8 +1,8 @@
-"""One run without a chat, or as many as another program orders: the answer on stdout, everything else on stderr.
+"""One run without a chat, or many ordered by another program: the answer on stdout, everything else on stderr.
 
-Formats: text (plain, or made for a terminal where there is one), json (one object at the end) and stream-json (the
-events). Whatever happens, the run comes to its end, its session is kept, and the exit code says how it went. Where
-nobody can be asked, a tool call that would have to be approved is denied, and a line says how to allow it.
+Formats: text (plain, or drawn on a terminal), json (one object at the end) and stream-json (the events). In every
+case the run ends, its session is saved, and the exit code says how it ended. If there is no terminal to ask on, a
+tool call that needs approval is denied, and a message says how to allow it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from steersman.cli.arguments import Options
-from steersman.cli.exits import DONE, ERROR, USAGE, exit_code, line_of
-from steersman.cli.run.output import Plain, StreamJson, WholeJson
-from steersman.cli.run.stdin_orders import Driver, View
+from steersman.cli.exits import DONE, ERROR, USAGE, describe_error, get_exit_code
+from steersman.cli.run.output import JsonResult, PlainText, StreamJson
+from steersman.cli.run.stdin_orders import OrderDriver, View
+from steersman.cli.setup.startup import start_agent
+from steersman.cli.terminal.approval import ask_on_terminal, ask_trust_on_terminal
+from steersman.cli.terminal.columns import allows_color
 from steersman.cli.terminal.descriptors import STDERR, STDIN, STDOUT, is_terminal
-from steersman.cli.terminal.sanitize import one_line
-from steersman.cli.terminal.signals import Stopping, heard
-from steersman.cli.terminal.stderr import Telling
-from steersman.cli.terminal.stdout import Outlet
+from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.cli.terminal.signals import StopRequest, catch_signals
+from steersman.cli.terminal.stderr import StderrMessages
+from steersman.cli.terminal.stdout import OutputWriter
 from steersman.types.errors import MissingExtra
 from steersman.types.events import AgentEvent, ToolExecutionEnd
 from steersman.types.messages import EndReason
@@ -30,59 +33,60 @@ from steersman.types.result import RunResult
 
 if TYPE_CHECKING:
     from steersman.agent.agent import Agent
-    from steersman.cli.render import Show, TerminalView
+    from steersman.cli.render import RunDisplay, TerminalView
     from steersman.cli.setup.model_choice import Choice
-    from steersman.cli.setup.startup import Outfit
+    from steersman.cli.setup.startup import StartedAgent
     from steersman.events.stream import EventStream
     from steersman.loop.config import ApproveFn
     from steersman.policy.approval import Approved
     from steersman.types.content import ToolCall
 
 
-class Drawn:
-    """Shows runs on a terminal; what is told meanwhile is drawn among the rest."""
+_REASONS: dict[EndReason, str] = {"limit": "a limit was reached: ", "vetoed": "refused: ", "rejected": "refused: "}
 
-    def __init__(self, show: Show, view: TerminalView, telling: Telling) -> None:
+
+class TerminalOutput:
+    """Draws runs on a terminal, with notices between."""
+
+    def __init__(self, show: RunDisplay, view: TerminalView, stderr: StderrMessages) -> None:
         self._show = show
         self._view = view
-        self._telling = telling
+        self._stderr = stderr
 
     async def show(self, stream: EventStream) -> RunResult:
-        """Draw a run to its end."""
-        self._telling.instead = self._say
+        """Draws a run until it ends."""
+        self._stderr.redirect = self._show_notice
         try:
             return await self._view.show(stream)
         finally:
-            self._telling.instead = None
+            self._stderr.redirect = None
 
-    def paused(self) -> AbstractContextManager[None]:
-        """Draw nothing while somebody is asked something."""
-        return self._view.paused()
+    def pause(self) -> AbstractContextManager[None]:
+        """Draws nothing while a question is open."""
+        return self._view.pause()
 
-    def _say(self, text: str) -> None:
+    def _show_notice(self, text: str) -> None:
         self._show.say("notice", text)
 
 
-class Asking:
-    """Asks the person at the terminal about a call.
+class TerminalQuestions:
+    """Asks the person at the terminal for approval and trust.
 
-    `settle` waits until what was said before is there, `pause` takes away what is drawn meanwhile, or holds it back.
+    `settle` waits until earlier output is written. `pause` stops drawing while the question is open.
     """
 
     def __init__(self) -> None:
         self.settle: Callable[[], Awaitable[None]] | None = None
         self.pause: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._outfit: Outfit | None = None
-        self._color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._outfit: StartedAgent | None = None
+        self._color = allows_color()
 
-    def wear(self, outfit: Outfit) -> None:
-        """Know whose calls these are."""
+    def attach(self, outfit: StartedAgent) -> None:
+        """Sets the agent whose calls need approval."""
         self._outfit = outfit
 
     async def ask(self, call: ToolCall, reason: str) -> bool | Approved:
-        """Ask, and let what the person wants instead be heard as steering."""
-        from steersman.cli.terminal.approval import ask_on_terminal
-
+        """Asks for approval; text typed instead of an answer steers the run."""
         outfit = self._outfit
         if outfit is None:
             return False
@@ -94,197 +98,190 @@ class Asking:
             )
 
     async def trust(self, question: str, content: str) -> bool:
-        """Ask whether a file of the project may count."""
-        from steersman.cli.terminal.approval import trust_on_terminal
-
-        return await trust_on_terminal(question, content)
+        """Asks whether to trust a file of the project."""
+        return await ask_trust_on_terminal(question, content)
 
 
-def on_terminal(telling: Telling, workspace: Path, *, verbose: bool) -> Drawn | None:
-    """The view for a terminal; `None` where it is not installed, or the terminal can do nothing but text."""
+def make_terminal_output(stderr: StderrMessages, workspace: Path, *, verbose: bool) -> TerminalOutput | None:
+    """Returns the view for a terminal; `None` if it is not installed, or the terminal supports only text."""
     if os.environ.get("TERM", "") in ("", "dumb"):
         return None
     try:
-        from steersman.cli.render import Show, TerminalView, wants_color
+        from steersman.cli.render import RunDisplay, TerminalView, wants_color
 
-        show = Show(color=wants_color(STDOUT), verbose=verbose, workspace=workspace)
-        return Drawn(show, TerminalView(show, fd=STDOUT), telling)
+        show = RunDisplay(color=wants_color(STDOUT), verbose=verbose, workspace=workspace)
+        return TerminalOutput(show, TerminalView(show, fd=STDOUT), stderr)
     except MissingExtra:
         return None
 
 
-_REASONS: dict[EndReason, str] = {"limit": "a limit was reached: ", "vetoed": "refused: ", "rejected": "refused: "}
+class _ProgramOutput(Protocol):
+    """An output for programs, which also reports that no run took place."""
+
+    def report_no_run(self, reason: EndReason, detail: str, /) -> None: ...
 
 
-class _Format(Protocol):
-    """A format that can also tell that there was no run."""
-
-    def missed(self, reason: EndReason, detail: str, /) -> None: ...
-
-
-async def once(options: Options, *, start: Callable[[Agent], EventStream] | None = None) -> int:
-    """Do what the command line asks for, without a chat; the exit code. `start` begins the run in another way."""
-    stopping, telling = Stopping(), Telling(verbose=options.verbose or _is_followed(options))
-    with heard(stopping.ask) as signals:
+async def run_once(options: Options, *, start: Callable[[Agent], EventStream] | None = None) -> int:
+    """Does what the command line asks for, without a chat; returns the exit code. `start` replaces `agent.prompt`."""
+    stopping, stderr = StopRequest(), StderrMessages(verbose=options.verbose or _is_watched(options))
+    with catch_signals(stopping.request) as signals:
         try:
-            code = await _Once(options, stopping, telling, start).run()
+            code = await _Invocation(options, stopping, stderr, start).run()
         finally:
-            await telling.close()
+            await stderr.close()
     if signals.code is not None:
         return signals.code
     return code if stopping.code is None else stopping.code
 
 
-class _Once:
-    """The parts of one call of the command, and what it came to."""
+class _Invocation:
+    """One call of the command: its parts and its outcome."""
 
     def __init__(
         self,
         options: Options,
-        stopping: Stopping,
-        telling: Telling,
+        stopping: StopRequest,
+        stderr: StderrMessages,
         start: Callable[[Agent], EventStream] | None = None,
     ) -> None:
         self._options = options
         self._start = start
         self._stopping = stopping
-        self._telling = telling
-        self._outlet = stopping.outlet = Outlet(STDOUT, on_failure=stopping.ask_because)
-        self._format: _Format | None = _format(options, self._outlet)
+        self._stderr = stderr
+        self._writer = stopping.writer = OutputWriter(STDOUT, on_failure=stopping.fail)
+        self._format: _ProgramOutput | None = _make_program_output(options, self._writer)
         self._denied: set[str] = set()
         self._began = self._drawn = False
 
     async def run(self) -> int:
-        """Work, and write the last of it; a failure before the run is part of an output that programs read."""
+        """Runs, and writes the last output; JSON formats also report a failure before the run."""
         try:
-            return await self._work()
+            return await self._start_and_run()
         except asyncio.CancelledError as cancel:
-            if not self._stopping.was_it(cancel):
+            if not self._stopping.consume_cancel(cancel):
                 raise
-            self._missed("aborted", "operation aborted")
+            self._report_no_run("aborted", "operation aborted")
             return ERROR
         except Exception as error:
-            self._missed("error", line_of(error))
+            self._report_no_run("error", describe_error(error))
             raise
         finally:
-            self._stopping.let_finish()
-            await self._outlet.drained()
-            self._outlet.close()
-            self._complain()
+            self._stopping.finish()
+            await self._writer.drain()
+            self._writer.close()
+            self._report_write_failure()
 
-    async def _work(self) -> int:
-        from steersman.cli.setup.startup import outfit
-
-        options, telling = self._options, self._telling
-        asking = Asking() if _can_ask(options) else None
+    async def _start_and_run(self) -> int:
+        options, stderr = self._options, self._stderr
+        asking = TerminalQuestions() if _can_ask(options) else None
         approve: ApproveFn | None = None if asking is None else asking.ask
         async with AsyncExitStack() as stack:
-            worn = await stack.enter_async_context(
-                outfit(
+            started = await stack.enter_async_context(
+                start_agent(
                     options,
                     approve=approve,
-                    tell=telling.tell,
-                    progress=telling.progress,
+                    notify=stderr.notify,
+                    progress=stderr.show_progress,
                     trust=None if asking is None else asking.trust,
-                    chosen=self._tell_choice,
+                    chosen=self._report_choice,
                 )
             )
-            view = self._view(worn, asking)
-            worn.agent.subscribe(self._advise)
+            view = self._choose_view(started, asking)
+            started.agent.subscribe(self._advise_on_denial)
             self._began = True
-            return await self._runs(worn, view)
+            return await self._run_agent(started, view)
 
-    def _tell_choice(self, choice: Choice) -> None:
-        if self._options.output_format == "text" or self._telling.chatty:
-            self._telling.tell(choice.why)
+    def _report_choice(self, choice: Choice) -> None:
+        if self._options.output_format == "text" or self._stderr.shows_work:
+            self._stderr.notify(choice.why)
 
-    async def _runs(self, worn: Outfit, view: View) -> int:
-        options, agent = self._options, worn.agent
+    async def _run_agent(self, started: StartedAgent, view: View) -> int:
+        options, agent = self._options, started.agent
         if options.input_format == "stream-json":
-            driver = Driver(agent, view, self._telling.tell, self._conclude)
-            with self._stopping.reaching(driver.stop):
+            driver = OrderDriver(agent, view, self._stderr.notify, self._report_end)
+            with self._stopping.call_on_stop(driver.stop):
                 await driver.drive(STDIN, first=options.prompt)
-            self._mention_unheard(agent)
+            self._report_unheard(agent)
             if driver.last is None:
                 return USAGE if driver.misread else DONE
-            return exit_code(driver.last)
+            return get_exit_code(driver.last)
         stream = agent.prompt(options.prompt or "") if self._start is None else self._start(agent)
-        with self._stopping.reaching(agent.abort):
+        with self._stopping.call_on_stop(agent.abort):
             result = await view.show(stream)
-        self._conclude(result)
-        return exit_code(result)
+        self._report_end(result)
+        return get_exit_code(result)
 
-    def _mention_unheard(self, agent: Agent) -> None:
+    def _report_unheard(self, agent: Agent) -> None:
         queued = agent.queued
         if count := len(queued.steering) + len(queued.follow_up):
-            self._telling.tell(f"not heard: {count} queued; the next run of this session hears it")
+            self._stderr.notify(f"not sent to the model: {count} queued; the next run of this session sends it")
 
-    def _view(self, worn: Outfit, asking: Asking | None) -> View:
+    def _choose_view(self, started: StartedAgent, asking: TerminalQuestions | None) -> View:
         form = self._format
-        if isinstance(form, WholeJson):
-            form.wear(worn)
-        if isinstance(form, StreamJson | WholeJson):
+        if isinstance(form, JsonResult):
+            form.attach(started)
+        if isinstance(form, StreamJson | JsonResult):
             return form
         if asking is not None:
-            asking.wear(worn)
+            asking.attach(started)
         structured = self._options.json_schema is not None
         drawn = None
         if is_terminal(STDOUT) and not structured:
-            drawn = on_terminal(self._telling, worn.workspace, verbose=self._options.verbose)
+            drawn = make_terminal_output(self._stderr, started.workspace, verbose=self._options.verbose)
         if drawn is not None:
             self._drawn = True
             if asking is not None:
-                asking.pause = drawn.paused
+                asking.pause = drawn.pause
             return drawn
-        streaming = is_terminal(STDOUT) or not worn.agent.tools or _is_followed(self._options)
-        plain = Plain(self._outlet, self._telling, streaming=streaming, structured=structured)
+        streaming = is_terminal(STDOUT) or not started.agent.tools or _is_watched(self._options)
+        plain = PlainText(self._writer, self._stderr, streaming=streaming, structured=structured)
         if asking is not None:
-            asking.settle, asking.pause = plain.settle, plain.paused
+            asking.settle, asking.pause = plain.wait_until_written, plain.pause
         return plain
 
-    def _conclude(self, result: RunResult) -> None:
-        """Say how it ended, where that was not shown."""
-        interrupted = result.end_reason == "aborted" and self._stopping.asked
+    def _report_end(self, result: RunResult) -> None:
+        """Reports how the run ended, unless the view has shown it."""
+        interrupted = result.end_reason == "aborted" and self._stopping.requested
         if self._options.output_format == "text" and result.detail and not interrupted and not self._drawn:
-            self._telling.tell(f"{_REASONS.get(result.end_reason, '')}{result.detail}")
+            self._stderr.notify(f"{_REASONS.get(result.end_reason, '')}{result.detail}")
 
-    def _advise(self, event: AgentEvent) -> None:
-        """Say once for each tool how a call could have been allowed, where nobody can be asked."""
+    def _advise_on_denial(self, event: AgentEvent) -> None:
+        """Says once per tool how to allow a call that was denied because there is no terminal to ask on."""
         if type(event) is not ToolExecutionEnd or event.result.details.get("status") != "denied":
             return
-        name = one_line(event.tool_name)
+        name = sanitize_line(event.tool_name)
         if _can_ask(self._options) or name in self._denied:
             return
         self._denied.add(name)
         rule = f"{name}(git status:*)" if name == "bash" else name
-        self._telling.tell(f"{name} was denied, since nobody can be asked here. To allow it: --allowed-tools '{rule}'")
+        self._stderr.notify(f"{name} was denied because it needs approval. To allow it: --allowed-tools '{rule}'")
 
-    def _missed(self, reason: EndReason, detail: str) -> None:
+    def _report_no_run(self, reason: EndReason, detail: str) -> None:
         if self._format is not None and not self._began:
-            self._format.missed(reason, detail)
+            self._format.report_no_run(reason, detail)
 
-    def _complain(self) -> None:
-        """Say why nothing can be written, unless the reader just left."""
+    def _report_write_failure(self) -> None:
+        """Reports why standard output failed, unless the reader just closed it."""
         failure = self._stopping.failure
         if failure is not None and self._stopping.code == ERROR:
-            self._telling.tell(f"cannot write to standard output: {failure.strerror}.")
+            self._stderr.notify(f"cannot write to standard output: {failure.strerror}.")
 
 
 def _can_ask(options: Options) -> bool:
-    """Whether there is a person who expects to be asked."""
-    return _is_followed(options) and is_terminal(STDERR)
+    """Whether a person is there to give approval."""
+    return _is_watched(options) and is_terminal(STDERR)
 
 
-def _is_followed(options: Options) -> bool:
-    """Whether somebody reads along, and wants to see the work and not its result alone: that is what -p is for."""
+def _is_watched(options: Options) -> bool:
+    """Whether a person follows the work and not only its result; `-p` asks for the result alone."""
     return options.output_format == "text" and options.input_format == "text" and not options.print_only
 
 
-def _format(options: Options, outlet: Outlet) -> _Format | None:
+def _make_program_output(options: Options, writer: OutputWriter) -> _ProgramOutput | None:
     match options.output_format:
         case "stream-json":
-            return StreamJson(outlet)
+            return StreamJson(writer)
         case "json":
-            return WholeJson(outlet)
+            return JsonResult(writer)
         case _:
             return None

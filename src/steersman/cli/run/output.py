@@ -1,12 +1,12 @@
-"""A run as plain text: the answer on standard output, what led to it on standard error.
+"""Writes runs to standard output: as plain text, as a JSON event stream, or as one JSON object.
 
-With -p in a pipe standard output gets the final answer and nothing else, so that `x=$(steersman -p ...)` holds what was
-asked for. An answer is the final one when it calls no tool, which is known at its end; so it is streamed as it arrives
-only where there are no tools to call, and elsewhere written when it is complete. What the model says between its tools
-goes to standard error, for whoever follows the work there. Without -p, and on a terminal, everything is streamed.
+With -p in a pipe, plain text is the final answer and nothing else, so that `x=$(steersman -p ...)` works. An answer is
+final if it calls no tool, which is known only at its end. So it is streamed if the agent has no tools, and otherwise
+written when it is complete; text between tool calls goes to standard error. Without -p, and on a terminal, everything
+is streamed.
 
-Text that was streamed cannot be taken back: when the model's answer breaks off and is asked for again, standard error
-says so, and the new answer begins on a new line.
+Streamed text cannot be taken back. If the answer breaks off and is retried, standard error says so, and the new answer
+starts on a new line.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from steersman.cli.exits import Keyless, keyless
-from steersman.cli.render.lines import cost_line
+from steersman.cli.redact import StreamRedactor, make_key_redactor
 from steersman.cli.terminal.descriptors import STDOUT, is_terminal
-from steersman.cli.terminal.sanitize import one_line, safe
-from steersman.cli.terminal.stderr import Telling
-from steersman.cli.terminal.stdout import Outlet
+from steersman.cli.terminal.numbers import describe_cost
+from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.cli.terminal.stderr import StderrMessages
+from steersman.cli.terminal.stdout import OutputWriter
 from steersman.events.stream import EventStream
 from steersman.types.content import ToolCall
 from steersman.types.continuation import Initial
@@ -44,25 +44,27 @@ from steersman.types.usage import Usage
 from steersman.types.wire import encode
 
 if TYPE_CHECKING:
-    from steersman.cli.setup.startup import Outfit
+    from steersman.cli.setup.startup import StartedAgent
     from steersman.events.stream import EventStream
 
 
 _SHORT = 100
 _PASSED_ON = 0.1
-"""Seconds for whoever reads standard output, such as `tee`, to show it on the terminal a question comes to."""
+"""Seconds for a reader such as `tee` to show the output on the terminal before a question appears there."""
 
 
-class Plain:
-    """Shows runs as text. `streaming` writes every answer as it arrives; `structured` writes the output instead."""
+class PlainText:
+    """Shows runs as text. `streaming` writes answers as they arrive; `structured` writes only the structured output."""
 
-    def __init__(self, outlet: Outlet, telling: Telling, *, streaming: bool, structured: bool = False) -> None:
-        self._outlet = outlet
-        self._telling = telling
+    def __init__(
+        self, writer: OutputWriter, stderr: StderrMessages, *, streaming: bool, structured: bool = False
+    ) -> None:
+        self._writer = writer
+        self._stderr = stderr
         self._streaming = streaming and not structured
         self._structured = structured
         self._without_keys: Callable[[str], str] = str
-        self._streamed = Keyless()
+        self._streamed = StreamRedactor()
         self._line_open = False
         self._shown = False
         self._spoken = False
@@ -70,18 +72,18 @@ class Plain:
         self._free = asyncio.Event()
         self._free.set()
 
-    async def settle(self) -> None:
-        """Wait until everything that was said is written: what is asked on the same terminal comes after it."""
+    async def wait_until_written(self) -> None:
+        """Waits until all output so far is written, so that a question on the same terminal comes after it."""
         while self._stream is not None and self._stream.channel.buffer:
-            await self._outlet.drained()
+            await self._writer.drain()
             await asyncio.sleep(0)
-        await self._outlet.drained()
+        await self._writer.drain()
         if not is_terminal(STDOUT):
             await asyncio.sleep(_PASSED_ON)
 
     @contextmanager
-    def paused(self) -> Generator[None]:
-        """Write nothing while somebody is asked: no words of the model stand between a question and its answer."""
+    def pause(self) -> Generator[None]:
+        """Writes nothing while a question is open."""
         self._free.clear()
         try:
             yield
@@ -89,54 +91,54 @@ class Plain:
             self._free.set()
 
     async def show(self, stream: EventStream) -> RunResult:
-        """Write a run to its end."""
+        """Writes a run until it ends."""
         self._stream = stream
         began = time.monotonic()
-        self._without_keys, self._streamed = keyless(), Keyless()
+        self._without_keys, self._streamed = make_key_redactor(), StreamRedactor()
         async for event in stream:
             await self._free.wait()
             if isinstance(event, ToolExecutionStart | RetryScheduled):
-                await self._outlet.drained()  # a terminal shows both outputs, and neither may overtake the other
-            self._hear(event)
-            if self._outlet.full:
-                await self._outlet.room()
+                await self._writer.drain()  # keeps stdout and stderr in order on a terminal
+            self._show_event(event)
+            if self._writer.full:
+                await self._writer.wait_for_space()
         result = await stream
         self._finish(result)
-        await self._outlet.drained()
-        if self._telling.chatty:
-            self._telling.tell(cost_line(result.usage, seconds=time.monotonic() - began))
+        await self._writer.drain()
+        if self._stderr.shows_work:
+            self._stderr.notify(describe_cost(result.usage, seconds=time.monotonic() - began))
         return result
 
-    def _hear(self, event: AgentEvent) -> None:
+    def _show_event(self, event: AgentEvent) -> None:
         match event:
             case MessageUpdate():
                 if self._streaming:
-                    self._update(event)
+                    self._show_delta(event)
             case MessageEnd(message=AssistantMessage() as message):
-                self._message_end(message)
+                self._end_message(message)
             case ToolExecutionStart():
-                if self._telling.chatty:
-                    self._telling.say(f"  {call_line(event.tool_name, event.args)}")
+                if self._stderr.shows_work:
+                    self._stderr.write_lines(f"  {describe_call(event.tool_name, event.args)}")
             case RetryScheduled():
-                if self._telling.chatty:
-                    again = f"asking again in {event.delay:.1f} s" if event.delay >= 0.05 else "asking again"
-                    self._telling.tell(f"{event.error.message} ({again})")
+                if self._stderr.shows_work:
+                    again = f"retrying in {event.delay:.1f} s" if event.delay >= 0.05 else "retrying"
+                    self._stderr.notify(f"{event.error.message} ({again})")
             case _:
                 return
 
-    def _update(self, event: MessageUpdate) -> None:
+    def _show_delta(self, event: MessageUpdate) -> None:
         delta = event.delta
         if delta.type == "text_delta" and delta.delta:
             if not self._shown and self._spoken:
                 self._write("\n")
             self._shown = self._spoken = True
-            self._write(self._streamed.take(delta.delta))
+            self._write(self._streamed.feed(delta.delta))
         elif delta.type == "reset" and self._shown:
             self._end_line()
             self._shown = self._spoken = False
-            self._telling.tell("the answer broke off and starts again")
+            self._stderr.notify("the answer broke off and starts over")
 
-    def _message_end(self, message: AssistantMessage) -> None:
+    def _end_message(self, message: AssistantMessage) -> None:
         if self._streaming:
             if not self._shown and message.text:
                 self._write("\n" if self._spoken else "")
@@ -144,72 +146,70 @@ class Plain:
                 self._write(message.text)
             self._end_line()
             self._shown = False
-        elif _calls(message) and message.text.strip() and self._telling.chatty:
-            self._telling.say(message.text.strip())
+        elif _has_tool_calls(message) and message.text.strip() and self._stderr.shows_work:
+            self._stderr.write_lines(message.text.strip())
 
     def _finish(self, result: RunResult) -> None:
         if self._structured and result.output is not None:
-            import msgspec
-
             self._write(msgspec.json.encode(result.output, enc_hook=repr).decode())
-        elif not self._streaming and (text := final_text(result)):
+        elif not self._streaming and (text := find_final_text(result)):
             self._write(text)
         self._end_line()
 
     def _write(self, text: str) -> None:
         if text:
             self._line_open = not text.endswith("\n")
-            self._outlet.write(safe(self._without_keys(text)).encode(errors="replace"))
+            self._writer.write(sanitize(self._without_keys(text)).encode(errors="replace"))
 
     def _end_line(self) -> None:
-        self._write(self._streamed.rest())
+        self._write(self._streamed.flush())
         if self._line_open:
             self._write("\n")
 
 
-def final_text(result: RunResult) -> str:
-    """The text of the last answer, unless that was still calling tools."""
+def find_final_text(result: RunResult) -> str:
+    """Returns the text of the last answer; empty if it still calls tools."""
     for message in reversed(result.messages):
         if isinstance(message, AssistantMessage):
-            return "" if _calls(message) else message.text
+            return "" if _has_tool_calls(message) else message.text
     return ""
 
 
-def call_line(name: str, args: Mapping[str, Any]) -> str:
-    """A tool call in short: its name, and its arguments on one line."""
+def describe_call(name: str, args: Mapping[str, Any]) -> str:
+    """Describes a tool call on one line: its name and its arguments, truncated."""
     values = [value if isinstance(value, str) else repr(value) for value in args.values()]
-    shown = one_line(" ".join(values))
-    return f"{one_line(name)} {shown if len(shown) <= _SHORT else shown[: _SHORT - 1] + '…'}".rstrip()
+    shown = sanitize_line(" ".join(values))
+    return f"{sanitize_line(name)} {shown if len(shown) <= _SHORT else shown[: _SHORT - 1] + '…'}".rstrip()
 
 
-def _calls(message: AssistantMessage) -> bool:
+def _has_tool_calls(message: AssistantMessage) -> bool:
     return any(isinstance(block, ToolCall) for block in message.content)
 
 
 class StreamJson:
-    """Shows runs as their events."""
+    """Writes runs as events, one JSON object per line."""
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
+    def __init__(self, writer: OutputWriter) -> None:
+        self._writer = writer
 
     async def show(self, stream: EventStream) -> RunResult:
-        """Write a run to its end; while the reader is behind, the run waits."""
-        outlet = self._outlet
+        """Writes a run until it ends; waits while the reader is behind."""
+        writer = self._writer
         async for event in stream:
-            outlet.write(line_of(event))
-            if outlet.full:
-                await outlet.room()
+            writer.write(encode_line(event))
+            if writer.full:
+                await writer.wait_for_space()
         return await stream
 
-    def missed(self, reason: EndReason, detail: str) -> None:
-        """Say that there was no run, and why."""
+    def report_no_run(self, reason: EndReason, detail: str) -> None:
+        """Writes that no run took place, and why."""
         loop_id, now = new_id("loop"), time.time()
-        self._outlet.write(line_of(AgentStart(loop_id, 0, now, "", "", Initial())))
-        self._outlet.write(line_of(AgentEnd(loop_id, 1, now, [], Usage(), reason, detail)))
+        self._writer.write(encode_line(AgentStart(loop_id, 0, now, "", "", Initial())))
+        self._writer.write(encode_line(AgentEnd(loop_id, 1, now, [], Usage(), reason, detail)))
 
 
-def line_of(event: AgentEvent) -> bytes:
-    """An event as a line; what an application put into one and JSON has no form for is shown as Python shows it."""
+def encode_line(event: AgentEvent) -> bytes:
+    """Encodes an event as a line; values without a JSON form are written as their `repr`."""
     try:
         return encode(event) + b"\n"
     except (TypeError, ValueError):
@@ -220,29 +220,27 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
-class WholeJson:
-    """Shows each run as one object on one line."""
+class JsonResult:
+    """Writes each run as one JSON object on one line."""
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
-        self._outfit: Outfit | None = None
+    def __init__(self, writer: OutputWriter) -> None:
+        self._writer = writer
+        self._outfit: StartedAgent | None = None
         self._began = time.monotonic()
 
-    def wear(self, outfit: Outfit) -> None:
-        """Know whose runs these are."""
+    def attach(self, outfit: StartedAgent) -> None:
+        """Sets the agent whose runs these are."""
         self._outfit = outfit
 
     async def show(self, stream: EventStream) -> RunResult:
-        """Wait for the end of a run and write what it came to."""
+        """Waits for the end of a run and writes its result."""
         self._began = time.monotonic()
         result = await stream
         self._write(result)
         return result
 
-    def missed(self, reason: EndReason, detail: str) -> None:
-        """Say that there was no run, and why."""
-        from steersman.types.usage import Usage
-
+    def report_no_run(self, reason: EndReason, detail: str) -> None:
+        """Writes that no run took place, and why."""
         self._write(RunResult([], Usage(), reason, detail))
 
     def _write(self, result: RunResult) -> None:
@@ -260,4 +258,4 @@ class WholeJson:
             "messages": [msgspec.Raw(encode(message)) for message in result.messages],
         }
         line = msgspec.json.encode(fields, enc_hook=repr).decode()
-        self._outlet.write(keyless()(line).encode() + b"\n")
+        self._writer.write(make_key_redactor()(line).encode() + b"\n")

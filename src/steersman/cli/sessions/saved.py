@@ -1,6 +1,6 @@
-"""The sessions that are kept on this machine: where they are, which one a word means, and what each came to.
+"""Saved sessions: finds, tallies, opens and closes them.
 
-Looking changes nothing: sessions are opened to be read, and what is damaged is told and passed over.
+Reading changes nothing: sessions are opened read-only, and damage is reported and skipped.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import made, session_file, state_folder
-from steersman.cli.terminal.sanitize import one_line
+from steersman.cli.setup.settings import make_private_folder, session_file, state_folder
+from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.log import Log
 from steersman.session.session import Session
 from steersman.session.stores.sqlite.store import SqliteStore
@@ -31,8 +31,8 @@ _LONGEST_NUMBER = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A session, the file it is in, and the shortest name that means it and no other."""
+class SavedSession:
+    """A saved session, its file, and the shortest unique name for it."""
 
     path: Path
     summary: Summary
@@ -40,18 +40,18 @@ class Kept:
 
     @property
     def id(self) -> str:
-        """Its whole id."""
+        """Its full id."""
         return self.summary.id
 
     @property
     def folder(self) -> str:
-        """The name of the folder its file is for."""
+        """The name of the folder it belongs to."""
         return self.path.stem.rpartition("-")[0] or self.path.stem
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened in a session: messages of all branches, answers, and what all runs cost."""
+    """What happened in a session: messages of all branches, answers, and the cost of all runs."""
 
     messages: int = 0
     turns: int = 0
@@ -62,7 +62,7 @@ class Tally:
 
 
 def session_files(session_dir: Path | None, folder: Path, *, every: bool = False) -> list[Path]:
-    """The file of a folder, or with `every` the files of all folders, this one's first."""
+    """Returns the session file of a folder; with `every`, those of all folders, this one first."""
     own = session_file(session_dir, folder)
     if not every:
         return [own]
@@ -70,78 +70,82 @@ def session_files(session_dir: Path | None, folder: Path, *, every: bool = False
     return [own, *sorted(path for path in root.glob("*.db") if path != own)]
 
 
-def kept_in(files: Iterable[Path], problems: list[str]) -> list[Kept]:
-    """The sessions of these files, the last used first; what is wrong with a file is added to `problems`."""
-    found: list[Kept] = []
+def list_sessions(files: Iterable[Path], problems: list[str]) -> list[SavedSession]:
+    """Lists the sessions in these files, the last used first; adds damaged files to `problems`."""
+    found: list[SavedSession] = []
     for path in files:
         try:
-            found += [Kept(path, summary) for summary in Session.list(path)]
+            found += [SavedSession(path, summary) for summary in Session.list(path)]
         except SessionError as error:
-            problems.append(one_line(str(error)))
-    found.sort(key=lambda kept: kept.summary.updated, reverse=True)
-    names = sorted({_bare(kept.id) for kept in found})
-    return [Kept(kept.path, kept.summary, _short(_bare(kept.id), names)) for kept in found]
+            problems.append(sanitize_line(str(error)))
+    found.sort(key=lambda saved: saved.summary.updated, reverse=True)
+    names = sorted({_strip_prefix(saved.id) for saved in found})
+    return [SavedSession(saved.path, saved.summary, _shorten(_strip_prefix(saved.id), names)) for saved in found]
 
 
-def find(name: str, sessions: Sequence[Kept]) -> Kept:
-    """The session a word means: its id, the beginning of it, or a label in it; `UserError` where that is not one."""
-    wanted = _bare(name)
-    same = [kept for kept in sessions if name == kept.id]
-    found = same or [kept for kept in sessions if wanted and _bare(kept.id).startswith(wanted)]
-    found = found or [kept for kept in sessions if name in labels_of(kept)]
+def find_session(name: str, sessions: Sequence[SavedSession]) -> SavedSession:
+    """Finds a session by its id, the beginning of it, or a label; raises `UserError` unless there is exactly one."""
+    wanted = _strip_prefix(name)
+    same = [saved for saved in sessions if name == saved.id]
+    found = same or [saved for saved in sessions if wanted and _strip_prefix(saved.id).startswith(wanted)]
+    found = found or [saved for saved in sessions if name in read_labels(saved)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"{one_line(name)!r} could mean {len(found)} sessions: {_named(found)}. Give more of the id.")
-    raise UserError(f"There is no session {one_line(name)!r} here.{_near(wanted, sessions)}")
+        raise UserError(
+            f"{sanitize_line(name)!r} could mean {len(found)} sessions: {_list_names(found)}. Give more of the id."
+        )
+    raise UserError(f"No session {sanitize_line(name)!r} here.{_suggest(wanted, sessions)}")
 
 
-def labels_of(kept: Kept) -> list[str]:
-    """The labels in a session; none where it cannot be read."""
+def read_labels(saved: SavedSession) -> list[str]:
+    """Reads the labels in a session; empty if it cannot be read."""
     try:
-        with Session.open(kept.path, kept.id, write=False) as session:
-            told = [_label(record.payload) for record in session.records() if record.type in ("label", "run_start")]
+        with Session.open(saved.path, saved.id, write=False) as session:
+            told = [
+                _read_label(record.payload) for record in session.records() if record.type in ("label", "run_start")
+            ]
             return [label for label in told if label]
     except SessionError:
         return []
 
 
-def tally_of(kept: Kept) -> Tally:
-    """What happened in a session, as far as it can be read."""
+def tally_session(saved: SavedSession) -> Tally:
+    """Tallies a saved session, as far as it can be read."""
     tally = Tally()
     try:
-        with Session.open(kept.path, kept.id, write=False) as session:
+        with Session.open(saved.path, saved.id, write=False) as session:
             tally_up(session, tally)
     except SessionError as error:
-        tally.problems.append(one_line(str(error)))
+        tally.problems.append(sanitize_line(str(error)))
     return tally
 
 
 def tally_up(session: Session, tally: Tally) -> None:
-    """Count what happened in an open session."""
+    """Tallies an open session."""
     run = Usage()
     for record in session.records():
         match record.type:
             case "message":
-                run += _heard(tally, record.payload.get("message"))
+                run += _count_message(tally, record.payload.get("message"))
             case "run_start":
                 tally.usage, run, tally.ended = tally.usage + run, Usage(), False
             case "run_end":
-                # It counts what no message has as well: summaries, retries, sub-agents.
-                tally.usage, run, tally.ended = tally.usage + _usage(record.payload.get("usage")), Usage(), True
+                # The usage of the run also counts what no message has: summaries, retries, sub-agents.
+                tally.usage, run, tally.ended = tally.usage + _decode_usage(record.payload.get("usage")), Usage(), True
             case _:
                 pass
     tally.usage += run
-    tally.problems += problems_of(session)
+    tally.problems += describe_problems(session)
 
 
-def problems_of(session: Session) -> list[str]:
-    """What is wrong with an open session, a line each: what was lost, and where the damaged file is."""
-    return [one_line(f"{problem.where}: {problem.text}".lstrip(": ")) for problem in session.problems]
+def describe_problems(session: Session) -> list[str]:
+    """Describes the damage of an open session, one line each: what was lost, and where the damaged file is."""
+    return [sanitize_line(f"{problem.where}: {problem.text}".lstrip(": ")) for problem in session.problems]
 
 
-def entry_of(session: Session, at: str) -> str | int:
-    """The entry a word means: a label, an id or the beginning of one, or the number of a message."""
+def find_entry(session: Session, at: str) -> str | int:
+    """Finds an entry by label, id or the beginning of one, or message number."""
     named = session.resolve_entry(at)
     known = {record.id for record in session.records() if record.type in ("message", "compaction", "prun", "undo")}
     if named in known:
@@ -149,18 +153,18 @@ def entry_of(session: Session, at: str) -> str | int:
     if at.isdecimal() and len(at) < _LONGEST_NUMBER:
         if int(at) < len(session.messages):
             return int(at)
-        raise UserError(f"There is no message {at} in this session; its last one is {len(session.messages) - 1}.")
+        raise UserError(f"No message {at} in this session; the last one is {len(session.messages) - 1}.")
     found = sorted(id for id in known if id.startswith(at))
     if len(found) == 1:
         return found[0]
-    what = "could mean several entries" if found else "is no entry"
+    what = "could mean several entries" if found else "is not an entry"
     raise UserError(
-        f"{one_line(at)!r} {what} of this session. `steersman sessions show {session.id}` has their numbers."
+        f"{sanitize_line(at)!r} {what} of this session. `steersman sessions show {session.id}` shows the entries."
     )
 
 
-def _heard(tally: Tally, message: object) -> Usage:
-    """Count a message; what the request behind it took."""
+def _count_message(tally: Tally, message: object) -> Usage:
+    """Counts a message; returns the usage of its request."""
     if not isinstance(message, dict):
         return Usage()
     fields = cast(dict[str, Any], message)
@@ -170,67 +174,72 @@ def _heard(tally: Tally, message: object) -> Usage:
     tally.turns += 1
     if fields.get("model"):
         tally.model = ":".join(str(part) for part in (fields.get("provider"), fields["model"]) if part)
-    return _usage(fields.get("usage"))
+    return _decode_usage(fields.get("usage"))
 
 
-def _usage(fields: object) -> Usage:
+def _decode_usage(fields: object) -> Usage:
     try:
         return Usage() if fields is None else msgspec.convert(fields, Usage)
     except msgspec.ValidationError:
         return Usage()
 
 
-def _label(payload: dict[str, Any]) -> str:
+def _read_label(payload: dict[str, Any]) -> str:
     kind = payload.get("continuation_kind")
     text = cast(dict[str, Any], kind).get("tag") if isinstance(kind, dict) else payload.get("text")
     return text if isinstance(text, str) else ""
 
 
-def _bare(id: str) -> str:
-    """An id without the part that all of them begin with."""
+def _strip_prefix(id: str) -> str:
+    """Returns an id without the common prefix."""
     return id.removeprefix(_PREFIX)
 
 
-def _short(bare: str, names: Sequence[str]) -> str:
-    """The shortest beginning that no other of these names has."""
+def _shorten(bare: str, names: Sequence[str]) -> str:
+    """Returns the shortest beginning that is unique among these names."""
     at = names.index(bare)
-    shared = max((_shared(bare, names[other]) for other in (at - 1, at + 1) if 0 <= other < len(names)), default=0)
+    shared = max(
+        (_count_shared(bare, names[other]) for other in (at - 1, at + 1) if 0 <= other < len(names)), default=0
+    )
     return bare[: max(_SHORTEST, shared + 1)]
 
 
-def _shared(left: str, right: str) -> int:
+def _count_shared(left: str, right: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
-def _named(sessions: Sequence[Kept]) -> str:
-    told = [f"{kept.short} ({one_line(kept.summary.title)[:40] or 'no words yet'})" for kept in sessions[:_MOST_NAMED]]
+def _list_names(sessions: Sequence[SavedSession]) -> str:
+    told = [
+        f"{saved.short} ({sanitize_line(saved.summary.title)[:40] or 'no text yet'})"
+        for saved in sessions[:_MOST_NAMED]
+    ]
     return ", ".join(told) + (" and more" if len(sessions) > _MOST_NAMED else "")
 
 
-def _near(wanted: str, sessions: Sequence[Kept]) -> str:
+def _suggest(wanted: str, sessions: Sequence[SavedSession]) -> str:
     if not sessions:
-        return " None is kept for this folder yet; `steersman sessions list --all` looks in the others."
-    by_short = {kept.short: kept for kept in sessions}
+        return " This folder has no saved sessions yet; `steersman sessions list --all` lists those of all folders."
+    by_short = {saved.short: saved for saved in sessions}
     near = [by_short[short] for short in get_close_matches(wanted, by_short, _MOST_NAMED, 0.5)]
-    said = [kept for kept in sessions if wanted and wanted.lower() in kept.summary.title.lower()]
+    said = [saved for saved in sessions if wanted and wanted.lower() in saved.summary.title.lower()]
     likely = list(dict.fromkeys([*near, *said])) or list(sessions[:3])
-    return f" Near to it: {_named(likely)}." if near or said else f" The last ones are {_named(likely)}."
+    return f" Similar: {_list_names(likely)}." if near or said else f" The last ones: {_list_names(likely)}."
 
 
-def open_session(options: Options, workspace: Path, tell: Callable[[str], None]) -> Session | None:
-    """The session these options ask for; `None`, and a notice, where a new one cannot be kept."""
+def open_session(options: Options, workspace: Path, notify: Callable[[str], None]) -> Session | None:
+    """Opens the session these options ask for; if a new one cannot be saved, reports it and returns `None`."""
     path = session_file(options.session_dir, workspace)
     if options.continue_ or options.resume is not None:
-        return _taken_up(_wanted(options, path, tell), path, tell, fork=options.fork_session)
+        return _resume_session(_choose_session(options, path, notify), path, notify, fork=options.fork_session)
     try:
-        return _new(path)
+        return _create_session(path)
     except (SessionError, OSError, sqlite3.Error) as error:
-        tell(f"This session cannot be kept, and goes on without: {one_line(_reason(error))}")
+        notify(f"This session is not saved: {sanitize_line(_describe_reason(error))}")
         return None
 
 
-def close_session(session: Session, options: Options, workspace: Path, tell: Callable[[str], None]) -> None:
-    """Let go of a session; one in which nothing was said is not kept."""
+def close_session(session: Session, options: Options, workspace: Path, notify: Callable[[str], None]) -> None:
+    """Closes a session; removes one without any message."""
     if session.closed:
         return
     session.flush()
@@ -239,52 +248,53 @@ def close_session(session: Session, options: Options, workspace: Path, tell: Cal
     with session:
         pass
     if lost:
-        tell(f"The session could not be kept whole: {one_line(lost)}")
+        notify(f"The session was not saved completely: {sanitize_line(lost)}")
     if empty:
         try:
             SqliteStore(session_file(options.session_dir, workspace)).delete(session.id)
-        except (SessionError, OSError):  # an empty session more in a list does no harm
+        except (SessionError, OSError):  # an empty session in the list is harmless
             return
 
 
-def _new(path: Path) -> Session:
-    made(path.parent)
+def _create_session(path: Path) -> Session:
+    make_private_folder(path.parent)
     return Session.create(path)
 
 
-def _wanted(options: Options, path: Path, tell: Callable[[str], None]) -> Kept:
+def _choose_session(options: Options, path: Path, notify: Callable[[str], None]) -> SavedSession:
     problems: list[str] = []
-    sessions = kept_in([path], problems) if path.exists() else []
+    sessions = list_sessions([path], problems) if path.exists() else []
     for problem in problems:
-        tell(problem)
+        notify(problem)
     if options.resume is not None:
-        return find(options.resume, sessions)
+        return find_session(options.resume, sessions)
     if not sessions:
-        raise UserError("There is no session of this folder to go on with. Leave -c out to begin one.")
+        raise UserError("This folder has no saved session to continue. Leave out -c to start one.")
     return sessions[0]
 
 
-def _taken_up(wanted: Kept, path: Path, tell: Callable[[str], None], *, fork: bool) -> Session:
+def _resume_session(wanted: SavedSession, path: Path, notify: Callable[[str], None], *, fork: bool) -> Session:
     try:
         if not fork:
-            return _whole(Session.open(wanted.path, wanted.id), tell)
+            return _report_damage(Session.open(wanted.path, wanted.id), notify)
         with Session.open(wanted.path, wanted.id, write=False) as before:
-            entries = _whole(before, tell).entries()
-        session = _new(path)
+            entries = _report_damage(before, notify).entries()
+        session = _create_session(path)
         session.move_to(Log.from_entries(entries))
         return session
     except SessionBusy as error:
         raise UserError(
-            f"The session {wanted.short} is in use by another program. Wait for it, or go on in a copy: --fork-session."
+            f"The session {wanted.short} is in use by another program. "
+            "Wait for it, or continue in a copy: --fork-session."
         ) from error
 
 
-def _whole(session: Session, tell: Callable[[str], None]) -> Session:
-    """The session; what damage took from it is told, or the model would forget without anybody knowing why."""
-    for problem in problems_of(session):
-        tell(problem)
+def _report_damage(session: Session, notify: Callable[[str], None]) -> Session:
+    """Reports damage of a session; otherwise the model would forget something without an explanation."""
+    for problem in describe_problems(session):
+        notify(problem)
     return session
 
 
-def _reason(error: Exception) -> str:
+def _describe_reason(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

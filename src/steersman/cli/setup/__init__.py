@@ -1,1 +1,1 @@
-"""From options, settings and the machine to an agent that is ready to run."""
+"""Turns options, settings and what the machine offers into an agent that is ready to run."""

@@ -1,4 +1,4 @@
-"""From options and settings to an agent that is ready: its model, tools, words, limits, approvals and session."""
+"""Startup: turns options and settings into a ready agent, with its model, tools, system prompt, limits and session."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from steersman.agent.agent import Agent
 from steersman.cli.arguments import Options
-from steersman.cli.exits import UserError, near
+from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.sessions.saved import close_session, open_session
-from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose, named_model
-from steersman.cli.setup.settings import Settings, bytes_of, config_file, config_folder, current_folder, read_settings
-from steersman.cli.setup.trust import named_servers, project_servers, project_settings
-from steersman.cli.terminal.sanitize import one_line
+from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
+from steersman.cli.setup.settings import (
+    Settings,
+    config_file,
+    config_folder,
+    current_folder,
+    read_file_bytes,
+    read_settings,
+)
+from steersman.cli.setup.trust import load_named_servers, load_project_servers, load_project_settings
+from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.instructions import find_instructions
 from steersman.loop.config import ApproveFn
@@ -30,6 +37,7 @@ from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.catalogue import find_facts
 from steersman.provider.models.presets import PRESETS
 from steersman.tools.builtin import builtin_tools
+from steersman.tools.schema.from_types import build_output_codec
 from steersman.tools.skills import Skills, find_skills
 from steersman.tools.tool import Tool, Toolset
 from steersman.types.errors import MissingExtra
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from steersman.session.session import Session
 
 
+# The built-in system prompt: short, stable for the prompt cache, and without a promise of any permission.
 _LOOK = "Look before you answer: read and search what the question is about instead of guessing what is in files."
 _CHANGE = (
     "Change only what you were asked to, in the style you find there, and check it where you can, "
@@ -53,8 +62,18 @@ _DATA = (
 _BRIEF = "Answer briefly and plainly, in Markdown; name places in files as path:line."
 
 
-def system_words(workspace: Path, tools: Collection[str], today: date) -> str:
-    """The system prompt for a folder and the tools there are."""
+MAX_TURNS = 200
+"""The default limit of turns per run."""
+
+MAX_SCHEMA_BYTES = 1024 * 1024
+"""The most bytes of a JSON Schema file."""
+
+UNKNOWN_WINDOW = 128_000
+"""The context window, in tokens, assumed for a model whose window is unknown."""
+
+
+def build_system_prompt(workspace: Path, tools: Collection[str], today: date) -> str:
+    """Builds the system prompt for a folder and its tools."""
     about = (
         f"You are an agent at work in the folder {str(workspace)!r} on the user's machine "
         f"({platform.system()}). Today is {today.isoformat()}."
@@ -66,95 +85,84 @@ def system_words(workspace: Path, tools: Collection[str], today: date) -> str:
     return "\n".join([about, "", *(f"- {line}" for line in advice)])
 
 
-MAX_TURNS = 200
-"""How often the model may be asked in one run, where nobody says otherwise."""
-
-LARGEST_SCHEMA = 1024 * 1024
-"""The most bytes of a JSON Schema that are read."""
-
-UNKNOWN_WINDOW = 128_000
-"""The tokens that fit into a model nobody knows anything about."""
-
-
 @dataclass(frozen=True, slots=True)
-class Outfit:
-    """An agent with everything around it; `why` is the line that says which model it has and why.
+class StartedAgent:
+    """A ready agent; `why` is the line that says which model it has and why.
 
-    `notices` are what was told while it was made. `agent.session` is its session, `None` where none can be kept.
-    `words_for` gives the system prompt that another model would get in its place.
+    `notices` were reported during startup. `agent.session` is its session, `None` if sessions cannot be saved.
+    `get_system_prompt` returns the system prompt for another model.
     """
 
     agent: Agent
     model: Model
     why: str
     workspace: Path
-    words_for: Callable[[Model], str]
+    get_system_prompt: Callable[[Model], str]
     notices: tuple[str, ...] = ()
     output_schema: dict[str, Any] | None = None
 
     async def prepare(self, model: Model, progress: Callable[[Progress], None] | None = None) -> None:
-        """Have the embedded model ready, which may fetch it first; other models need nothing."""
+        """Loads the embedded model, which may download it first; other models need nothing."""
         if model.provider != "local":
             return
         from steersman.provider.local import prepare
 
         tools = [*self.agent.tools.values()]
-        await prepare(model, report=progress, tools=tools, system_prompt=self.words_for(model))
+        await prepare(model, report=progress, tools=tools, system_prompt=self.get_system_prompt(model))
 
 
 @asynccontextmanager
-async def outfit(
+async def start_agent(
     options: Options,
     *,
     approve: ApproveFn | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     progress: Callable[[Progress], None] | None = None,
     trust: Callable[[str, str], Awaitable[bool]] | None = None,
     chosen: Callable[[Choice], None] | None = None,
-) -> AsyncGenerator[Outfit]:
-    """The outfit for these options, for as long as it is entered; `UserError` where something stands in its way.
+) -> AsyncGenerator[StartedAgent]:
+    """Starts an agent for these options, and stops it on exit; raises `UserError` if something prevents it.
 
-    `tell` hears notices, one line each; `trust(question, content)` asks whether a file of the project may count, and
-    without it none does that was not trusted before. `chosen` hears which model it is, and why, before anything is
-    fetched.
+    `notify` receives notices, one line each. `trust(question, content)` asks whether to trust a file of the project;
+    without it, only files trusted before count. `chosen` receives the model and the reason before any download starts.
     """
     notices: list[str] = []
 
     def note(text: str) -> None:
         notices.append(text)
-        tell(text)
+        notify(text)
 
-    plan = await _planned(options, ask=trust, tell=note)
+    plan = await _make_plan(options, ask=trust, notify=note)
     workspace, settings, model = plan.workspace, plan.settings, plan.model
     async with AsyncExitStack() as stack:
         tools: list[Tool | Toolset] = [*plan.builtin]
         if options.tools != ():
-            tools.extend(await _found(options, settings, workspace, stack, ask=trust, tell=note))
+            tools.extend(await _find_toolsets(options, settings, workspace, stack, ask=trust, notify=note))
 
-        @cache  # what is wrong with the project's files is told once
+        @cache  # reports problems of the project's files only once
         def words(*, brief: bool) -> str:
-            own = _words(options, settings, workspace, plan.builtin, note, brief=brief)
+            own = _compose_system_prompt(options, settings, workspace, plan.builtin, note, brief=brief)
             skills = [found.text for found in tools if isinstance(found, Skills)]
             return "\n\n".join(part for part in (own, *skills) if part)
 
         def words_for(other: Model) -> str:
-            return words(brief=_is_small(other))
+            return words(brief=_is_embedded(other))
 
         session = open_session(options, workspace, note)
         if session is not None:
-            stack.callback(close_session, session, options, workspace, tell)
-        agent = plan.agent(options, tools, words_for(model), session, approve)
+            stack.callback(close_session, session, options, workspace, notify)
+        agent = plan.build_agent(options, tools, words_for(model), session, approve)
         stack.enter_context(agent)
         if chosen is not None:
             chosen(plan.choice)
-        worn = Outfit(agent, model, plan.choice.why, workspace, words_for, tuple(notices), plan.schema)
-        await worn.prepare(model, progress)
-        yield worn
+        started = StartedAgent(agent, model, plan.choice.why, workspace, words_for, tuple(notices), plan.schema)
+        await started.prepare(model, progress)
+        yield started
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What was decided and found to be right before anything is started, fetched or written."""
+    """What was decided and validated before anything is started, downloaded or written."""
 
     workspace: Path
     settings: Settings
@@ -166,7 +174,7 @@ class _Plan:
     fallbacks: list[Model]
     limits: ExecutionLimits
 
-    def agent(
+    def build_agent(
         self,
         options: Options,
         tools: Sequence[Tool | Toolset],
@@ -174,7 +182,7 @@ class _Plan:
         session: Session | None,
         approve: ApproveFn | None,
     ) -> Agent:
-        """The agent of this plan, with what was found for it."""
+        """Builds the agent of this plan."""
         return Agent(
             self.model,
             tools=tools,
@@ -182,7 +190,7 @@ class _Plan:
             output_type=self.schema,
             thinking_level=cast(ThinkingLevel, options.thinking or self.settings.thinking or "off"),
             limits=self.limits,
-            context_config=context_for(self.model),
+            context_config=make_context_config(self.model),
             fallbacks=self.fallbacks,
             session=session,
             approval=self.approval,
@@ -190,51 +198,52 @@ class _Plan:
         )
 
 
-async def _planned(
-    options: Options, *, ask: Callable[[str, str], Awaitable[bool]] | None, tell: Callable[[str], None]
+async def _make_plan(
+    options: Options, *, ask: Callable[[str, str], Awaitable[bool]] | None, notify: Callable[[str], None]
 ) -> _Plan:
     workspace = current_folder()
-    schema = None if options.json_schema is None else _schema(options.json_schema)
+    schema = None if options.json_schema is None else _read_schema(options.json_schema)
     own = read_settings(config_file())
-    settings = own.tightened(await project_settings(workspace, ask=ask, tell=tell))
-    builtin = _builtin(options.tools if options.tools is not None else settings.tools, workspace)
-    approval = _approval(options, settings, workspace)
-    choice = await choose(options.model, settings)
-    fallbacks = [await named_model(name) for name in settings.fallbacks]
+    settings = own.tighten(await load_project_settings(workspace, ask=ask, notify=notify))
+    builtin = _choose_builtin_tools(options.tools if options.tools is not None else settings.tools, workspace)
+    approval = _build_approval(options, settings, workspace)
+    choice = await choose_model(options.model, settings)
+    fallbacks = [await resolve_model(name) for name in settings.fallbacks]
     models = [choice.model, *fallbacks]
     if options.max_budget_usd or settings.max_budget_usd:
-        models = [with_usual_prices(model) for model in models]
-    limits = _limits(options, settings, models, tell)
+        models = [add_usual_prices(model) for model in models]
+    limits = _build_limits(options, settings, models, notify)
     return _Plan(workspace, settings, schema, builtin, approval, choice, models[0], models[1:], limits)
 
 
-def _schema(path: Path) -> dict[str, Any]:
-    from steersman.tools.schema.from_types import build_output_codec
-
+def _read_schema(path: Path) -> dict[str, Any]:
     try:
-        found: Any = json.loads(bytes_of(path, most=LARGEST_SCHEMA))
+        found: Any = json.loads(read_file_bytes(path, most=MAX_SCHEMA_BYTES))
         if not isinstance(found, dict):
-            raise ValueError("a JSON Schema is an object")
+            raise ValueError("a JSON Schema must be an object")
         schema = {name: value for name, value in cast(dict[str, Any], found).items() if name not in ("$schema", "$id")}
         build_output_codec(schema)
         return schema
     except OSError as error:
-        raise UserError(f"The schema {str(path)!r} cannot be read: {error.strerror}.", code=2) from error
+        raise UserError(f"Cannot read the schema {str(path)!r}: {error.strerror}.", code=2) from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"The schema {str(path)!r} cannot be used: {error}.", code=2) from error
+        raise UserError(f"Cannot use the schema {str(path)!r}: {error}.", code=2) from error
 
 
-def _builtin(names: Sequence[str] | None, workspace: Path) -> list[Tool]:
-    """The built-in tools of these names, in their usual order; all where nobody named any."""
+def _choose_builtin_tools(names: Sequence[str] | None, workspace: Path) -> list[Tool]:
+    """Returns the built-in tools of these names, in their usual order; all if `names` is `None`."""
     tools = builtin_tools(workspace)
     known = [tool.name for tool in tools]
     for name in names or ():
         if name not in known:
-            raise UserError(f"There is no tool {name!r:.100}.{near(name, known)} There are {', '.join(known)}.", code=2)
+            raise UserError(
+                f"No tool named {name!r:.100}.{suggest_nearest(name, known)} Available tools: {', '.join(known)}.",
+                code=2,
+            )
     return [tool for tool in tools if names is None or tool.name in names]
 
 
-def _approval(options: Options, settings: Settings, workspace: Path) -> Approval:
+def _build_approval(options: Options, settings: Settings, workspace: Path) -> Approval:
     try:
         return Approval(
             settings.mode or "ask",
@@ -247,20 +256,20 @@ def _approval(options: Options, settings: Settings, workspace: Path) -> Approval
         raise UserError(str(error), code=2) from error
 
 
-def _limits(
-    options: Options, settings: Settings, models: Sequence[Model], tell: Callable[[str], None]
+def _build_limits(
+    options: Options, settings: Settings, models: Sequence[Model], notify: Callable[[str], None]
 ) -> ExecutionLimits:
-    """How far a run may go: a person is there to stop it, so only its turns have a usual limit.
+    """Builds the limits of a run. Only turns have a default limit, because a person is there to stop a run.
 
-    A budget has to hold whichever of the models answers.
+    A budget must hold for each of the models, fallbacks included.
     """
     budget = options.max_budget_usd or settings.max_budget_usd
     for model in models if budget is not None else ():
         if has_unknown_price(model):
-            text = no_budget(model)
+            text = explain_missing_budget(model)
             if options.max_budget_usd is not None:
-                raise UserError(f"{text} Leave --max-budget-usd out.{_prices_missing()}", code=2)
-            tell(text)
+                raise UserError(f"{text} Leave --max-budget-usd out.{_suggest_prices()}", code=2)
+            notify(text)
     return ExecutionLimits(
         max_turns=options.max_turns or settings.max_turns or MAX_TURNS,
         max_total_tokens=None,
@@ -269,99 +278,96 @@ def _limits(
     )
 
 
-def context_for(model: Model) -> ContextConfig:
-    """How much a model is shown: what fits into it."""
+def make_context_config(model: Model) -> ContextConfig:
+    """Returns a context config for the context window of a model."""
     return ContextConfig(max_context_tokens=model.context_window or UNKNOWN_WINDOW)
 
 
-def with_usual_prices(model: Model) -> Model:
-    """A model with the prices it has at its provider's own address, where those of the address in use are unknown.
-
-    For a budget, which is better kept by a good guess than not at all.
-    """
+def add_usual_prices(model: Model) -> Model:
+    """Adds the provider's usual prices if those at the model's URL are unknown, so that a budget has a good guess."""
     if model.prices is not None:
         return model
     return replace(model, prices=find_facts(model.provider, model.id).prices)
 
 
 def has_unknown_price(model: Model) -> bool:
-    """Whether somebody is paid for it and nobody here knows how much."""
+    """Whether the model costs money and its price is unknown."""
     preset = PRESETS.get(model.provider)
     return model.prices is None and preset is not None and preset.key_required
 
 
-def no_budget(model: Model) -> str:
-    """What is said where a budget would be worth nothing."""
-    return f"The prices of {model.name} are not known, so a budget for it cannot be kept."
+def explain_missing_budget(model: Model) -> str:
+    """Explains that a budget cannot be enforced for a model."""
+    return f"The prices of {model.name} are unknown, so a budget cannot be enforced."
 
 
-def _prices_missing() -> str:
+def _suggest_prices() -> str:
     missing = find_spec("genai_prices") is None
     return " Prices come with: pip install 'steersman[prices]'" if missing else ""
 
 
-def _words(
+def _compose_system_prompt(
     options: Options,
     settings: Settings,
     workspace: Path,
     builtin: Sequence[Tool],
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     brief: bool,
 ) -> str:
-    """The system prompt: the user's words or the command's own, then what the project's files say."""
+    """Composes the system prompt: the user's or the built-in one, then the project's instruction files."""
     own = options.system_prompt if options.system_prompt is not None else settings.system_prompt
     if brief:
         return own or ""
     instructions = find_instructions(workspace)
     for problem in instructions.problems:
-        tell(one_line(problem))
+        notify(sanitize_line(problem))
     if own is None:
-        own = system_words(workspace, [tool.name for tool in builtin], date.today())
+        own = build_system_prompt(workspace, [tool.name for tool in builtin], date.today())
     return "\n\n".join(part for part in (own, instructions.text) if part)
 
 
-def _is_small(model: Model) -> bool:
-    """Whether it is the embedded model, which has its own fixed prompt, kept ready, and no room for long words."""
+def _is_embedded(model: Model) -> bool:
+    """Whether it is the embedded model, which has its own fixed prompt in the prompt cache and little context."""
     return model.provider == "local" and "/" not in model.id and not os.environ.get(LOCAL_FILE)
 
 
-async def _found(
+async def _find_toolsets(
     options: Options,
     settings: Settings,
     workspace: Path,
     stack: AsyncExitStack,
     *,
     ask: Callable[[str, str], Awaitable[bool]] | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[Toolset]:
-    """The tools that come from elsewhere: skills, if there are any, and MCP servers."""
+    """Finds the toolsets: skills, if there are any, and MCP servers."""
     skills = find_skills(workspace)
     for problem in skills.problems:
-        tell(one_line(problem))
-    servers = await _servers(options, settings, workspace, stack, ask=ask, tell=tell)
+        notify(sanitize_line(problem))
+    servers = await _enter_mcp_servers(options, settings, workspace, stack, ask=ask, notify=notify)
     return [skills, *servers] if skills.skills else servers
 
 
-async def _servers(
+async def _enter_mcp_servers(
     options: Options,
     settings: Settings,
     workspace: Path,
     stack: AsyncExitStack,
     *,
     ask: Callable[[str, str], Awaitable[bool]] | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[Toolset]:
-    """The MCP servers: of the file the user named, and of the project once it is trusted; entered."""
+    """Enters the MCP servers: of the file the user named, and of the project once it is trusted."""
     pins, variables = config_folder() / "pins.json", settings.mcp_variables
     entered: list[Toolset] = []
     if options.mcp_config is not None:
-        servers = named_servers(options.mcp_config, variables=variables, pins=pins, tell=tell)
+        servers = load_named_servers(options.mcp_config, variables=variables, pins=pins, notify=notify)
         entered.append(await stack.enter_async_context(servers))
-    found = await project_servers(workspace, variables=variables, pins=pins, ask=ask, tell=tell)
+    found = await load_project_servers(workspace, variables=variables, pins=pins, ask=ask, notify=notify)
     if found is not None:
         try:
             entered.append(await stack.enter_async_context(found))
         except MissingExtra as error:
-            tell(one_line(str(error)))
+            notify(sanitize_line(str(error)))
     return entered

@@ -1,6 +1,6 @@
-"""What a project brings along counts only after its user has seen it: settings and MCP servers, by path and content.
+"""Trust: a project's settings and MCP servers count only after the user has seen and trusted them, by path and content.
 
-Nothing of it is read as settings, and nothing is started, before that (failures.md L12).
+Before that, they are neither applied nor started (failures.md L12).
 """
 
 from __future__ import annotations
@@ -8,104 +8,102 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import PROJECT_FILE, Settings, content_of, parse_settings
-from steersman.cli.terminal.sanitize import exact, one_line
+from steersman.cli.setup.settings import PROJECT_FILE, Settings, parse_settings, read_settings_bytes
+from steersman.cli.terminal.sanitize import escape_invisible, sanitize_line
 from steersman.tools.mcp.errors import McpError, UntrustedFile
+from steersman.tools.mcp.servers import McpServers, Problem
 from steersman.tools.mcp.trust import Trust, hash_content
 from steersman.tools.skills import find_project_folders
 
-if TYPE_CHECKING:
-    from steersman.tools.mcp.servers import McpServers
-
 AskTrust: TypeAlias = Callable[[str, str], Awaitable[bool]]
-Tell: TypeAlias = Callable[[str], None]
+Notify: TypeAlias = Callable[[str], None]
 
 MCP_FILE = ".mcp.json"
-_HOW = "To look at it and trust it, run `steersman` without -p in this folder, on a terminal."
+_HOW = "To see and trust it, run `steersman` without -p in this folder, on a terminal."
 
 
-async def project_settings(workspace: Path, *, ask: AskTrust | None, tell: Tell) -> Settings:
-    """The settings of the project around a folder, if its user trusts them; else empty ones, and a notice."""
-    path = nearest(workspace, PROJECT_FILE)
-    content = None if path is None else content_of(path)
+async def load_project_settings(workspace: Path, *, ask: AskTrust | None, notify: Notify) -> Settings:
+    """Loads the project's settings if the user trusts them; otherwise returns empty ones and reports it."""
+    path = find_nearest(workspace, PROJECT_FILE)
+    content = None if path is None else read_settings_bytes(path)
     if path is None or content is None:
         return Settings()
     try:
         trusted = Trust().allows(path, content)
     except McpError as error:
-        tell(f"{_shown(path)} does not count: {one_line(str(error))}")
+        notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return Settings()
-    if not trusted and not await _asked(path, _text(content), ask):
-        tell(f"{_shown(path)} is not trusted, so it does not count. {_HOW}")
+    if not trusted and not await _ask_user(path, _decode_exactly(content), ask):
+        notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_HOW}")
         return Settings()
     settings = parse_settings(content, path, project=True)
     if not trusted:
         try:
             Trust().add(path, hash_content(content))
         except McpError as error:
-            tell(f"{_shown(path)} counts this time only: {one_line(str(error))}")
+            notify(f"{_quote_path(path)} is trusted for this run only: {sanitize_line(str(error))}")
     return settings
 
 
-async def project_servers(
-    workspace: Path, *, variables: tuple[str, ...], pins: Path, ask: AskTrust | None, tell: Tell
+async def load_project_servers(
+    workspace: Path, *, variables: tuple[str, ...], pins: Path, ask: AskTrust | None, notify: Notify
 ) -> McpServers | None:
-    """The MCP servers of the project around a folder, if its user trusts its file; `None` and a notice if not."""
-    path = nearest(workspace, MCP_FILE)
+    """Loads the project's MCP servers if the user trusts their file; otherwise returns `None` and reports it."""
+    path = find_nearest(workspace, MCP_FILE)
     if path is None:
         return None
     try:
-        return _servers(path, variables, pins, tell)
+        return _load_servers(path, variables, pins, notify)
     except UntrustedFile as error:
         found = error
     except McpError as error:
-        tell(f"{_shown(path)} does not count: {one_line(str(error))}")
+        notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return None
-    if not await _asked(path, "\n".join(exact(start) for start in found.starts), ask):
-        tell(f"{_shown(path)} is not trusted, so none of its MCP servers is started. {_HOW}")
+    if not await _ask_user(path, "\n".join(escape_invisible(start) for start in found.starts), ask):
+        notify(f"{_quote_path(path)} is not trusted, so its MCP servers are not started. {_HOW}")
         return None
     try:
         Trust().add(path, found.sha256)
-        return _servers(path, variables, pins, tell)
+        return _load_servers(path, variables, pins, notify)
     except McpError as error:
-        tell(f"{_shown(path)} does not count: {one_line(str(error))}")
+        notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return None
 
 
-def named_servers(path: Path, *, variables: tuple[str, ...], pins: Path, tell: Tell) -> McpServers:
-    """The MCP servers of a file that the user named; `UserError` where it is no such file."""
+def load_named_servers(path: Path, *, variables: tuple[str, ...], pins: Path, notify: Notify) -> McpServers:
+    """Loads the MCP servers of a file that the user named; raises `UserError` if it is malformed."""
     try:
-        return _servers(path, variables, pins, tell, trusted=True)
+        return _load_servers(path, variables, pins, notify, trusted=True)
     except McpError as error:
         raise UserError(str(error), code=2) from error
 
 
-def nearest(workspace: Path, name: str) -> Path | None:
-    """A file in a folder, or above it up to its repository."""
+def find_nearest(workspace: Path, name: str) -> Path | None:
+    """Finds a file in a folder or in its parents, up to the root of the repository."""
     found = (folder / name for folder in find_project_folders(workspace))
     return next((path for path in found if os.path.lexists(path)), None)
 
 
-def _servers(path: Path, variables: tuple[str, ...], pins: Path, tell: Tell, *, trusted: bool = False) -> McpServers:
-    from steersman.tools.mcp.servers import McpServers, Problem
+def _load_servers(
+    path: Path, variables: tuple[str, ...], pins: Path, notify: Notify, *, trusted: bool = False
+) -> McpServers:
+    def report(problem: Problem) -> None:
+        notify(sanitize_line(str(problem)))
 
-    def told(problem: Problem) -> None:
-        tell(one_line(str(problem)))
-
-    return McpServers.from_file(path, trusted=trusted, expand=variables, pins=pins, required=False, on_problem=told)
-
-
-async def _asked(path: Path, content: str, ask: AskTrust | None) -> bool:
-    """Whether the user, who sees the content, trusts it; without anybody to ask, nobody does."""
-    return ask is not None and await ask(f"Trust {_shown(path)}?", content)
+    return McpServers.from_file(path, trusted=trusted, expand=variables, pins=pins, required=False, on_problem=report)
 
 
-def _text(content: bytes) -> str:
-    return exact(content.decode("utf-8", "backslashreplace"))
+async def _ask_user(path: Path, content: str, ask: AskTrust | None) -> bool:
+    """Shows the content and asks the user to trust it; `False` if there is no terminal to ask on."""
+    return ask is not None and await ask(f"Trust {_quote_path(path)}?", content)
 
 
-def _shown(path: Path) -> str:
-    return one_line(str(path))
+def _decode_exactly(content: bytes) -> str:
+    return escape_invisible(content.decode("utf-8", "backslashreplace"))
+
+
+def _quote_path(path: Path) -> str:
+    return sanitize_line(str(path))

@@ -1,1 +1,1 @@
-"""The process and its terminal: descriptors, signals, stdout, stderr, and text made safe to print."""
+"""The process and its terminal: file descriptors, signals, stdin, stdout, stderr, and text made safe to print."""

@@ -1,4 +1,4 @@
-"""Asking a person whether a tool call may run: the exact effect is shown whole, and only a clear yes is a yes."""
+"""Asks a person whether a tool call may run: shows its whole effect, and only a clear yes approves it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from steersman.cli.terminal.columns import Paper, Style, cells, pieces, wrapped
-from steersman.cli.terminal.descriptors import STDERR, STDIN, columns_of, is_terminal
-from steersman.cli.terminal.sanitize import exact, one_line
+from steersman.cli.terminal.columns import Canvas, Style, measure_cells, split_cells, wrap
+from steersman.cli.terminal.descriptors import STDERR, STDIN, count_columns, is_terminal
+from steersman.cli.terminal.sanitize import escape_invisible, sanitize_line
+from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved
 from steersman.types.content import ToolCall
 
-CHOICES = "y yes, once · a always this very call · n no · or say what to do instead"
+CHOICES = "y yes, once · a always this exact call · n no · or type what to do instead"
 SETTLING = 0.3
-"""Seconds for which a question takes no answer: what was typed before it could be read is no answer to it."""
+"""Seconds during which a new question accepts no answer, so that keys typed before it was shown do not answer it."""
 
 _BAR, _FOLD = "  │ ", "  ┆ "
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said: whether it may run, whether for good, and words for the model where there were any."""
+    """A person's answer: yes or no, whether to remember it, and text for the model instead."""
 
     yes: bool
     remember: bool = False
@@ -34,12 +35,12 @@ class Answer:
 
     @property
     def verdict(self) -> bool | Approved:
-        """The answer as `approve` gives it."""
+        """The answer in the form that `approve` returns."""
         return Approved(remember=self.remember) if self.yes else False
 
 
-def answer_of(line: str) -> Answer:
-    """What a typed line means; an empty one is a no."""
+def parse_answer(line: str) -> Answer:
+    """Parses a typed line; an empty one means no."""
     word = line.strip()
     match word.lower():
         case "y" | "yes":
@@ -52,47 +53,47 @@ def answer_of(line: str) -> Answer:
             return Answer(yes=False, words=word)
 
 
-def describe(call: ToolCall, why: str, workspace: Path, width: int, *, color: bool) -> str:
-    """What a call would do, in lines of at most this width, whole: nothing is cut and nothing stays invisible.
+def describe_effect(call: ToolCall, why: str, workspace: Path, width: int, *, color: bool) -> str:
+    """Describes what a call would do, in lines of at most `width` columns; nothing is truncated or invisible.
 
-    What comes from the model stands behind a bar, so that no line of it can pass for one of ours.
+    Text from the model stands behind a bar, so that it cannot imitate our own lines.
     """
-    paper = Paper(width, color)
-    lines = [paper.styled(line, "bold") for line in wrapped(f"May it {_verb(call, workspace)}", width)]
-    for text, style in _effect(call.name, call.arguments):
-        for line in _barred(text, width):
-            lines.append(paper.styled(line, style) if style else line)
-    where = f"In {one_line(exact(str(workspace)))}." if call.name == "bash" else ""
-    because = f"Asked because {one_line(exact(why))}." if why else ""
+    canvas = Canvas(width, color)
+    lines = [canvas.style(line, "bold") for line in wrap(f"May the agent {_describe_action(call, workspace)}", width)]
+    for text, style in _format_arguments(call.name, call.arguments):
+        for line in _bar_lines(text, width):
+            lines.append(canvas.style(line, style) if style else line)
+    where = f"In {sanitize_line(escape_invisible(str(workspace)))}." if call.name == "bash" else ""
+    because = f"Needs approval: {sanitize_line(escape_invisible(why))}." if why else ""
     for told in (where, because):
-        lines += [paper.styled(line, "dim") for line in wrapped(told, width) if told]
+        lines += [canvas.style(line, "dim") for line in wrap(told, width) if told]
     return "\n".join(lines)
 
 
-def _verb(call: ToolCall, workspace: Path) -> str:
+def _describe_action(call: ToolCall, workspace: Path) -> str:
     match call.name:
         case "bash":
             return "run this command?"
         case "edit":
             return "change this file?"
         case "write":
-            there = _is_there(workspace, call.arguments.get("path"))
-            return "write over this file?" if there else "write this new file?"
+            there = _exists(workspace, call.arguments.get("path"))
+            return "overwrite this file?" if there else "create this file?"
         case "fetch":
-            return "fetch this address?"
+            return "fetch this URL?"
         case _:
-            return f"call the tool {one_line(exact(call.name))}?"
+            return f"call the tool {sanitize_line(escape_invisible(call.name))}?"
 
 
-def _is_there(workspace: Path, path: object) -> bool:
+def _exists(workspace: Path, path: object) -> bool:
     try:
         return isinstance(path, str) and os.path.lexists(workspace / path)
-    except ValueError:  # a path that no file can have
+    except ValueError:  # not a valid path
         return False
 
 
-def _effect(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Style | None]]:
-    """The arguments as people read them, and every one that has no such form as JSON."""
+def _format_arguments(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Style | None]]:
+    """Yields the arguments as people read them; those without a special form as JSON."""
     rest = dict(arguments)
     match name:
         case "bash" if isinstance(rest.get("command"), str):
@@ -101,14 +102,14 @@ def _effect(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Styl
             yield rest.pop("url"), None
         case "write" if isinstance(rest.get("content"), str) and isinstance(rest.get("path"), str):
             yield rest.pop("path"), "bold"
-            yield from _marked("+", rest.pop("content"), "good")
+            yield from _mark_lines("+", rest.pop("content"), "good")
         case "edit" if isinstance(rest.get("path"), str) and _are_edits(rest.get("edits")):
             yield rest.pop("path"), "bold"
             for number, edit in enumerate(cast(list[dict[str, Any]], rest.pop("edits"))):
                 yield from [("", None)] if number else []
-                yield from [("everywhere in the file:", None)] if edit.get("all") else []
-                yield from _marked("-", edit["old"], "bad")
-                yield from _marked("+", edit["new"], "good")
+                yield from [("all occurrences in the file:", None)] if edit.get("all") else []
+                yield from _mark_lines("-", edit["old"], "bad")
+                yield from _mark_lines("+", edit["new"], "good")
         case _:
             pass
     if rest:
@@ -116,7 +117,7 @@ def _effect(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Styl
 
 
 def _are_edits(edits: object) -> bool:
-    """Whether these are edits that the diff shows whole."""
+    """Whether the diff shows these edits completely."""
     return isinstance(edits, list) and all(
         isinstance(edit, Mapping) and _is_edit(cast(Mapping[str, Any], edit)) for edit in cast(list[object], edits)
     )
@@ -127,7 +128,7 @@ def _is_edit(edit: Mapping[str, Any]) -> bool:
     return texts and set(edit) <= {"old", "new", "all"} and isinstance(edit.get("all", False), bool)
 
 
-def _marked(mark: str, text: str, style: Style) -> Iterator[tuple[str, Style | None]]:
+def _mark_lines(mark: str, text: str, style: Style) -> Iterator[tuple[str, Style | None]]:
     if text:
         lines = text.split("\n")
         if not lines[-1]:
@@ -137,9 +138,9 @@ def _marked(mark: str, text: str, style: Style) -> Iterator[tuple[str, Style | N
         yield f"{mark} (nothing)", "dim"
 
 
-def _barred(text: str, width: int) -> Iterator[str]:
-    for line in exact(text).split("\n"):
-        first, *others = pieces(line.expandtabs(4), max(1, width - cells(_BAR)))
+def _bar_lines(text: str, width: int) -> Iterator[str]:
+    for line in escape_invisible(text).split("\n"):
+        first, *others = split_cells(line.expandtabs(4), max(1, width - measure_cells(_BAR)))
         yield _BAR + first
         for piece in others:
             yield _FOLD + piece
@@ -153,37 +154,38 @@ async def ask_on_terminal(
     color: bool,
     instead: Callable[[str], object] | None = None,
 ) -> bool | Approved:
-    """Ask on the terminal of the command, line by line; `instead` hears what the person wants in its place.
+    """Asks on the terminal, line by line; calls `instead` with what the person typed instead of an answer.
 
-    The question is shown on standard error and answered where the keyboard is, also when standard input is a pipe.
+    The question goes to standard error. The answer is read from the keyboard, even if standard input is a pipe.
     """
-    width = columns_of(STDERR) or 80
-    text = "\n".join([describe(call, why, workspace, width, color=color), *wrapped(CHOICES, width)])
-    line = await _asked_on_terminal(text)
-    answer = Answer(yes=False) if line is None else answer_of(line)
+    width = count_columns(STDERR) or 80
+    text = "\n".join([describe_effect(call, why, workspace, width, color=color), *wrap(CHOICES, width)])
+    line = await _ask_for_line(text)
+    answer = Answer(yes=False) if line is None else parse_answer(line)
     if answer.words and instead is not None:
         instead(answer.words)
     return answer.verdict
 
 
-async def trust_on_terminal(question: str, content: str) -> bool:
-    """Ask whether a file of the project may count, with all of it shown; only a clear yes is one."""
-    lines = [*wrapped(one_line(exact(question)), columns_of(STDERR) or 80), *_barred(content, columns_of(STDERR) or 80)]
-    line = await _asked_on_terminal("\n".join([*lines, "y yes · n no"]))
-    return line is not None and answer_of(line) == Answer(yes=True)
+async def ask_trust_on_terminal(question: str, content: str) -> bool:
+    """Asks whether to trust a file of the project, and shows all of it; only a clear yes counts."""
+    lines = [
+        *wrap(sanitize_line(escape_invisible(question)), count_columns(STDERR) or 80),
+        *_bar_lines(content, count_columns(STDERR) or 80),
+    ]
+    line = await _ask_for_line("\n".join([*lines, "y yes · n no"]))
+    return line is not None and parse_answer(line) == Answer(yes=True)
 
 
-async def _asked_on_terminal(text: str) -> str | None:
-    """The line that was typed after a text was shown; `None` where nobody is there."""
-    from steersman.cli.terminal.input_lines import Lines
-
+async def _ask_for_line(text: str) -> str | None:
+    """Shows a text and returns the line typed after it; `None` if there is no terminal."""
     try:
         piped = not is_terminal(STDIN)
         source = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY) if piped else STDIN
     except OSError:
         return None
     try:
-        with Lines(source) as lines:
+        with TerminalLines(source) as lines:
             sys.stderr.write(f"\n{text}\n")
             sys.stderr.flush()
             await asyncio.sleep(SETTLING)

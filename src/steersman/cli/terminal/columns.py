@@ -1,4 +1,4 @@
-"""Text in columns: as wide as the window lets it be, and whole where there is no window. What it is given is safe."""
+"""Wraps, pads, truncates and aligns text to the width of the terminal. The text must be sanitized already."""
 
 from __future__ import annotations
 
@@ -17,93 +17,92 @@ _NARROWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
-    """What is written on: `width` is `None` where nothing has to be cut, `color` says whether styles are shown."""
+class Canvas:
+    """Where text is printed: `width` in columns, `None` if unlimited; `color` says whether styles are used."""
 
     width: int | None = None
     color: bool = False
 
-    def styled(self, text: str, style: Style) -> str:
-        """The text in a style, where styles are shown."""
+    def style(self, text: str, style: Style) -> str:
+        """Returns the text in a style, if colours are on."""
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and text else text
 
 
-def paper_of(stream: TextIO | None = None) -> Paper:
-    """The paper behind a stream: a window has a width, and colours unless NO_COLOR says otherwise."""
+def make_canvas(stream: TextIO | None = None) -> Canvas:
+    """Returns the canvas of a stream: a terminal has a width, and colours unless NO_COLOR is set."""
     target: TextIO = sys.stdout if stream is None else stream
     if not target.isatty():
-        return Paper()
-    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Paper(max(_NARROWEST, shutil.get_terminal_size().columns), color=color)
+        return Canvas()
+    return Canvas(max(_NARROWEST, shutil.get_terminal_size().columns), color=allows_color())
 
 
-def cells(text: str) -> int:
-    """How many columns a text of one line takes."""
+def allows_color() -> bool:
+    """Whether the environment allows colours on a terminal."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def measure_cells(text: str) -> int:
+    """Returns how many columns a line takes."""
     if text.isascii():
         return len(text)
-    return sum(_cell(character) for character in text)
+    return sum(_measure_cell(character) for character in text)
 
 
-def cut(text: str, width: int) -> str:
-    """The text, or as much of it as fits with a mark that it goes on."""
-    if cells(text) <= width:
+def truncate(text: str, width: int) -> str:
+    """Truncates a text to a width, with an ellipsis."""
+    if measure_cells(text) <= width:
         return text
     taken, kept = 0, ""
     for character in text:
-        taken += _cell(character)
+        taken += _measure_cell(character)
         if taken > width - 1:
             break
         kept += character
     return kept + "…"
 
 
-def padded(text: str, width: int, *, right: bool = False) -> str:
-    """The text with spaces up to a width, behind it or in front of it."""
-    space = " " * (width - cells(text))
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Pads a text with spaces to a width; `right` aligns it to the right."""
+    space = " " * (width - measure_cells(text))
     return space + text if right else text + space
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things, as in `1 message` and `2 messages`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def wrapped(text: str, width: int | None, *, indent: str = "") -> list[str]:
-    """The words of a text in lines, each behind the indent; a word that is too long is broken."""
-    room = None if width is None else max(1, width - cells(indent))
+def wrap(text: str, width: int | None, *, indent: str = "") -> list[str]:
+    """Wraps a text into lines that start with `indent`; breaks words that are too long."""
+    room = None if width is None else max(1, width - measure_cells(indent))
     lines: list[str] = []
     for paragraph in text.expandtabs(4).split("\n"):
-        lines += [f"{indent}{line}".rstrip() for line in _lines(paragraph, room)]
+        lines += [f"{indent}{line}".rstrip() for line in _wrap_paragraph(paragraph, room)]
     return lines
 
 
-def table(
+def align_table(
     rows: Iterable[Sequence[str]], *, width: int | None, right: Iterable[int] = (), gap: str = "  "
 ) -> list[list[str]]:
-    """The cells of rows, padded to their columns; the last column takes what is left and is cut there."""
+    """Pads the cells of each row to the width of their column; the last column is truncated to the remaining width."""
     rows = [list(row) for row in rows]
     if not rows:
         return []
     turned = set(right)
-    widths = [max(cells(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(measure_cells(row[at]) for row in rows) for at in range(len(rows[0]))]
     before = sum(widths[:-1]) + len(gap) * (len(widths) - 1)
     last = None if width is None else max(1, width - before)
     for row in rows:
         for at in range(len(row) - 1):
-            row[at] = padded(row[at], widths[at], right=at in turned) + gap
-        row[-1] = row[-1] if last is None else cut(row[-1], last)
+            row[at] = pad(row[at], widths[at], right=at in turned) + gap
+        row[-1] = row[-1] if last is None else truncate(row[-1], last)
     return rows
 
 
-def _cell(character: str) -> int:
+def _measure_cell(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _lines(paragraph: str, room: int | None) -> list[str]:
-    """One paragraph in lines; without a room it is one line."""
-    if room is None or cells(paragraph) <= room:
+def _wrap_paragraph(paragraph: str, room: int | None) -> list[str]:
+    """Wraps one paragraph; one line if `room` is `None`."""
+    if room is None or measure_cells(paragraph) <= room:
         return [paragraph]
     lines: list[str] = []
     words = paragraph.split()
@@ -111,24 +110,24 @@ def _lines(paragraph: str, room: int | None) -> list[str]:
     line = ""
     for word in words:
         joined = f"{line} {word}" if line else margin + word
-        if cells(joined) <= room:
+        if measure_cells(joined) <= room:
             line = joined
             continue
         if line:
             lines.append(line)
-        *broken, line = pieces(joined if not lines and not line else word, room)
+        *broken, line = split_cells(joined if not lines and not line else word, room)
         lines += broken
     return [*lines, line]
 
 
-def pieces(text: str, room: int) -> list[str]:
-    """A text in pieces of at most so many cells, cut where they end: no blank of it is lost."""
+def split_cells(text: str, room: int) -> list[str]:
+    """Splits a text into pieces of at most `room` columns; keeps every blank."""
     if text.isascii():
         return [text[at : at + room] for at in range(0, len(text), room)] or [""]
     found: list[str] = []
     piece, taken = "", 0
     for character in text:
-        wide = _cell(character)
+        wide = _measure_cell(character)
         if piece and taken + wide > room:
             found.append(piece)
             piece, taken = "", 0

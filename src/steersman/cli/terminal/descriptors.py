@@ -1,4 +1,4 @@
-"""What a process is born with: its standard descriptors, and the signals before anybody can hear them."""
+"""The state a process starts with: standard file descriptors, and signals that arrive before there is an event loop."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import FrameType
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask for an end."""
+"""The signals that ask the process to end."""
 
-early: list[int] = []
-"""The signals that came while they were only noted."""
+early_signals: list[int] = []
+"""The signals that arrived while they were only noted."""
 
 
 def hold_descriptors() -> None:
-    """Open those that were closed when the process began; the next file or socket would get their numbers."""
+    """Opens standard descriptors that are closed; otherwise the next file or socket would get their numbers."""
     for number in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(number)
@@ -26,41 +26,41 @@ def hold_descriptors() -> None:
 
 
 def leave_on_signals() -> None:
-    """Let a signal end the process with the exit code for it, while there is nothing to clean up."""
-    # Registered first and so called last: then only memory is left to be freed, and the exit code is decided.
+    """Makes a signal end the process at once with its exit code, while there is nothing to clean up."""
+    # Registered first, so called last: the exit code is decided and only memory is left to free.
     atexit.register(_ignore_signals)
     for number in ENDING:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(number, _leave)
+            signal.signal(number, _exit_now)
 
 
 def note_signals() -> None:
-    """Only remember signals from here on: whoever is being loaded will hear them in a moment."""
+    """From now on only notes signals, until `catch_signals` takes them."""
     for number in ENDING:
-        if signal.getsignal(number) is _leave:
-            signal.signal(number, _note)
+        if signal.getsignal(number) is _exit_now:
+            signal.signal(number, _note_signal)
 
 
 def stop_noting() -> None:
-    """Whoever would have heard a signal has gone, and it ends the process again."""
+    """Makes a signal end the process again, when there is nothing left to take it."""
     for number in ENDING:
-        if signal.getsignal(number) is _note:
-            signal.signal(number, _leave)
+        if signal.getsignal(number) is _note_signal:
+            signal.signal(number, _exit_now)
 
 
 def end_quietly() -> None:
-    """From here on a signal ends the process without a word: nothing is left that would have to be cleaned up."""
+    """From now on a signal ends the process silently; nothing is left to clean up."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _leave)
+            signal.signal(number, _exit_now)
 
 
 def has_stdout() -> bool:
-    """Whether the process was started with a standard output: Python has none where that was closed."""
+    """Whether standard output was open when the process started; Python sets `sys.stdout` to `None` if not."""
     return sys.stdout is not None
 
 
-def _leave(number: int, _: FrameType | None) -> None:
+def _exit_now(number: int, _: FrameType | None) -> None:
     os._exit(128 + number)
 
 
@@ -69,20 +69,20 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _note(number: int, _: FrameType | None) -> None:
-    early.append(number)
+def _note_signal(number: int, _: FrameType | None) -> None:
+    early_signals.append(number)
 
 
 def is_terminal(number: int) -> bool:
-    """Whether a person is at the other end."""
+    """Whether a file descriptor is a terminal."""
     try:
         return os.isatty(number)
     except OSError:
         return False
 
 
-def columns_of(descriptor: int) -> int | None:
-    """How many columns the window behind a descriptor has, where there is one and it is known."""
+def count_columns(descriptor: int) -> int | None:
+    """Returns the width of the terminal behind a file descriptor; `None` if unknown."""
     try:
         return os.get_terminal_size(descriptor).columns or None
     except OSError:

@@ -1,7 +1,7 @@
-"""Signals: the first asks for an orderly end, a second Ctrl-C leaves at once, and nobody ever sees a traceback.
+"""Signals: the first one ends the run in an orderly way, a second Ctrl-C exits at once.
 
-The orderly end is bounded too: whoever holds it up for longer than `PATIENCE` seconds is left behind. What a tool
-started ends with this process in either case, since those who watch over it notice.
+An orderly end takes at most `PATIENCE` seconds; then the process exits. Processes that tools started end with this
+process in both cases, because their watchers notice its end.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from contextlib import contextmanager
 from types import FrameType
 
 from steersman.cli.exits import ERROR, PIPE
-from steersman.cli.terminal.descriptors import ENDING, early
-from steersman.cli.terminal.stdout import Outlet
+from steersman.cli.terminal.descriptors import ENDING, early_signals
+from steersman.cli.terminal.stdout import OutputWriter
 
 READER_SECONDS = 2.0
-"""How long a reader who takes nothing may hold up the end after a signal."""
+"""How long a stalled reader may delay the end after a signal."""
 
 
-class Stopping:
-    """Asked by a signal, or by an output that takes no more. Until a run can be told, the work is cancelled."""
+PATIENCE = 10.0
+"""Seconds an orderly end may take after the first signal."""
+
+
+class StopRequest:
+    """A request to stop early, by a signal or by a failed output. Before a run can be aborted, it cancels the task."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -32,48 +36,48 @@ class Stopping:
         self._task = task
         self._stop: Callable[[], None] | None = self._cancel
         self._cancelled = False
-        self.asked = False
-        self.outlet: Outlet | None = None
+        self.requested = False
+        self.writer: OutputWriter | None = None
         self.failure: OSError | None = None
 
     @property
     def code(self) -> int | None:
-        """The exit code for an output that failed: a reader that left is nobody's mistake."""
+        """The exit code for a failed output; a closed pipe is not an error."""
         if self.failure is None:
             return None
         return PIPE if self.failure.errno == errno.EPIPE else ERROR
 
-    def ask(self) -> None:
-        """Come to an end now, in order."""
-        if self.outlet is not None:
-            self.outlet.hurry(READER_SECONDS)
-        if not self.asked:
-            self.asked = True
+    def request(self) -> None:
+        """Asks for an orderly end."""
+        if self.writer is not None:
+            self.writer.drop_if_stalled(READER_SECONDS)
+        if not self.requested:
+            self.requested = True
             if self._stop is not None:
                 self._stop()
 
-    def ask_because(self, failure: OSError) -> None:
-        """Come to an end because nothing can be written any more."""
+    def fail(self, failure: OSError) -> None:
+        """Asks for an orderly end because the output failed."""
         self.failure = self.failure or failure
-        self.ask()
+        self.request()
 
     @contextmanager
-    def reaching(self, stop: Callable[[], None]) -> Generator[None]:
-        """From here on to stop is to call this function, and afterwards nothing is left to be stopped."""
+    def call_on_stop(self, stop: Callable[[], None]) -> Generator[None]:
+        """While entered, a stop calls this function; afterwards there is nothing left to stop."""
         self._stop = stop
-        if self.asked:
+        if self.requested:
             stop()
         try:
             yield
         finally:
             self._stop = None
 
-    def let_finish(self) -> None:
-        """From here on only the last of the output is written, which nobody cancels."""
+    def finish(self) -> None:
+        """From now on a stop cancels nothing: only the last output is being written."""
         self._stop = None
 
-    def was_it(self, _: asyncio.CancelledError) -> bool:
-        """Whether a cancel was ours, which is then over."""
+    def consume_cancel(self, _: asyncio.CancelledError) -> bool:
+        """Whether a cancellation came from this request; if so, takes it back."""
         if not self._cancelled:
             return False
         self._cancelled = False
@@ -84,22 +88,19 @@ class Stopping:
         self._task.cancel()
 
 
-PATIENCE = 10.0
-
-
 class Signals:
-    """What has come so far: `code` is the exit code it asks for, `None` as long as nothing came."""
+    """The signals received so far; `code` is the exit code of the first one, or `None`."""
 
-    __slots__ = ("_leaving", "_loop", "_stop", "code")
+    __slots__ = ("_loop", "_on_leave", "_stop", "code")
 
-    def __init__(self, stop: Callable[[], None], leaving: Callable[[], None] | None = None) -> None:
+    def __init__(self, stop: Callable[[], None], on_leave: Callable[[], None] | None = None) -> None:
         self.code: int | None = None
         self._stop = stop
-        self._leaving = leaving
+        self._on_leave = on_leave
         self._loop = asyncio.get_running_loop()
 
-    def hear(self, number: int, _: FrameType | None = None) -> None:
-        """Take a signal, between any two steps of the program."""
+    def take(self, number: int, _: FrameType | None = None) -> None:
+        """Takes a signal; Python calls this between two instructions of the main thread."""
         if self.code is None:
             self.code = 128 + number
             watchdog = threading.Timer(PATIENCE, self._leave, (self.code,))
@@ -108,30 +109,30 @@ class Signals:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._stop)
         elif number == signal.SIGINT:
-            # Only a person is impatient; a closing terminal sends its signals twice and means the same.
+            # Only Ctrl-C counts as a second request: a closing terminal may send its signals twice.
             self._leave(self.code)
 
     def _leave(self, code: int) -> None:
-        """End the process now: a session on disk is whole at any moment, and tools end with us."""
-        if self._leaving is not None:
-            self._leaving()
+        """Ends the process now; the session file is consistent at any moment."""
+        if self._on_leave is not None:
+            self._on_leave()
         os._exit(code)
 
 
 @contextmanager
-def heard(stop: Callable[[], None], *, leaving: Callable[[], None] | None = None) -> Generator[Signals]:
-    """Take the signals that ask for an end, inside an event loop: `stop` is called there, once.
+def catch_signals(stop: Callable[[], None], *, on_leave: Callable[[], None] | None = None) -> Generator[Signals]:
+    """Takes the signals that ask for an end, inside an event loop; calls `stop` there, once.
 
-    `leaving` is called just before the process leaves at once, to put a terminal right; it must not wait. A signal that
-    was ignored when the process began stays ignored, as `nohup` and background jobs want it.
+    `on_leave` is called right before the process exits at once, to restore a terminal; it must not block. A signal that
+    was ignored when the process started stays ignored, as `nohup` and background jobs need.
     """
-    signals = Signals(stop, leaving)
+    signals = Signals(stop, on_leave)
     before = {number: taker for number in ENDING if (taker := signal.getsignal(number)) is not signal.SIG_IGN}
     for number in before:
-        signal.signal(number, signals.hear)
-    for number in early[:1]:
-        signals.hear(number)
-    early.clear()
+        signal.signal(number, signals.take)
+    for number in early_signals[:1]:
+        signals.take(number)
+    early_signals.clear()
     try:
         yield signals
     finally:

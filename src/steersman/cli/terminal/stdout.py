@@ -1,7 +1,7 @@
-"""Where output leaves: a thread writes it, so that a reader who stalls holds up who has more to say, and nobody else.
+"""Writes to standard output in a thread, so that a slow reader blocks neither the event loop nor signals.
 
-What is written in one step of the event loop leaves in one piece. Memory is bounded for whoever waits for `room`. A
-reader that has gone is noticed at once, also while there is nothing to write.
+Everything written in one step of the event loop leaves in one piece. `wait_for_space` bounds the memory. A reader
+that closes the pipe is noticed at once, even while there is nothing to write.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from steersman.cli.terminal.sanitize import safe
+from steersman.cli.terminal.sanitize import sanitize
 
 MAX_BYTES = 1 << 20
 _PIECE = 1 << 16
 _GONE = select.POLLERR | select.POLLHUP
 
 
-class Outlet:
-    """A descriptor to write to from an event loop. `failure` says why it takes nothing any more, once it does not."""
+class OutputWriter:
+    """Writes to a file descriptor from an event loop; `failure` is the error after which nothing is written."""
 
     def __init__(
         self, descriptor: int, *, on_failure: Callable[[OSError], None] | None = None, max_bytes: int = MAX_BYTES
@@ -43,17 +43,17 @@ class Outlet:
         self._closing = False
         self._broken = False
         self._waiting: list[tuple[asyncio.Future[None], int]] = []
-        self._bell, self._ring = os.pipe()
-        self._thread = threading.Thread(target=self._work, name="steersman-outlet", daemon=True)
+        self._wake_read, self._wake_write = os.pipe()
+        self._thread = threading.Thread(target=self._run_thread, name="steersman-writer", daemon=True)
         self._thread.start()
 
     @property
     def full(self) -> bool:
-        """Whether more is waiting to be written than should be."""
+        """Whether more than `max_bytes` wait to be written."""
         return self._unwritten > self._max_bytes
 
     def write(self, data: bytes) -> None:
-        """Have it written soon; nothing waits here."""
+        """Queues data to be written; never waits."""
         if self.failure is not None:
             return
         with self._lock:
@@ -62,32 +62,32 @@ class Outlet:
             self._loop.call_soon(self._hand_over)
         self._fresh.append(data)
 
-    async def room(self) -> None:
-        """Wait until much of it is written, or nothing will be any more."""
-        await self._until(self._max_bytes // 2)
+    async def wait_for_space(self) -> None:
+        """Waits until half of the buffer is free, or writing has failed."""
+        await self._wait_until(self._max_bytes // 2)
 
-    async def drained(self) -> None:
-        """Wait until all of it is written, or nothing will be any more."""
+    async def drain(self) -> None:
+        """Waits until everything is written, or writing has failed."""
         self._hand_over()
-        await self._until(0)
+        await self._wait_until(0)
 
-    def hurry(self, seconds: float) -> None:
-        """From now on drop the rest as soon as the reader has taken nothing of it for so many seconds."""
-        self._loop.call_later(seconds, self._look, seconds, self._written if self._unwritten else None)
+    def drop_if_stalled(self, seconds: float) -> None:
+        """From now on, drops the rest once the reader takes nothing for this many seconds."""
+        self._loop.call_later(seconds, self._check_stall, seconds, self._written if self._unwritten else None)
 
     def close(self) -> None:
-        """No more will be written; what cannot be written at once is left behind."""
+        """Stops the thread; what cannot be written at once is dropped."""
         if self._closing:
             return
         self._hand_over()
         self._closing = True
-        os.write(self._ring, b".")
+        os.write(self._wake_write, b".")
         self._thread.join(1.0 if self.failure is None else 0.1)
         if not self._thread.is_alive():
-            os.close(self._bell)
-            os.close(self._ring)
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
-    async def _until(self, most: int) -> None:
+    async def _wait_until(self, most: int) -> None:
         with self._lock:
             if self._unwritten <= most or self.failure is not None:
                 return
@@ -103,26 +103,26 @@ class Outlet:
             idle = not self._handed
             self._handed.append(fresh)
         if idle:
-            os.write(self._ring, b".")
+            os.write(self._wake_write, b".")
 
     # In the thread
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
         poll.register(self._descriptor, 0)
         while not self._broken:
             signs = dict(poll.poll())
-            if self._bell in signs:
-                os.read(self._bell, 512)
+            if self._wake_read in signs:
+                os.read(self._wake_read, 512)
                 try:
                     self._write_all()
                 except OSError as error:
-                    self._tell(error)
+                    self._report_failure(error)
             elif signs.get(self._descriptor, 0) & _GONE:
-                self._tell(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+                self._report_failure(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
             else:
-                poll.unregister(self._descriptor)  # one that cannot be watched tells when it is written to
+                poll.unregister(self._descriptor)  # it cannot be polled; a write will show the error
             if self._closing and not self._handed:
                 return
 
@@ -132,7 +132,7 @@ class Outlet:
                 if not self._handed:
                     return
                 data = memoryview(b"".join(self._handed))
-                # One stays until it is written: whoever adds to it need not ring.
+                # An empty entry stays while we write, so that `_hand_over` need not wake this thread.
                 self._handed[:] = [b""]
             while data and not self._broken:
                 data = data[self._write(data[:_PIECE]) :]
@@ -142,7 +142,7 @@ class Outlet:
     def _write(self, piece: memoryview) -> int:
         try:
             written = os.write(self._descriptor, piece)
-        except BlockingIOError:  # somebody who shares it made it so
+        except BlockingIOError:  # another process made the shared descriptor non-blocking
             ready = select.poll()
             ready.register(self._descriptor, select.POLLOUT)
             ready.poll()
@@ -152,29 +152,29 @@ class Outlet:
             self._written += written
             relieved = any(self._unwritten <= most for _, most in self._waiting)
         if relieved:
-            self._call(self._relieve)
+            self._call_in_loop(self._wake_waiters)
         return written
 
-    def _tell(self, error: OSError) -> None:
+    def _report_failure(self, error: OSError) -> None:
         if not self._broken:
             self._broken = True
-            self._call(self._fail, error)
+            self._call_in_loop(self._fail, error)
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:  # the event loop is closed: nobody waits any more
+        except RuntimeError:  # the event loop is closed
             return
 
     # In the event loop
 
-    def _look(self, seconds: float, before: int | None) -> None:
+    def _check_stall(self, seconds: float, before: int | None) -> None:
         if self._written == before:
-            self._fail(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), tell=False)
+            self._fail(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), notify=False)
         elif not self._closing:
-            self.hurry(seconds)
+            self.drop_if_stalled(seconds)
 
-    def _relieve(self) -> None:
+    def _wake_waiters(self) -> None:
         with self._lock:
             relieved = [waiter for waiter, most in self._waiting if self._unwritten <= most]
             self._waiting = [(waiter, most) for waiter, most in self._waiting if waiter not in relieved]
@@ -182,17 +182,17 @@ class Outlet:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _fail(self, error: OSError, *, tell: bool = True) -> None:
+    def _fail(self, error: OSError, *, notify: bool = True) -> None:
         self.failure = self.failure or error
         self._broken = True
         with self._lock:
             self._unwritten = 0
-        self._relieve()
-        if tell and self._on_failure is not None:
+        self._wake_waiters()
+        if notify and self._on_failure is not None:
             self._on_failure(error)
 
 
 def print_json(value: object) -> None:
-    """Print a value, indented. File names need not be UTF-8: what is not becomes a question mark."""
+    """Prints a value as indented JSON. Parts of file names that are not UTF-8 become question marks."""
     text = json.dumps(msgspec.to_builtins(value, enc_hook=repr), ensure_ascii=False, indent=2)
-    print(safe(text) if sys.stdout.isatty() else text.encode(errors="replace").decode())
+    print(sanitize(text) if sys.stdout.isatty() else text.encode(errors="replace").decode())

@@ -9,7 +9,7 @@ import sys
 
 from tests.cli.command import wait_until
 
-READ = "from steersman.cli.run.stdin_orders import piped; print(piped(patient=True))"
+READ = "from steersman.cli.terminal.stdin import read_piped_input as read; print(read(patient=True))"
 
 
 def test_an_input_that_does_not_block_is_waited_for() -> None:

@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from tests.cli.render.attacks import ANY_TEXT
 from tests.cli.render.runs import plain
 
-from steersman.cli.render import markdown
-from steersman.cli.render.page import Streamed
+from steersman.cli.render import render_markdown
+from steersman.cli.render.streaming_markdown import StreamingMarkdown
 
 TEXT = """\
 # A title with *emphasis*
@@ -85,14 +85,14 @@ The end."""
 
 
 def streamed(pieces: list[str], width: int, *, color: bool = True) -> list[str]:
-    text = Streamed(color=color)
+    text = StreamingMarkdown(color=color)
     lines: list[str] = []
     for piece in pieces:
         text.add(piece)
-        lines += text.take(width)
-        text.live(width)
+        lines += text.take_finished(width)
+        text.render_live(width)
     text.close()
-    return lines + text.take(width)
+    return lines + text.take_finished(width)
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -101,23 +101,23 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 
 def test_markdown_looks_like_what_it_says() -> None:
-    assert markdown(TEXT, 40, False) == SHOWN
+    assert render_markdown(TEXT, 40, False) == SHOWN
 
 
 def test_line_ends_of_any_kind_are_line_ends() -> None:
-    assert markdown("a\r\nb\r\n\r\nc\rd", 40, False) == "a\nb\n\nc␍d"
+    assert render_markdown("a\r\nb\r\n\r\nc\rd", 40, False) == "a\nb\n\nc␍d"
     assert streamed(["a\r", "\nb"], 40) == ["a", "b"]
 
 
 def test_with_colours_the_signs_are_not_needed() -> None:
-    assert plain(markdown("## A title\n\n`code`", 40, True)) == "A title\n\ncode"
-    assert markdown("**b** `c` *i*", 40, True) == "\x1b[1mb\x1b[0m \x1b[36mc\x1b[0m \x1b[3mi\x1b[0m"
+    assert plain(render_markdown("## A title\n\n`code`", 40, True)) == "A title\n\ncode"
+    assert render_markdown("**b** `c` *i*", 40, True) == "\x1b[1mb\x1b[0m \x1b[36mc\x1b[0m \x1b[3mi\x1b[0m"
 
 
 @given(st.lists(st.integers(0, len(TEXT)), max_size=30), st.sampled_from([20, 40, 100]))
 @example(list(range(len(TEXT))), 40)
 def test_where_it_is_cut_makes_no_difference(places: list[int], width: int) -> None:
-    assert "\n".join(streamed(cut(TEXT, places), width)) == markdown(TEXT, width, True)
+    assert "\n".join(streamed(cut(TEXT, places), width)) == render_markdown(TEXT, width, True)
 
 
 @given(ANY_TEXT, st.lists(st.integers(0, 30), max_size=6))
@@ -127,13 +127,13 @@ def test_where_it_is_cut_makes_no_difference(places: list[int], width: int) -> N
 @example("```\na\n``\n```\nb", [7])
 @example("~~~\n```\n~~~~\nb", [4, 8])
 def test_where_any_text_is_cut_makes_no_difference(text: str, places: list[int]) -> None:
-    assert "\n".join(streamed(cut(text, places), 30)) == markdown(text, 30, True)
+    assert "\n".join(streamed(cut(text, places), 30)) == render_markdown(text, 30, True)
 
 
 @given(ANY_TEXT, st.integers(20, 60))
 def test_no_line_is_wider_than_the_window(text: str, width: int) -> None:
     for shown in (text, f"- {text}", f"> 1. {text}", f"|{text}|b|\n|-|-|\n|{text}|{text}|", f"```\n{text}\n```"):
-        for line in plain(markdown(shown, width, True)).split("\n"):
+        for line in plain(render_markdown(shown, width, True)).split("\n"):
             assert cell_len(line) <= width, line
 
 
@@ -148,12 +148,12 @@ def test_no_line_is_wider_than_the_window(text: str, width: int) -> None:
     ],
 )
 def test_lines_break_where_they_should(text: str, shown: list[str]) -> None:
-    assert markdown(text, 20, False).split("\n") == shown
+    assert render_markdown(text, 20, False).split("\n") == shown
 
 
 def test_a_table_without_room_is_shown_cell_by_cell() -> None:
     text = "| name | size | colour |\n|---|---|---|\n| a window | very large | greenish |\n| b | c | d |\n"
-    assert markdown(text, 20, False).split("\n") == [
+    assert render_markdown(text, 20, False).split("\n") == [
         "name: a window",
         "size: very large",
         "colour: greenish",
@@ -165,26 +165,26 @@ def test_a_table_without_room_is_shown_cell_by_cell() -> None:
 
 
 def test_complete_blocks_are_given_while_the_next_one_arrives() -> None:
-    text = Streamed(color=False)
+    text = StreamingMarkdown(color=False)
     text.add("One.\n\nTw")
-    assert (text.take(40), text.live(40)) == (["One."], ["", "Tw"])
+    assert (text.take_finished(40), text.render_live(40)) == (["One."], ["", "Tw"])
     text.add("o.\n\n```\na = 1\nb")
-    assert (text.take(40), text.live(40)) == (["", "Two.", "", "  a = 1"], ["  b"])
+    assert (text.take_finished(40), text.render_live(40)) == (["", "Two.", "", "  a = 1"], ["  b"])
     text.add(" = 2\n```\n- c\n- d")
-    assert (text.take(40), text.live(40)) == (["  b = 2"], ["", "• c", "• d"])
+    assert (text.take_finished(40), text.render_live(40)) == (["  b = 2"], ["", "• c", "• d"])
     text.add("\n")
-    assert (text.take(40), text.live(40)) == (["", "• c"], ["• d"])
+    assert (text.take_finished(40), text.render_live(40)) == (["", "• c"], ["• d"])
 
 
 def test_a_block_that_never_ends_is_given_in_parts() -> None:
     """However long a paragraph, a table or a line of code grows, what is laid out again and again stays short."""
     for shape in ("word " * 5_000, "|a|b|\n|-|-|\n" + "|some|cells|\n" * 2_000, "```\n" + "x" * 25_000, "`x" * 10_000):
-        text = Streamed(color=False)
+        text = StreamingMarkdown(color=False)
         lines = 0
         for place in range(0, len(shape), 800):
             text.add(shape[place : place + 800])
-            lines += len(text.take(80))
-            assert len(text.live(80)) < 300
+            lines += len(text.take_finished(80))
+            assert len(text.render_live(80)) < 300
         assert lines > 200
 
 

@@ -1,6 +1,6 @@
-"""What there is on this machine to ask: providers and their keys, servers, embedded models, optional packages.
+"""Lists what this machine offers: providers and their keys, model servers, embedded models, optional packages.
 
-Of a key only the name of its variable is told, of an address only the part that no password can be in.
+Of a key only the name of its environment variable is shown; URLs are shown without passwords.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from steersman.cli.exits import UserError, line_of
+from steersman.cli.exits import UserError, describe_error
 from steersman.cli.setup.model_choice import (
     DEFAULT_MODELS,
     SERVERS,
-    Found,
-    address_of,
+    FoundServer,
     apply_providers,
+    find_key_variable,
     find_server,
-    key_variable,
-    shown_address,
+    find_server_url,
+    redact_url,
 )
 from steersman.cli.setup.settings import Settings, config_file, read_settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, cache_folder
@@ -31,19 +31,19 @@ from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.types.errors import SteersmanError
 
 EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
-    "cli": (("prompt_toolkit", "rich"), "the chat, and answers with their Markdown on a terminal"),
+    "cli": (("prompt_toolkit", "rich"), "the full chat, and Markdown on a terminal"),
     "local": (("xllamacpp",), "the embedded model, which needs no key and no network"),
     "mcp": (("mcp",), "tools of MCP servers"),
-    "prices": (("genai-prices",), "what a run costs, and how long a context a model has"),
-    "yaml": (("pyyaml",), "skills and API descriptions that are written in YAML"),
+    "prices": (("genai-prices",), "prices and context windows of models"),
+    "yaml": (("pyyaml",), "skills and API descriptions in YAML"),
     "postgres": (("psycopg",), "sessions in a PostgreSQL database, for programs"),
 }
-"""The optional parts: their packages, and what they are for."""
+"""The optional extras: their packages and what they are for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who can be asked, and where; `key` is the variable that has a key, `needed` says whether there has to be one."""
+    """A known provider; `key` is the environment variable that holds its key, `needed` says whether it needs one."""
 
     name: str
     address: str
@@ -53,8 +53,8 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
-    """A model that can run in a process of ours; `ready` says whether its bytes are here already."""
+class EmbeddedModel:
+    """A model that runs on this machine; `ready` says whether its weights are downloaded."""
 
     model: LocalModel
     path: Path | None
@@ -62,54 +62,54 @@ class Embedded:
     usual: bool
 
 
-def user_settings() -> tuple[Settings, str | None]:
-    """The user's settings, in force from here on; where they are wrong, none of them and what is wrong."""
+def load_user_settings() -> tuple[Settings, str | None]:
+    """Loads and applies the user's settings; if they are invalid, returns empty settings and the error."""
     try:
         settings = read_settings(config_file())
         apply_providers(settings.providers)
     except UserError as error:
-        return Settings(), line_of(error)
+        return Settings(), describe_error(error)
     return settings, None
 
 
-def providers() -> list[Provider]:
-    """Everybody who is known by name, those with a key first."""
+def list_providers() -> list[Provider]:
+    """Lists all known providers, those with a key first."""
     found = [
-        Provider(name, shown_address(find_base_url(name) or ""), preset.keys, key_variable(name), preset.key_required)
+        Provider(name, redact_url(find_base_url(name) or ""), preset.keys, find_key_variable(name), preset.key_required)
         for name, preset in PRESETS.items()
     ]
     return sorted(found, key=lambda provider: (provider.key is None, not provider.needed, provider.name))
 
 
-async def servers(*, afar: bool = True) -> list[Found]:
-    """The model servers that answer; without `afar` only those on this machine are asked."""
-    asked = [name for name in SERVERS if afar or is_near(address_of(name) or "")]
+async def find_answering_servers(*, afar: bool = True) -> list[FoundServer]:
+    """Finds the model servers that answer; unless `afar`, asks only those on this machine."""
+    asked = [name for name in SERVERS if afar or is_local_url(find_server_url(name) or "")]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(find_server(name)) for name in asked]
     return [found for task in tasks if (found := task.result()) is not None]
 
 
-def asked_afar(named: str | None, settings: Settings) -> str | None:
-    """The address beyond this machine that has to be asked to know which model a run would have, if there is one."""
+def find_remote_url(named: str | None, settings: Settings) -> str | None:
+    """Returns the remote URL that must be asked to find out which model a run would use, if any."""
     if ":" in (named or settings.model or ""):
         return None
-    first = next((name for name in DEFAULT_MODELS if key_variable(name) is not None), None)
+    first = next((name for name in DEFAULT_MODELS if find_key_variable(name) is not None), None)
     if first is not None:
         address = find_base_url("openai-chat") or ""
         elsewhere = first == "openai" and find_base_url("openai") != PRESETS["openai"].base_url
-        return shown_address(address) if elsewhere and not is_near(address) else None
-    far = [address for name in SERVERS if not is_near(address := address_of(name) or "")]
-    return shown_address(far[0]) if far else None
+        return redact_url(address) if elsewhere and not is_local_url(address) else None
+    far = [address for name in SERVERS if not is_local_url(address := find_server_url(name) or "")]
+    return redact_url(far[0]) if far else None
 
 
-async def reached(url: str, seconds: float = 5.0) -> str | None:
-    """Open a connection to an address, with TLS where it has it, and close it; what went wrong, if anything did."""
+async def check_connection(url: str, seconds: float = 5.0) -> str | None:
+    """Opens a connection to a URL, with TLS for https, and closes it; returns the error, if any."""
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
     except ValueError:
-        return "What is set is not an address."
+        return "The configured URL is not valid."
     where = f"{parts.hostname}:{port}"
     try:
         async with asyncio.timeout(seconds):
@@ -123,16 +123,16 @@ async def reached(url: str, seconds: float = 5.0) -> str | None:
     except TimeoutError:
         return f"{where} did not answer within {seconds:g} seconds."
     except ssl.SSLError as error:
-        return f"{where} answers, and its certificate is not accepted: {error.reason or error}."
+        return f"The TLS certificate of {where} is not accepted: {error.reason or error}."
     except OSError as error:
-        # Some of its words are Python's own, around the same number.
+        # Use the system's text for the error number: asyncio adds its own words.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        return f"{where} cannot be reached: {why}."
+        return f"Cannot connect to {where}: {why}."
     return None
 
 
-def is_near(url: str) -> bool:
-    """Whether an address is on this machine."""
+def is_local_url(url: str) -> bool:
+    """Whether a URL is on this machine."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -140,36 +140,36 @@ def is_near(url: str) -> bool:
         return False
 
 
-def embedded() -> list[Embedded]:
-    """The models of the manifest, and whether their files are in the cache."""
+def list_embedded_models() -> list[EmbeddedModel]:
+    """Lists the embedded models, and whether their files are in the cache."""
     try:
         folder = cache_folder()
-    except SteersmanError:  # no home folder: nothing can be kept, so nothing is
+    except SteersmanError:  # no home folder, so there is no cache
         return [
-            Embedded(model, None, ready=False, usual=model.name == DEFAULT_LOCAL_MODEL)
+            EmbeddedModel(model, None, ready=False, usual=model.name == DEFAULT_LOCAL_MODEL)
             for model in LOCAL_MODELS.values()
         ]
     return [
-        Embedded(
+        EmbeddedModel(
             model,
             folder / model.file,
-            ready=_whole(folder / model.file, model),
+            ready=_is_complete(folder / model.file, model),
             usual=model.name == DEFAULT_LOCAL_MODEL,
         )
         for model in LOCAL_MODELS.values()
     ]
 
 
-def version_of(package: str) -> str | None:
-    """The version of an installed package."""
+def find_version(package: str) -> str | None:
+    """Returns the version of an installed package, or `None`."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _whole(path: Path, model: LocalModel) -> bool:
-    """Whether the file is there and has its size; its hash is checked when it is used."""
+def _is_complete(path: Path, model: LocalModel) -> bool:
+    """Whether the file exists and has the right size; its checksum is verified when it is loaded."""
     try:
         return path.stat().st_size == model.size
     except OSError:
