@@ -10,7 +10,6 @@ import secrets
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeAlias, cast
 
 import msgspec
+from tests.cli.fork_server import COMMAND, Process, start_process
 
 from steersman.session.session import Session
 from steersman.testing.grammar import check_events
@@ -97,7 +97,7 @@ class Done:
 def command_line(args: Sequence[str], server: StrictServer | None = None) -> list[str]:
     """The command with these arguments; where a server is given, its model is chosen first."""
     chosen = ["--model", MODEL] if server is not None and "--model" not in args else []
-    return [sys.executable, "-m", "steersman", *chosen, *args]
+    return [*COMMAND, *chosen, *args]
 
 
 def environment(
@@ -127,16 +127,11 @@ def run_command(
     env: Mapping[str, str] | None = None,
 ) -> Done:
     """Run the command to its end, with pipes around it."""
-    done = subprocess.run(
-        command_line(args, server),
-        input=b"" if stdin is None else stdin,
-        capture_output=True,
-        cwd=place.project,
-        env=environment(place, server, env),
-        timeout=PATIENCE,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    with spawn(args, place=place, server=server, env=env, stdin=subprocess.PIPE, new_session=False) as started:
+        with contextlib.suppress(BrokenPipeError):  # it need not read its input
+            started.send(stdin or b"")
+            started.hang_up()
+        return started.wait()
 
 
 def shell(
@@ -167,7 +162,7 @@ class _Heard:
 class Started:
     """The command while it runs. Leaving the `with` block ends it, whatever it does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, reading: bool) -> None:
+    def __init__(self, process: Process, *, reading: bool) -> None:
         self.process = process
         self._news = threading.Condition()
         self._heard: dict[Flow, _Heard] = {"stdout": _Heard(), "stderr": _Heard()}
@@ -284,20 +279,20 @@ def spawn(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
     reading: bool = True,
+    new_session: bool = True,
 ) -> Started:
     """Start the command in a session of its own; with `reading=False` nobody reads its standard output.
 
     `stdin=subprocess.PIPE` lets the test write to it.
     """
-    process = subprocess.Popen(
+    process = start_process(
         command_line(args, server),
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         cwd=place.project,
         env=environment(place, server, env),
-        start_new_session=True,
-        bufsize=0,
+        new_session=new_session,
     )
     return Started(process, reading=reading)
 

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import Place, make_place
+from tests.cli.fork_server import stop_server
 
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.usage import Usage
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forking() -> Iterator[None]:
+    """The process that commands are forked from is started when it is needed, and ends with the tests."""
+    yield
+    stop_server()
 
 
 @pytest.fixture

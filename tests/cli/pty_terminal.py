@@ -8,8 +8,6 @@ import pty
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, cast
 
 import pyte
+from tests.cli.fork_server import start_process
 
 KEYS: dict[str, bytes] = {
     "enter": b"\r",
@@ -32,11 +31,6 @@ KEYS: dict[str, bytes] = {
     **{f"ctrl+{letter}": bytes([number]) for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz", start=1)},
 }
 Seen: TypeAlias = "str | Callable[[Terminal], object]"
-
-# A terminal becomes a session's own when its leader opens it; a `preexec_fn` would fork under the server's threads.
-_LAUNCH = (
-    "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvpe(sys.argv[1], sys.argv[1:], os.environ)"
-)
 
 
 class _Screen(pyte.HistoryScreen):
@@ -70,14 +64,14 @@ class Terminal:
         self._ends = [self._master, self._slave]
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self._slave)
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _LAUNCH, *arguments],
+        self.process = start_process(
+            arguments,
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
             env=None if env is None else {"TERM": "xterm-256color", **env},
             cwd=cwd,
-            start_new_session=True,
+            terminal=True,
         )
         self._exit = os.pidfd_open(self.process.pid)
 
@@ -203,7 +197,7 @@ class Terminal:
             assert left > 0, f"It did not end. It shows:\n{self.everything}"
             self._read(left)
         self._catch_up()
-        return self.process.returncode
+        return self.process.wait()
 
     def _close(self) -> None:
         while self._ends:
