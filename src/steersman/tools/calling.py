@@ -75,13 +75,13 @@ def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any],
     context = next((p.name for p in named if is_context_parameter(p.name, hints)), None)
     properties = cast(Mapping[str, Any], schema.get("properties", {}))
     others = [p for p in named if p.name != context]
-    strangers = [p for p in others if p.name not in properties and p.default is p.empty]
-    if len(strangers) == len(others) == 1:
+    unknown = [p for p in others if p.name not in properties and p.default is p.empty]
+    if len(unknown) == len(others) == 1:
         return _bundle_arguments(function, schema, threaded, context, named)
-    if len(strangers) == len(others) == 2 and context is None:
+    if len(unknown) == len(others) == 2 and context is None:
         return Calling(function, schema, threaded, bundled=True, context="")
-    if strangers:
-        names = ", ".join(repr(p.name) for p in strangers)
+    if unknown:
+        names = ", ".join(repr(p.name) for p in unknown)
         raise TypeError(
             f"The function of tool {tool!r} needs {names}, which its schema does not have. "
             "Take the schema's properties by name, or one dict of all arguments, and 'ctx' for the context."
@@ -105,10 +105,10 @@ def _bundle_arguments(
     """Pass one dict, and the context by name; pass the context by position where it comes first or second."""
     if context is None:
         return Calling(function, schema, threaded, bundled=True)
-    place = [p.name for p in named].index(context)
-    if place == 1 and named[1].kind is not named[1].KEYWORD_ONLY:
+    position = [p.name for p in named].index(context)
+    if position == 1 and named[1].kind is not named[1].KEYWORD_ONLY:
         context = ""
-    elif place == 0 and named[0].kind is not named[0].KEYWORD_ONLY:
+    elif position == 0 and named[0].kind is not named[0].KEYWORD_ONLY:
         inner = function
 
         def call_with_context_first(arguments: dict[str, Any], ctx: ToolContext) -> Any:

@@ -9,7 +9,13 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.text import show
-from steersman.types.content import Content, ImageContent, TextContent, replace_in_json, replace_lone_surrogates
+from steersman.types.content import (
+    Content,
+    ImageContent,
+    TextContent,
+    replace_lone_surrogates,
+    replace_surrogates_in_json,
+)
 from steersman.types.tools import ToolOutput
 
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
@@ -74,7 +80,7 @@ def _to_json(value: Any) -> str:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(replace_in_json(msgspec.to_builtins(value, enc_hook=_to_plain)))
+        return _encode(replace_surrogates_in_json(msgspec.to_builtins(value, enc_hook=_to_plain)))
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise TypeError(
             "A tool returns text, JSON-able data, content blocks or a ToolOutput, "

@@ -86,8 +86,8 @@ def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Wh
     for folder in find_project_folders(Path(workspace)):
         finder.look_in_project(folder)
     if home is not None and os.path.isabs(own := os.path.expanduser(home)):
-        for place in SKILL_FOLDERS:
-            finder.look_in_own(Path(own, place), must_exist=False)
+        for subfolder in SKILL_FOLDERS:
+            finder.look_in_own(Path(own, subfolder), must_exist=False)
     return Skills(finder.found.values(), finder.problems)
 
 
@@ -117,9 +117,9 @@ class _Finder:
     def look_in_project(self, folder: Path) -> None:
         """Add a project's skills; a link that leads out of the project is not followed."""
         project = Workspace(folder)
-        for place in SKILL_FOLDERS:
-            for name in self._list_names(project, place, str(folder / place)):
-                self._add_skill(folder / place / name, project, f"{place}/{name}")
+        for subfolder in SKILL_FOLDERS:
+            for name in self._list_names(project, subfolder, str(folder / subfolder)):
+                self._add_skill(folder / subfolder / name, project, f"{subfolder}/{name}")
 
     def look_in_own(self, root: Path, *, must_exist: bool) -> None:
         """Add the user's own skills, whose links may lead anywhere."""
@@ -132,9 +132,9 @@ class _Finder:
         for name in self._list_names(own, ".", str(root)):
             self._add_skill(root / name)
 
-    def _list_names(self, home: Workspace, place: str, where: str) -> Iterator[str]:
+    def _list_names(self, home: Workspace, subfolder: str, where: str) -> Iterator[str]:
         try:
-            entries = home.scan(place)
+            entries = home.scan(subfolder)
         except MissingPath:
             return
         except WorkspaceError as error:
@@ -188,12 +188,12 @@ def _describe_skills(skills: tuple[Skill, ...]) -> str:
     if not skills:
         return ""
     lines, size = [_INTRODUCTION], 0
-    for place, skill in enumerate(skills):
+    for index, skill in enumerate(skills):
         line = f"- {skill.name}: {skill.description}"
         size += len(line) + 1
         if size > MAX_LISTED:
-            rest = ", ".join(skill.name for skill in skills[place:])
-            lines.append(f"- and {len(skills) - place} more: {to_one_line(rest, MAX_DESCRIPTION)}")
+            rest = ", ".join(skill.name for skill in skills[index:])
+            lines.append(f"- and {len(skills) - index} more: {to_one_line(rest, MAX_DESCRIPTION)}")
             break
         lines.append(line)
     return "\n".join(lines)
@@ -248,7 +248,7 @@ def parse_front_matter(text: str) -> tuple[dict[str, str], str]:
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if not lines or lines[0].rstrip() != "---":
         raise BadFrontMatter("it does not begin with a line '---'")
-    end = next((place for place, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
     if end is None:
         raise BadFrontMatter("its front matter has no end, a second line '---'")
     found: dict[str, str] = {}
@@ -261,19 +261,19 @@ def parse_front_matter(text: str) -> tuple[dict[str, str], str]:
 
 def _split_entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield each key, the value on its line, and the indented lines and list items below it."""
-    place = 0
-    while place < len(lines):
-        line = lines[place]
-        place += 1
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        index += 1
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _KEY.fullmatch(line.rstrip())
         if match is None:
             raise BadFrontMatter(f"{line!r:.80} is not a line such as 'name: value'")
-        start = place
-        while place < len(lines) and (not lines[place].strip() or lines[place][0] in " \t-"):
-            place += 1
-        yield match[1], (match[2] or "").strip(), list(lines[start:place])
+        start = index
+        while index < len(lines) and (not lines[index].strip() or lines[index][0] in " \t-"):
+            index += 1
+        yield match[1], (match[2] or "").strip(), list(lines[start:index])
 
 
 def _parse_value(key: str, value: str, more: list[str]) -> str | None:

@@ -204,6 +204,6 @@ def count_running_threads() -> int:
 
 
 def _wrap_error(what: str, error: BaseException) -> RuntimeError:
-    told = RuntimeError(f"The call raised {what}.")
-    told.__cause__ = error
-    return told
+    wrapped = RuntimeError(f"The call raised {what}.")
+    wrapped.__cause__ = error
+    return wrapped

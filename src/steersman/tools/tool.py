@@ -267,8 +267,8 @@ def _make_tool(function: Any, name: str | None, description: str | None, setting
         if name == "<lambda>":
             raise ValueError("A lambda has no name for the model to call; write a def, or use tool(name=...).")
     parameters = read_parameters(function, name)
-    words = parameters.description if description is None else description
-    made = Tool(name, words, parameters.schema, _take_dict, **settings)
+    summary = parameters.description if description is None else description
+    made = Tool(name, summary, parameters.schema, _take_dict, **settings)
     made.execute = made.__wrapped__ = function
     made._parameters = parameters  # pyright: ignore[reportPrivateUsage]  # the second half of making one
     made._set_calling(calling_from_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above

@@ -68,8 +68,8 @@ class Body:
     @property
     def kind(self) -> Kind:
         """The kind of content, by the declared media type or, where there is none, by the first bytes."""
-        said = classify_media_type(self.media_type) if self.media_type else self._guess_kind()
-        return "other" if said in ("html", "text") and self._is_binary() else said
+        kind = classify_media_type(self.media_type) if self.media_type else self._guess_kind()
+        return "other" if kind in ("html", "text") and self._is_binary() else kind
 
     @property
     def text(self) -> str:

@@ -89,14 +89,15 @@ def replace_lone_surrogates(text: str) -> str:
     return text
 
 
-def replace_in_json(value: Any) -> Any:
+def replace_surrogates_in_json(value: Any) -> Any:
     """Replace the lone surrogates in every text of a JSON value, keys included."""
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {replace_in_json(key): replace_in_json(item) for key, item in cast(dict[Any, Any], value).items()}
+        items = cast(dict[Any, Any], value).items()
+        return {replace_surrogates_in_json(key): replace_surrogates_in_json(item) for key, item in items}
     if isinstance(value, list | tuple):
-        return [replace_in_json(item) for item in cast(Sequence[Any], value)]
+        return [replace_surrogates_in_json(item) for item in cast(Sequence[Any], value)]
     return value
 
 

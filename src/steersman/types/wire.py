@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
-from steersman.types.content import replace_in_json
+from steersman.types.content import replace_surrogates_in_json
 from steersman.types.events import AgentEvent, KnownEvent, UnknownEvent
 from steersman.types.messages import AgentMessage, to_message
 from steersman.types.stream import StreamEvent
@@ -35,7 +35,7 @@ def encode(value: WireValue) -> bytes:
     try:
         return _encoder.encode(plain)
     except UnicodeEncodeError:  # a lone surrogate, such as a delta may end with
-        return _encoder.encode(replace_in_json(msgspec.to_builtins(plain)))
+        return _encoder.encode(replace_surrogates_in_json(msgspec.to_builtins(plain)))
 
 
 def decode(data: bytes | str) -> WireValue:

@@ -30,7 +30,7 @@ from tests.tools.mcp.kit import (
     zombies,
 )
 
-from steersman import Agent
+from steersman import Agent, Tool, ToolOutput
 from steersman.testing import ScriptedModel, answer
 from steersman.testing import call as asks
 from steersman.tools.mcp import HttpServer, StdioServer
@@ -51,6 +51,14 @@ def node_server(npm: Path, name: str, *args: str, **env: str) -> StdioServer:
 def new_repository(folder: Path) -> None:
     subprocess.run(["git", "init", "-q", str(folder)], check=True, timeout=30)
     (folder / "new.txt").write_text("hello")
+
+
+async def begin_long_call(work: Tool) -> asyncio.Task[ToolOutput]:
+    """A call of the everything server that would take a minute, and has reported progress."""
+    updates: list[object] = []
+    working = asyncio.create_task(use(work, updates.append, duration=60, steps=600))
+    await until(lambda: updates)
+    return working
 
 
 async def test_the_time_and_git_servers_of_pypi_serve_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,17 +135,13 @@ async def test_the_everything_server_of_npm_over_stdio(npm: Path, monkeypatch: p
             {"type": "progress", "text": "1/2", "progress": 1.0, "total": 2.0},
             {"type": "progress", "text": "2/2", "progress": 2.0, "total": 2.0},
         ]
-        updates.clear()
-        working = asyncio.create_task(use(work, updates.append, duration=60, steps=600))
-        await until(lambda: updates)
+        working = await begin_long_call(work)
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
         assert text(await call(servers, "mcp:every:echo", message="alive")) == "Echo: alive"
 
-        updates.clear()
-        working = asyncio.create_task(use(work, updates.append, duration=60, steps=600))
-        await until(lambda: updates)
+        working = await begin_long_call(work)
         began = time.monotonic()
         os.kill(marked(mark)[0], signal.SIGKILL)
         assert "was lost during the call: it was ended by signal 9" in text(await working)
@@ -199,17 +203,13 @@ async def test_the_everything_server_of_npm_over_http(npm: Path) -> None:
             work = tool_of(servers, "mcp:every:trigger-long-running-operation")
             assert "completed" in text(await use(work, updates.append, duration=0.2, steps=2))
             assert [update["text"] for update in updates if isinstance(update, dict)] == ["1/2", "2/2"]
-            updates.clear()
-            working = asyncio.create_task(use(work, updates.append, duration=60, steps=600))
-            await until(lambda: updates)
+            working = await begin_long_call(work)
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await working
             assert text(await call(servers, "mcp:every:echo", message="alive")) == "Echo: alive"
 
-            updates.clear()
-            working = asyncio.create_task(use(work, updates.append, duration=60, steps=600))
-            await until(lambda: updates)
+            working = await begin_long_call(work)
             began = time.monotonic()
             process.kill()
             lost = await working

@@ -205,9 +205,9 @@ class _Entry:
 
 def summarize_entry(name: str, entry: dict[str, Any]) -> str:
     """Summarize what an entry would start, as written: nothing is expanded for an untrusted file."""
-    told = _describe_program(entry) if "command" in entry else _describe_url(entry)
-    said, *beside = filter(None, told)
-    return f"{name}: {said} ({'; '.join(beside)})" if beside else f"{name}: {said}"
+    parts = _describe_program(entry) if "command" in entry else _describe_url(entry)
+    target, *details = filter(None, parts)
+    return f"{name}: {target} ({'; '.join(details)})" if details else f"{name}: {target}"
 
 
 def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:

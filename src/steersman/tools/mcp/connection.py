@@ -162,9 +162,9 @@ class Connection:
         self.over = True
         reason = self.reason
         if self._process is not None:
-            said = strip_invisible(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
+            stderr = strip_invisible(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
             reason = self._process.failure or reason
-            reason = f"{reason}; its last stderr output: {said}" if said and reason else reason
+            reason = f"{reason}; its last stderr output: {stderr}" if stderr and reason else reason
         elif reason and self._status is not None:
             reason = f"{reason} (HTTP status {self._status})"
         self.reason = self._redact(reason or "it was closed")
@@ -280,17 +280,17 @@ class Connection:
             raise await self._to_error(error) from error
 
     async def _to_error(self, error: MCPError) -> McpError:
-        words = self._redact(strip_invisible(error.message, _MAX_REASON_LENGTH, lines=False))
+        text = self._redact(strip_invisible(error.message, _MAX_REASON_LENGTH, lines=False))
         if error.message.startswith(UNREADABLE):
-            return McpError(words)
+            return McpError(text)
         if not self._is_connection_lost(error):
             status = f", HTTP status {self._status}" if self._doubtful else ""
-            return McpError(f"it refused: {words} (code {error.code}{status})")
+            return McpError(f"it refused: {text} (code {error.code}{status})")
         self._doubtful = True
         # The session likely ends in a moment, and then its reason is known.
         ending = cast(asyncio.Task[None], self._task)
         await asyncio.wait([ending], timeout=0.1 if self._process is None else _LEAVE_SECONDS)
-        return ServerLost(self.reason or words)
+        return ServerLost(self.reason or text)
 
     def _is_connection_lost(self, error: MCPError) -> bool:
         """Whether the connection is lost. Servers use the same code for errors of their own, and keep running."""

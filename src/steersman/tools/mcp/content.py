@@ -141,18 +141,18 @@ class Progress:
             self._timer.cancel()
             self._timer = None
         if self._waiting is not None:
-            told, self._waiting = self._waiting, None
+            note, self._waiting = self._waiting, None
             self._last = self._loop.time()
-            self._update(_make_update(*told))
+            self._update(_make_update(*note))
 
 
 def _make_update(progress: float, total: float | None, message: str | None) -> dict[str, Any]:
     """Make an update of the call from a progress notification."""
-    told: dict[str, Any] = {"type": "progress"}
+    update: dict[str, Any] = {"type": "progress"}
     amount = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-    told["text"] = strip_invisible(message, _MAX_PROGRESS_LENGTH, lines=False) if message else amount
+    update["text"] = strip_invisible(message, _MAX_PROGRESS_LENGTH, lines=False) if message else amount
     if math.isfinite(progress):
-        told["progress"] = progress
+        update["progress"] = progress
     if total is not None and math.isfinite(total):
-        told["total"] = total
-    return told
+        update["total"] = total
+    return update

@@ -201,7 +201,7 @@ class Server:
 
     def _define_tools(self, tools: Iterable[Any]) -> list[Definition]:
         found: dict[str, Definition] = {}
-        twice: set[str] = set()
+        duplicates: set[str] = set()
         for tool in tools:
             try:
                 definition = define(tool.name, tool.description, tool.input_schema)
@@ -209,11 +209,11 @@ class Server:
                 self._report(tool.name, str(error))
                 continue
             if definition.tool in found:
-                twice.add(definition.tool)
+                duplicates.add(definition.tool)
             found[definition.tool] = definition
-        for name in twice:
+        for name in duplicates:
             self._report(name, "it is listed more than once, and it is unclear which one is meant")
-        return [definition for name, definition in found.items() if name not in twice]
+        return [definition for name, definition in found.items() if name not in duplicates]
 
     def _find_change(self, definition: Definition) -> ChangedTool | None:
         pinned = self._terms.pins.find_digest(self._pins_key, definition.tool)

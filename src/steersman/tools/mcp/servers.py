@@ -238,8 +238,8 @@ class McpServers:
 
     def _find_access(self, name: str) -> Access:
         """Find the access the user set for a tool; the widest one where several patterns match."""
-        said = [access for pattern, access in self._access.items() if fnmatchcase(name, pattern)]
-        return "full" if not said or "full" in said else "edit" if "edit" in said else "read"
+        matches = [access for pattern, access in self._access.items() if fnmatchcase(name, pattern)]
+        return "full" if not matches or "full" in matches else "edit" if "edit" in matches else "read"
 
 
 def _import_sdk() -> None:

@@ -130,9 +130,9 @@ def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int
         if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
             # The size of an event is limited where the stream is read.
             response.stream = _LimitedStream(response.stream, max_bytes)
-        asked = response.request
-        if response.status_code >= 400 and asked.method == "POST":
-            on_refusal(response.status_code, "mcp-session-id" in asked.headers)
+        request = response.request
+        if response.status_code >= 400 and request.method == "POST":
+            on_refusal(response.status_code, "mcp-session-id" in request.headers)
 
     return httpx2.AsyncClient(
         headers={**spec.headers, "accept-encoding": "identity"},

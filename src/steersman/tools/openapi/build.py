@@ -61,19 +61,19 @@ def openapi_tools(
     api = _Api(_parse_base_url(base_url), keys, timeout, connect_timeout, max_bytes, ssl_context)
     known = list_operations(document, prefix)
     readers = set(choose_operations(list(known), reads, "reads"))
-    made: list[Tool] = []
+    tools: list[Tool] = []
     for operation in choose_operations(list(known), operations, "operations"):
         form = build_form(document, operation, *known[operation], keys.withheld)
-        made.append(_make_tool(api, operation, form, "read" if operation in readers else "full"))
-    return made
+        tools.append(_make_tool(api, operation, form, "read" if operation in readers else "full"))
+    return tools
 
 
 def _make_tool(api: _Api, operation: Operation, form: Form, access: Access) -> Tool:
     async def execute(arguments: dict[str, Any]) -> ToolOutput:
         return await api.call(operation, form, arguments)
 
-    words = "\n\n".join(dict.fromkeys(filter(None, (operation.summary, operation.description))))
-    description = f"{words[:_MAX_DESCRIPTION_LENGTH]}\n\n{operation.method} {operation.path}".lstrip()
+    text = "\n\n".join(dict.fromkeys(filter(None, (operation.summary, operation.description))))
+    description = f"{text[:_MAX_DESCRIPTION_LENGTH]}\n\n{operation.method} {operation.path}".lstrip()
     safe = operation.method in _SAFE_METHODS
     return Tool(operation.tool, description, form.schema, execute, idempotent=safe, access=access)
 
@@ -106,27 +106,29 @@ class _Api:
         name = f"{operation.method} {operation.path}"
         try:
             async with asyncio.timeout(self.timeout):
-                held = await self.keys.fetch()
+                call_keys = await self.keys.fetch()
                 try:
-                    return await self._send(prepare_request(operation, form, arguments, held.query_parts), held, name)
+                    return await self._send(
+                        prepare_request(operation, form, arguments, call_keys.query_parts), call_keys, name
+                    )
                 except ToolError as error:
-                    raise ToolError(held.redact(str(error))) from None
+                    raise ToolError(call_keys.redact(str(error))) from None
         except TimeoutError:
             raise ToolError(f"{name} was not answered in full within {self.timeout:g}s.") from None
 
-    async def _send(self, prepared: PreparedRequest, held: CallKeys, name: str) -> ToolOutput:
+    async def _send(self, prepared: PreparedRequest, call_keys: CallKeys, name: str) -> ToolOutput:
         import aiohttp
 
-        place = replace(self.base, url=self.base.url.rstrip("/") + prepared.target)
-        headers = held.merge_headers(prepared, _ACCEPT)
+        target = replace(self.base, url=self.base.url.rstrip("/") + prepared.target)
+        headers = call_keys.merge_headers(prepared, _ACCEPT)
         try:
             for _ in range(_MAX_REDIRECTS + 1):
-                outcome = await self._request_once(prepared, place, headers, held)
+                outcome = await self._request_once(prepared, target, headers, call_keys)
                 if isinstance(outcome, ToolOutput):
                     return outcome
-                if prepared.method not in _SAFE_METHODS or not _is_same_server(place, outcome):
+                if prepared.method not in _SAFE_METHODS or not _is_same_server(target, outcome):
                     raise ToolError(f"{name} was redirected to {outcome.url!r}, which is not followed.")
-                place = outcome
+                target = outcome
         except aiohttp.ConnectionTimeoutError:
             raise ToolError(f"{name}: no connection within {self.connect_timeout:g}s.") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -134,7 +136,7 @@ class _Api:
         raise ToolError(f"{name} was redirected more than {_MAX_REDIRECTS} times.")
 
     async def _request_once(
-        self, prepared: PreparedRequest, place: ParsedUrl, headers: dict[str, str], held: CallKeys
+        self, prepared: PreparedRequest, target: ParsedUrl, headers: dict[str, str], call_keys: CallKeys
     ) -> ToolOutput | ParsedUrl:
         from yarl import URL
 
@@ -143,7 +145,7 @@ class _Api:
             open_session(connect_timeout=self.connect_timeout, ssl_context=self.ssl_context) as session,
             session.request(
                 prepared.method,
-                URL(place.url, encoded=True),
+                URL(target.url, encoded=True),
                 headers=headers,
                 data=data,
                 allow_redirects=False,
@@ -151,10 +153,10 @@ class _Api:
             ) as response,
         ):
             if (location := response.headers.get("Location")) and response.status in REDIRECTS:
-                return place.join(location)
-            return await self._read_output(response, held)
+                return target.join(location)
+            return await self._read_output(response, call_keys)
 
-    async def _read_output(self, response: ClientResponse, held: CallKeys) -> ToolOutput:
+    async def _read_output(self, response: ClientResponse, call_keys: CallKeys) -> ToolOutput:
         body = await read_body(response, self.max_bytes)
         status = f"HTTP {response.status} {response.reason or ''}".rstrip()
         if body.kind in ("other", "image") and body.data:
@@ -167,7 +169,7 @@ class _Api:
         if not body.whole:
             text = f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
         details = {"http_status": response.status, "media_type": body.media_type}
-        return ToolOutput(held.redact(text), details, is_error=response.status >= 300)
+        return ToolOutput(call_keys.redact(text), details, is_error=response.status >= 300)
 
 
 def _is_same_server(one: ParsedUrl, other: ParsedUrl) -> bool:

@@ -47,8 +47,8 @@ class Document:
     def __init__(self, root: Mapping[str, Any]) -> None:
         version = root.get("openapi")
         if not isinstance(version, str) or not version.startswith("3."):
-            said = f"swagger {root['swagger']!r}" if "swagger" in root else show(version)
-            raise ValueError(f"An OpenAPI description of version 3 is needed ('openapi': '3.1.0'), got {said}.")
+            given = f"swagger {root['swagger']!r}" if "swagger" in root else show(version)
+            raise ValueError(f"An OpenAPI description of version 3 is needed ('openapi': '3.1.0'), got {given}.")
         self.root = root
         # Version 3.0 has its own dialect of JSON Schema.
         self.nullable_keyword = version.startswith("3.0")
@@ -167,11 +167,11 @@ class SchemaConverter:
 
     def build_definitions(self) -> dict[str, Any]:
         """Return the definitions that the converted schemas refer to, each once."""
-        made: dict[str, Any] = {}
+        definitions: dict[str, Any] = {}
         while self._waiting:
             name, schema = self._waiting.pop()
-            made[name] = self.convert(schema)
-        return dict(sorted(made.items()))
+            definitions[name] = self.convert(schema)
+        return dict(sorted(definitions.items()))
 
     def _convert_reference(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         pointer = schema["$ref"]
@@ -248,7 +248,7 @@ def _make_nullable(schema: Any) -> Any:
 def _convert_exclusive_bounds(schema: dict[str, Any]) -> None:
     """Convert exclusive bounds: booleans in version 3.0, numbers in JSON Schema."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(said := schema.get(exclusive), bool):
+        if isinstance(is_exclusive := schema.get(exclusive), bool):
             del schema[exclusive]
-            if said and bound in schema:
+            if is_exclusive and bound in schema:
                 schema[exclusive] = schema.pop(bound)

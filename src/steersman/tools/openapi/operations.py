@@ -100,8 +100,8 @@ def choose_operations(operations: Sequence[Operation], choice: Choice | None, se
         if not matching:
             known = [operation.id for operation in operations]
             near = get_close_matches(name, known, 3, 0.7)
-            told = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {', '.join(known[:20])}."
-            raise ValueError(f"{setting!r} names an operation {name!r}, which the description does not have. {told}")
+            hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"There are: {', '.join(known[:20])}."
+            raise ValueError(f"{setting!r} names an operation {name!r}, which the description does not have. {hint}")
         wanted.update(matching)
     return [operation for operation in operations if operation in wanted]
 
@@ -228,8 +228,8 @@ def _rank_media_type(kind: str) -> int:
 
 def _add_description(schema: Any, description: Any) -> Any:
     """Add the description of the parameter or body, which says more than the schema's own."""
-    words = _to_one_line(description)
-    return {**cast(dict[str, Any], schema), "description": words} if words and isinstance(schema, dict) else schema
+    text = _to_one_line(description)
+    return {**cast(dict[str, Any], schema), "description": text} if text and isinstance(schema, dict) else schema
 
 
 def _to_one_line(text: Any) -> str:

@@ -118,7 +118,7 @@ def _read_class_docstring(cls: type[Any]) -> tuple[str, Mapping[str, str]]:
 
 
 def _read_dataclass(cls: Any) -> Record:
-    summary, said = _read_class_docstring(cls)
+    summary, descriptions = _read_class_docstring(cls)
     hints = _resolve_class_hints(cls)
     fields: list[Field] = []
     for field in dataclasses.fields(cls):
@@ -126,38 +126,40 @@ def _read_dataclass(cls: Any) -> Record:
             continue
         plain = field.default is dataclasses.MISSING
         required = plain and field.default_factory is dataclasses.MISSING
-        description = field.metadata.get("description") or said.get(field.name)
+        description = field.metadata.get("description") or descriptions.get(field.name)
         default = ABSENT if plain else field.default
         fields.append(Field(field.name, field.name, hints[field.name], required, default, description))
     return Record(fields, cls, summary)
 
 
 def _read_typed_dict(cls: Any) -> Record:
-    summary, said = _read_class_docstring(cls)
+    summary, descriptions = _read_class_docstring(cls)
     fields: list[Field] = []
     for name, hint in _resolve_class_hints(cls).items():
         required = name in cls.__required_keys__
         # With postponed annotations, `__required_keys__` does not consider these marks.
         while (origin := get_origin(hint)) in (Required, NotRequired):
             required, hint = origin is Required, get_args(hint)[0]
-        fields.append(Field(name, name, hint, required, ABSENT, said.get(name)))
+        fields.append(Field(name, name, hint, required, ABSENT, descriptions.get(name)))
     return Record(fields, dict, summary)
 
 
 def _read_named_tuple(cls: Any) -> Record:
-    _, said = _read_class_docstring(cls)
+    _, descriptions = _read_class_docstring(cls)
     hints = _resolve_class_hints(cls)
     defaults = cast(dict[str, Any], cls._field_defaults)
     names = cast(tuple[str, ...], cls._fields)
     fields = [
-        Field(name, name, hints.get(name, Any), name not in defaults, defaults.get(name, ABSENT), said.get(name))
+        Field(
+            name, name, hints.get(name, Any), name not in defaults, defaults.get(name, ABSENT), descriptions.get(name)
+        )
         for name in names
     ]
     return Record(fields, cls)
 
 
 def _read_struct(cls: Any) -> Record:
-    summary, said = _read_class_docstring(cls)
+    summary, descriptions = _read_class_docstring(cls)
     hints = _resolve_class_hints(cls)
     config = cls.__struct_config__
     fields: list[Field] = []
@@ -170,7 +172,7 @@ def _read_struct(cls: Any) -> Record:
         default = defaults[index - first_default] if index >= first_default else msgspec.NODEFAULT
         required = default is msgspec.NODEFAULT
         shown = ABSENT if required or type(default).__module__.startswith("msgspec") else default
-        fields.append(Field(key, name, hints[name], required, shown, said.get(name)))
+        fields.append(Field(key, name, hints[name], required, shown, descriptions.get(name)))
     tag = None if config.tag is None else (cast(str, config.tag_field), cast("str | int", config.tag))
     return Record(fields, cls, summary, tag)
 
@@ -240,24 +242,24 @@ def _read_entries(lines: list[str], parameters: dict[str, str], pattern: re.Patt
     """Read entries, which begin at the section's own indentation; deeper lines continue the last entry."""
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     names: list[str] = []
-    said: list[str] = []
+    texts: list[str] = []
     for line in lines:
         match = pattern.fullmatch(line.strip()) if line[:indent].isspace() or not indent else None
         if match is not None and len(line) - len(line.lstrip()) == indent:
             for name in names:
-                _add_description(parameters, name, said)
+                _add_description(parameters, name, texts)
             names = [name.strip() for name in match.group(1).split(",")]
-            said = [match.group(2)] if pattern is _GOOGLE else []
+            texts = [match.group(2)] if pattern is _GOOGLE else []
         else:
-            said.append(line)
+            texts.append(line)
     for name in names:
-        _add_description(parameters, name, said)
+        _add_description(parameters, name, texts)
 
 
-def _add_description(parameters: dict[str, str], name: str, said: list[str]) -> None:
-    words = " ".join(line.strip() for line in said).strip()
-    if words:
-        parameters[name.lstrip("*")] = words
+def _add_description(parameters: dict[str, str], name: str, texts: list[str]) -> None:
+    text = " ".join(line.strip() for line in texts).strip()
+    if text:
+        parameters[name.lstrip("*")] = text
 
 
 def resolve_annotations(annotations: Mapping[str, Any], names: Mapping[str, Any], owner: str) -> dict[str, Any]:

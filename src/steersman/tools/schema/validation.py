@@ -273,7 +273,7 @@ def _negate(node: Node) -> Node:
 
 def _find_nearest(failures: Sequence[Problems], at: ValuePath) -> Problems | None:
     """Return the problems of the branch the value was meant for: its type fits and only its parts do not."""
-    inner = [found for found in failures if all(place is not at for place, _ in found)]
+    inner = [found for found in failures if all(path is not at for path, _ in found)]
     return min(inner, key=len) if inner else None
 
 
