@@ -262,7 +262,7 @@ async def test_a_command_that_kills_its_supervisor_ends_with_it(tmp_path: Path) 
     mark = new_mark()
     bash = bash_tool(tmp_path, sandbox="off", env={"TEST_MARK": mark})
     output = await run(bash, "setsid sleep 1000 & kill -9 $PPID; sleep 1001")
-    told = "The process that looks after the command was ended before it could report, and the command with it."
+    told = "The supervisor of the command was killed before it could report, and the command with it."
     assert (output.content, output.is_error) == (told, True)
     assert await gone(mark) == NOBODY
 
@@ -273,7 +273,7 @@ async def test_a_supervisor_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     bash = bash_tool(tmp_path, sandbox="off", env={"TEST_MARK": mark})
     command = "setsid sleep 1000 & echo ready $PPID; kill -STOP $PPID; sleep 1001"
     output = await asyncio.wait_for(run(bash, command, timeout=await begun(bash)), 60)
-    told = "The process that looks after the command was ended before it could report, and the command with it."
+    told = "The supervisor of the command was killed before it could report, and the command with it."
     assert (output.content, output.is_error) == (told, True)
     assert await gone(mark) == NOBODY
 

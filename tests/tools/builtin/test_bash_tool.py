@@ -83,7 +83,7 @@ async def test_there_is_no_terminal(bash: Tool) -> None:
     [
         ({"command": ""}, "The command is empty. Give a shell command to run."),
         ({"command": " \n "}, "The command is empty. Give a shell command to run."),
-        ({"command": "echo a\0b"}, "The command has a NUL character, which no shell can take."),
+        ({"command": "echo a\0b"}, "The command has a NUL character, which a shell cannot accept."),
         (
             {"command": "x" * 200_000},
             "The command has 200,000 bytes, more than the 131,071 that can be passed to a shell. "
@@ -116,7 +116,7 @@ async def test_a_workspace_that_is_gone_is_told(tmp_path: Path, sandbox: Any) ->
     bash = bash_tool(root, sandbox=sandbox)
     shutil.rmtree(root)
     output = await run(bash, "pwd")
-    told = f"The workspace {str(root)!r} is not there any more, so no command can run in it."
+    told = f"The workspace {str(root)!r} no longer exists, so no command can run in it."
     assert (output.content, output.is_error) == (told, True)
 
 

@@ -142,8 +142,8 @@ def test_a_text_that_overlaps_itself_is_there_more_than_once(edit: Tool, tmp_pat
         ("one\nTwo Three\n", "two three", "At line 2 is a text that differs only in white space, case or quotes: 'Two"),
         ("last line", "last line\n", "At line 1 is a text that differs only in white space"),
         ("x\n\nresult = compute(a)\n", "result = compute(b)", "The nearest line is 3: 'result = compute(a)'."),
-        ("done already\n", "nothing like that", "The new text is there already, at line 1"),
-        ("caf\udce9\n", "caf\ufffd", "stands for bytes that are no text. Choose a passage without them."),
+        ("done already\n", "nothing like that", "The new text is already there, at line 1"),
+        ("caf\udce9\n", "caf\ufffd", "stands for bytes that are not text. Choose a passage without them."),
         ("aaa\n", "zzz", "Read the file and copy the text exactly."),
     ],
 )

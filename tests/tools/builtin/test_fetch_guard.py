@@ -78,7 +78,7 @@ async def test_no_url_of_the_corpus_gets_through(names: Any) -> None:
     async with canary() as site:
         tool = fetch_tool(resolve=names or _numbers_only)
         outcomes = {url: await outcome(tool, url.format(port=site.port)) for url in escapes.ALL}
-        assert {url: said for url, said in outcomes.items() if said not in ("ForbiddenAddress", "UnfitUrl")} == {}
+        assert {url: said for url, said in outcomes.items() if said not in ("ForbiddenAddress", "InvalidUrl")} == {}
         assert (site.connections, site.asked) == (0, [])
 
 
@@ -105,7 +105,7 @@ async def test_no_redirect_of_the_corpus_gets_through(status: str) -> None:
             if location.isprintable() and location.strip() == location not in ("", "http://"):
                 site.routes[f"/{number}"] = redirect(location, status)
         said = {path: await outcome(tool, f"{site.url}{path}") for path in site.routes}
-        through = {path: what for path, what in said.items() if what not in ("ForbiddenAddress", "UnfitUrl")}
+        through = {path: what for path, what in said.items() if what not in ("ForbiddenAddress", "InvalidUrl")}
         # Some are paths to this site when they come as a redirect, and lead nowhere else.
         assert {path: what for path, what in through.items() if not _stayed(what, site)} == {}
         assert len(site.routes) > 150

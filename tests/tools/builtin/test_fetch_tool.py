@@ -154,7 +154,7 @@ UNSEEN = "Only text, HTML and pictures can be shown."
             {"max_bytes": 50},
             f"Not shown: image/png, of unknown size. {UNSEEN} This picture cannot: it has more than 50 bytes.",
         ),
-        (PNG[:-8], {}, f"Not shown: image/png, 59 bytes. {UNSEEN} This picture cannot: it is broken or cut off."),
+        (PNG[:-8], {}, f"Not shown: image/png, 59 bytes. {UNSEEN} This picture cannot: it is malformed or truncated."),
         (
             b"not one",
             {},

@@ -73,7 +73,7 @@ async def test_what_gitignore_hides_is_left_out_and_said_when_nothing_else_is_fo
     write(tmp_path, "src/.gitignore", "gen\n")
     tool = glob_tool(Workspace(tmp_path))
     assert await text(tool, pattern="*.js") == (
-        "No file in '.' fits '*.js'.\n[Hidden by .gitignore and left out: 2. Use ignored=true to look there too.]"
+        "No file in '.' matches '*.js'.\n[Hidden by .gitignore and left out: 2. Use ignored=true to look there too.]"
     )
     assert await lines(tool, pattern="*.js", ignored=True) == ["out/x.js", "src/gen/y.js"]
     assert await lines(tool, pattern="*.js", path="out") == ["out/x.js"]
@@ -140,13 +140,13 @@ async def test_time_is_limited(tmp_path: Path) -> None:
     plant(tmp_path, "a/x.py")
     words = await error(glob_tool(Workspace(tmp_path), seconds=-1), pattern="*.py")
     assert words == (
-        "No file in '.' fits '*.py'.\n[Stopped after -1 seconds, before everything was seen. Give a path.]"
+        "No file in '.' matches '*.py'.\n[Stopped after -1 seconds, before everything was seen. Give a path.]"
     )
 
 
 async def test_what_the_kernel_makes_up_is_not_looked_at() -> None:
     """failures.md L3"""
-    assert await text(glob_tool(Workspace("/proc")), pattern="environ") == "No file in '.' fits 'environ'."
+    assert await text(glob_tool(Workspace("/proc")), pattern="environ") == "No file in '.' matches 'environ'."
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,10 @@ def test_a_picture_that_is_cut_off_is_not_shown(read: Tool, tmp_path: Path, mime
     """A provider refuses every later request of a conversation that has a picture it cannot read."""
     for size in (12, len(data) // 2 + 3, len(data) - 1):
         (tmp_path / "a").write_bytes(data[:size])
-        assert refusal_of(read, "a") == f"'a' is a picture ({mime_type}) that cannot be shown: it is broken or cut off."
+        assert (
+            refusal_of(read, "a")
+            == f"'a' is a picture ({mime_type}) that cannot be shown: it is malformed or truncated."
+        )
 
 
 def test_a_picture_that_is_too_large_is_not_shown(read: Tool, tmp_path: Path) -> None:

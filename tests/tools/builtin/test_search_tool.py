@@ -242,7 +242,7 @@ async def test_a_file_swapped_for_a_link_never_gives_away_what_is_outside(tmp_pa
 
 async def test_the_environment_of_the_machine_is_not_searched() -> None:
     """failures.md L3, L13: keys lie in /proc; and a workspace that holds everything does not bring its own ripgrep."""
-    assert await text(search(Path("/proc")), pattern=".") == "No line in '.' fits '.'."
+    assert await text(search(Path("/proc")), pattern=".") == "No line in '.' matches '.'."
     assert find_ripgrep("/") is None
 
 
@@ -291,7 +291,7 @@ async def test_the_child_gets_no_keys(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ({"pattern": ""}, "The pattern is empty."),
         ({"pattern": "x" * 5_001}, "The pattern is too long (5,001 characters; at most 5,000)."),
-        ({"pattern": "a\0b"}, "The pattern has a character that no text file has (NUL, or half of one)."),
+        ({"pattern": "a\0b"}, "The pattern has a character that no text file has (NUL, or a lone surrogate)."),
         ({"pattern": "foo("}, "The pattern 'foo(' is not a regular expression: missing ), unterminated subpattern"),
         ({"pattern": "*a"}, "The pattern '*a' is not a regular expression: nothing to repeat at position 0."),
         ({"pattern": "[z-a]"}, "The pattern '[z-a]' is not a regular expression: bad character range z-a"),
@@ -316,12 +316,12 @@ async def test_nothing_found_says_where_else_to_look(tmp_path: Path, ripgrep: bo
     write(tmp_path, "out/x", "needle")
     tool = search(tmp_path, ripgrep=ripgrep)
     assert await text(tool, pattern="needle") == (
-        "No line in '.' fits 'needle'.\n"
+        "No line in '.' matches 'needle'.\n"
         "[Hidden by .gitignore and not searched: 1. Use ignored=true to search there too.]"
     )
     assert (await lines(tool, pattern="needle", ignored=True))[0] == "out/x"
     assert await text(tool, pattern=r"a\nb", path="out") == (
-        r"No line in 'out' fits 'a\\nb'. Lines are searched one by one, so a pattern with a line break fits none."
+        r"No line in 'out' matches 'a\\nb'. Lines are searched one by one, so a pattern with a line break matches none."
     )
 
 

@@ -92,7 +92,7 @@ def test_what_a_model_cannot_see_of_the_old_file_is_told(write: Tool, tmp_path: 
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\r\n")
     assert write("a.txt", "one\ntwo\nthree\n").content == (
         "Replaced the content of 'a.txt': 3 lines, 14 bytes. "
-        "It had line ends of Windows (CRLF) and has line feeds now; edit would have kept them."
+        "It had Windows line ends (CRLF) and has line feeds now; edit would have kept them."
     )
     (tmp_path / "b.txt").write_bytes("one".encode("utf-16"))
     assert write("b.txt", "two").content == (

@@ -73,7 +73,7 @@ def test_a_picture_is_what_its_bytes_say_and_a_bad_one_is_described() -> None:
     )
     assert text(described).splitlines() == [
         "[image: image/png, about 15 bytes, not shown]",
-        "[image: image/png, not shown: it is broken or cut off]",
+        "[image: image/png, not shown: it is malformed or truncated]",
         "[image: image/png, not shown: it has 9,000 x 1 pixels, and at most 8,000 each way can be shown]",
         f"[image: image/png, about {len(pixel) + 3_600_000 + 2:,} bytes, not shown]",
         "[image: image/svg+xml, about 6 bytes, not shown]",

@@ -1,4 +1,4 @@
-"""`bash`: a shell command in the workspace, in a sandbox, without our keys; when it returns, nothing of it runs on."""
+"""The `bash` tool runs a shell command in a sandbox, without our keys; when it returns, no process of it is left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-# All at once and not when first used: a command may be able to write where this code lies.
+# Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import GIT, Git, find_repositories
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT = 120.0
 MAX_TIMEOUT = 600.0
-# A little less than a run lets through, so that it is shortened here, where the end counts more than the beginning.
+# A little less than the loop allows, so that output is truncated here, where more of its end is kept.
 MAX_BYTES = 30_000
 MAX_LINES = 1_000
 MAX_FILE_BYTES = 32_000_000
@@ -45,7 +45,7 @@ _GIT_NOTE = (
     "with bash_tool(git='read-write')"
 )
 _MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
-# Programs that would wait for somebody at a terminal are told that there is none.
+# Tells programs that there is no terminal, so that none waits for input.
 _QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
 
 
@@ -63,11 +63,11 @@ def bash_tool(
     output_folder: str | os.PathLike[str] | None = None,
     sequential: bool = True,
 ) -> Tool:
-    """The tool `bash` for a workspace. `sandbox="off"` lets a command do whatever its user can.
+    """Make the tool `bash` for a workspace. `sandbox="off"` lets a command do whatever its user can.
 
-    `readable` and `writable` are further places for the sandbox, `env` further variables. With `git="read-write"` it
-    may commit, and whoever can write there is nearly able to choose what git runs for you. A command may change any
-    file, so it runs alone unless `sequential=False`.
+    `readable` and `writable` are more paths for the sandbox, `env` more environment variables. With `git="read-write"`
+    commands can commit; write access to a repository comes close to choosing what git runs for you. A command may
+    change any file, so it runs alone unless `sequential=False`.
     """
     if sandbox not in SANDBOXES:
         raise ValueError(f"sandbox is one of {', '.join(map(repr, SANDBOXES))}, got {sandbox!r}.")
@@ -93,15 +93,15 @@ def bash_tool(
 
 
 def _resolve_root(workspace: Workspace | str | os.PathLike[str], sandbox: Sandbox) -> str:
-    # Not by the attribute: a `Path` has a `root` as well, and it is "/".
+    # By type, because a `Path` also has an attribute `root`, which is "/".
     root = os.path.realpath(workspace if isinstance(workspace, str | os.PathLike) else workspace.root)
     if root == os.sep and sandbox != "off":
-        raise ValueError("The whole file system is no workspace for a sandbox: give a folder, or sandbox='off'.")
+        raise ValueError("The whole file system cannot be a sandboxed workspace: give a folder, or sandbox='off'.")
     return root
 
 
 class _Shell:
-    """The settings of one `bash` tool, and what its calls share."""
+    """The settings of one `bash` tool, and the state that its calls share."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class _Shell:
         self.saved: deque[str] = deque()
 
     def describe(self) -> str:
-        """What the model is told."""
+        """Describe the tool for the model."""
         words = [
             f"Run a command with bash in {self.root}. Standard output and standard error come back together.",
             f"It is ended after {self.timeout:g} seconds, or after `timeout` seconds (at most {self.max_timeout:g}).",
@@ -148,7 +148,7 @@ class _Shell:
         return " ".join(words)
 
     async def run(self, command: str, timeout: float | None, ctx: ToolContext) -> ToolOutput:
-        """Run a command and say how it went."""
+        """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
         walls, plan = await in_thread(self._plan_command, command)
@@ -177,7 +177,7 @@ class _Shell:
         return ToolOutput(_append_notes(text, notes), details=details, is_error=failed)
 
     def _finish_output(self, captured: OutputCapture) -> tuple[str, bool]:
-        """The text of an output; of the files for long ones, only the latest are kept where nobody asked for them."""
+        """Get the text of an output, and delete old files with long outputs unless the user chose their folder."""
         text, truncated = captured.to_text()
         if captured.path is not None and self.output_folder is None:
             self.saved.append(captured.path)
@@ -195,7 +195,7 @@ class _Shell:
 
     def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any]]:
         if not os.path.isdir(self.root):
-            raise ToolError(f"The workspace {self.root!r} is not there any more, so no command can run in it.")
+            raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         walls = confinement(self.sandbox)
         environment = build_child_environment(_QUIET)
         scratch: list[str] = []
@@ -207,7 +207,7 @@ class _Shell:
             where = self._find_paths(walls, scratch, environment)
         except OSError as error:
             raise ToolError(
-                f"The command was not run, since a place for it could not be looked at: {error}."
+                f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [*_find_shell(environment["PATH"]), command]
         return walls, walls.plan(argv, environment, self.root, where, allow_network=self.allow_network)
@@ -228,15 +228,15 @@ class _Shell:
 
     @functools.cached_property
     def _repositories(self) -> tuple[str, ...]:
-        """Those that were there before the first command: what a command makes is in its hands anyway."""
+        """The repositories that existed before the first command; a command controls what it creates itself."""
         return find_repositories(self.root)
 
     def _list_readable(self) -> list[str]:
-        """With the files of earlier outputs, so that a command can look into them."""
+        """List the readable paths, with the files of earlier outputs so that a command can read them."""
         try:
             return [*self.readable, self._make_output_folder()]
         except OSError:
-            return self.readable  # said where it matters: when an output is to be saved
+            return self.readable  # reported when an output has to be saved
 
     def _make_output_folder(self) -> str:
         if self.output_folder is None:
@@ -256,7 +256,7 @@ def _check_command(command: str) -> None:
     if not command.strip():
         raise ToolError("The command is empty. Give a shell command to run.")
     if "\0" in command:
-        raise ToolError("The command has a NUL character, which no shell can take.")
+        raise ToolError("The command has a NUL character, which a shell cannot accept.")
     size = len(command.encode("utf-8", "replace"))
     if size > _LONGEST_COMMAND:
         raise ToolError(
@@ -266,7 +266,7 @@ def _check_command(command: str) -> None:
 
 
 def _get_exit_code(ended: CommandOutcome) -> int:
-    """As shells have it: 128 and the number of the signal for a command that was killed."""
+    """Get the exit code as shells report it: 128 plus the signal number for a command that was killed."""
     code = os.waitstatus_to_exitcode(ended.status)
     return code if code >= 0 else 128 - code
 

@@ -1,4 +1,7 @@
-"""Which passages of a text an edit means: exactly one unless all are asked for. What does not fit is explained."""
+"""Finds the passages that edits replace, with hints for those not found, and formats changes as a unified diff.
+
+The diff is built from the known changes, so its time grows with the length of the text and not with the square.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,22 @@ from steersman.tools.builtin.encoding import TextFile, normalize_line_ends
 from steersman.tools.text import show
 from steersman.types.content import replace_lone_surrogates
 
-_MOST_NUMBERS = 10
-_MOST_LINES = 5_000
-_LONGEST_HINT = 10_000
-_SHOWN = 300
-# Each to one character, so that places stay the same.
+MAX_DIFF_LENGTH = 60_000
+"""The most characters of a diff, which is for people to read."""
+
+_MAX_NUMBERS = 10
+_MAX_LINES = 5_000
+_MAX_HINT_LENGTH = 10_000
+_MAX_SHOWN = 300
+_MAX_COMPARED_LINES = 4_000
+_CONTEXT = 3
+# Each maps to one character, so that offsets stay the same.
 _LOOKALIKES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212\u00a0\u202f", "''\"\"---  ")
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One replacement, as the model asks for it."""
+    """One replacement requested by the model."""
 
     old: Annotated[str, "The text to replace, exactly as it is in the file, long enough to be there only once."]
     new: Annotated[str, "The text to put in its place."]
@@ -32,7 +40,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A passage of a text, from `start` to `end`, and what takes its place; `edit` is the number of the edit."""
+    """A passage of a text, from `start` to `end`, and its replacement; `edit` is the index of the edit."""
 
     start: int
     end: int
@@ -41,9 +49,9 @@ class Change:
 
 
 def find_changes(page: TextFile, edits: Sequence[Edit]) -> list[Change]:
-    """The passages that the edits mean, in the order of the text. All are looked for in the text as it is.
+    """Find the passages that the edits replace, in the order of the text. All are searched in the original text.
 
-    `ValueError` says what is wrong, of all edits at once.
+    Raises `ValueError` that explains the problems of all edits together.
     """
     found: list[Change] = []
     problems: list[str] = []
@@ -70,9 +78,9 @@ def find_changes(page: TextFile, edits: Sequence[Edit]) -> list[Change]:
 
 
 def describe_lines(page: TextFile, places: Sequence[int]) -> str:
-    """The lines of some places, in words."""
-    numbers = list(dict.fromkeys(page.find_line(place) for place in places[:_MOST_NUMBERS]))
-    words = ", ".join(map(str, numbers)) + (" and more" if len(places) > _MOST_NUMBERS else "")
+    """Name the lines of some offsets."""
+    numbers = list(dict.fromkeys(page.find_line(place) for place in places[:_MAX_NUMBERS]))
+    words = ", ".join(map(str, numbers)) + (" and more" if len(places) > _MAX_NUMBERS else "")
     return f"line{'' if len(numbers) == 1 else 's'} {words}"
 
 
@@ -83,19 +91,19 @@ def _find_mistake(old: str, new: str) -> str | None:
 
 
 def _find_all(text: str, old: str, *, every: bool) -> list[int]:
-    """Where the text is. Overlapping ones are all counted when one is wanted, and the first taken when all are."""
+    """Find the offsets of a text. Overlapping matches count when one is wanted; with `every`, they do not overlap."""
     places: list[int] = []
     place = text.find(old)
     while place >= 0:
         places.append(place)
-        if not every and len(places) > _MOST_NUMBERS:
+        if not every and len(places) > _MAX_NUMBERS:
             break
         place = text.find(old, place + (len(old) if every else 1))
     return places
 
 
 def _describe_count(page: TextFile, places: Sequence[int]) -> str:
-    times = f"{len(places)} times" if len(places) <= _MOST_NUMBERS else f"more than {_MOST_NUMBERS} times"
+    times = f"{len(places)} times" if len(places) <= _MAX_NUMBERS else f"more than {_MAX_NUMBERS} times"
     return f"{times}, at {describe_lines(page, places)}"
 
 
@@ -104,16 +112,16 @@ def _describe_overlaps(page: TextFile, found: Sequence[Change]) -> list[str]:
     return [
         f"edits[{first.edit}] and edits[{second.edit}] overlap at line {page.find_line(second.start)}. "
         "Make them one edit."
-        for first, second in pairs[:_MOST_NUMBERS]
+        for first, second in pairs[:_MAX_NUMBERS]
     ]
 
 
 def _suggest(page: TextFile, old: str, new: str) -> str:
-    """What may have been meant."""
+    """Suggest what may have been meant."""
     if "\ufffd" in old:
-        return "It has the character \ufffd, which stands for bytes that are no text. Choose a passage without them."
-    if len(new) > _MOST_NUMBERS and (place := page.text.find(new)) >= 0:
-        return f"The new text is there already, at line {page.find_line(place)}: the edit may have been made before."
+        return "It has the character \ufffd, which stands for bytes that are not text. Choose a passage without them."
+    if len(new) > _MAX_NUMBERS and (place := page.text.find(new)) >= 0:
+        return f"The new text is already there, at line {page.find_line(place)}: the edit may have been made before."
     return (
         _suggest_similar_passage(page, old)
         or _suggest_nearest_line(page, old)
@@ -122,9 +130,9 @@ def _suggest(page: TextFile, old: str, new: str) -> str:
 
 
 def _suggest_similar_passage(page: TextFile, old: str) -> str | None:
-    """A passage that differs in what the eye passes over."""
+    """Suggest a passage that differs only in white space, case or quotes."""
     words = old.translate(_LOOKALIKES).split()
-    if not words or len(old) > _LONGEST_HINT:
+    if not words or len(old) > _MAX_HINT_LENGTH:
         return None
     pattern = r"\s+".join(map(re.escape, words))
     match = re.search(pattern, page.text.translate(_LOOKALIKES), re.IGNORECASE)
@@ -135,32 +143,28 @@ def _suggest_similar_passage(page: TextFile, old: str) -> str | None:
     passage = page.text[start : len(page.text) if end < 0 else end]
     return (
         f"At line {page.find_line(match.start())} is a text that differs only in white space, case or quotes: "
-        f"{show(passage, _SHOWN)}. Copy it exactly."
+        f"{show(passage, _MAX_SHOWN)}. Copy it exactly."
     )
 
 
 def _suggest_nearest_line(page: TextFile, old: str) -> str | None:
-    # Only a mistake pays for this import.
+    # Imported late: difflib is only needed for this hint.
     from difflib import get_close_matches
 
-    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")[:_SHOWN]
+    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")[:_MAX_SHOWN]
     numbers: dict[str, int] = {}
-    for number, line in enumerate(page.text.split("\n", _MOST_LINES)[:_MOST_LINES], 1):
-        numbers.setdefault(line.strip()[:_SHOWN], number)
+    for number, line in enumerate(page.text.split("\n", _MAX_LINES)[:_MAX_LINES], 1):
+        numbers.setdefault(line.strip()[:_MAX_SHOWN], number)
     near = get_close_matches(wanted, numbers, 1)
     if not near:
         return None
-    return f"The nearest line is {numbers[near[0]]}: {show(near[0], _SHOWN)}. Read it again and copy the text exactly."
-
-
-MAX_DIFF_LENGTH = 60_000
-"""The most characters of a diff: it is for somebody to look at."""
-_CONTEXT = 3
-_COMPARED = 4_000
+    return (
+        f"The nearest line is {numbers[near[0]]}: {show(near[0], _MAX_SHOWN)}. Read it again and copy the text exactly."
+    )
 
 
 class Swap(NamedTuple):
-    """Lines `start` to `end` (counted from 0, the end not included) of a text, and the lines that take their place."""
+    """Lines `start` to `end` of a text (from 0, without the end), and the lines that replace them."""
 
     start: int
     end: int
@@ -168,14 +172,14 @@ class Swap(NamedTuple):
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines with their line feeds."""
+    """Split a text into lines that keep their line feeds."""
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
-    """What is different between two texts: the least where they are short, one swap where they are long."""
+    """Compare two texts: the smallest differences where they are short, one swap where they are long."""
     first = 0
     for old, new in zip(before, after, strict=False):
         if old != new:
@@ -189,9 +193,9 @@ def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
     old_middle, new_middle = before[first : len(before) - last], after[first : len(after) - last]
     if not old_middle and not new_middle:
         return []
-    if len(old_middle) + len(new_middle) > _COMPARED:
+    if len(old_middle) + len(new_middle) > _MAX_COMPARED_LINES:
         return [Swap(first, len(before) - last, list(new_middle))]
-    # Only short texts pay for this import.
+    # Imported late: difflib is only needed for short texts.
     from difflib import SequenceMatcher
 
     codes = SequenceMatcher(None, old_middle, new_middle, autojunk=False).get_opcodes()
@@ -203,7 +207,7 @@ def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
 
 
 def build_swaps(text: str, lines: Sequence[str], changes: Sequence[Change]) -> Iterator[Swap]:
-    """Changes of passages, in order, as swaps of whole lines."""
+    """Turn changes of passages, in order, into swaps of whole lines."""
     starts = [0, *accumulate(map(len, lines))][:-1]
     index = 0
     while index < len(changes):
@@ -220,7 +224,7 @@ def build_swaps(text: str, lines: Sequence[str], changes: Sequence[Change]) -> I
 
 
 def apply_changes(text: str, changes: Sequence[Change], shift: int = 0) -> str:
-    """The text with the changes made; their places count from `shift` characters before it."""
+    """Apply the changes to a text; their offsets count from `shift` characters before it."""
     pieces: list[str] = []
     done = 0
     for change in changes:
@@ -230,8 +234,8 @@ def apply_changes(text: str, changes: Sequence[Change], shift: int = 0) -> str:
 
 
 def format_diff(path: str, before: Sequence[str], swaps: Iterable[Swap], *, created: bool = False) -> str:
-    """The swaps as a unified diff, cut where it is too long; nothing where nothing changed."""
-    # A name with a line feed in it could forge lines of the diff.
+    """Format the swaps as a unified diff, truncated where it is too long; empty where nothing changed."""
+    # A path with a line feed could forge lines of the diff.
     path = path if path.isprintable() else repr(path)
     pieces = [f"--- {'/dev/null' if created else f'a/{path}'}\n+++ b/{path}\n"]
     size = 0
@@ -262,7 +266,7 @@ def _format_hunks(before: Sequence[str], swaps: Iterable[Swap]) -> Iterator[str]
 
 
 def _group_swaps(swaps: Iterable[Swap]) -> Iterator[list[Swap]]:
-    """Swaps whose context would touch are one hunk; no more of them than there is room for."""
+    """Group swaps whose context would touch into one hunk, at most as many as the diff can hold."""
     group: list[Swap] = []
     for swap in swaps:
         if group and (swap.start - group[-1].end > 2 * _CONTEXT or len(group) > MAX_DIFF_LENGTH // 4):
@@ -274,7 +278,7 @@ def _group_swaps(swaps: Iterable[Swap]) -> Iterator[list[Swap]]:
 
 
 def _format_range(start: int, count: int) -> str:
-    # By convention an empty range names the line before it, and one line has no count.
+    # By convention, an empty range names the line before it, and a range of one line has no count.
     first = start + 1 if count else start
     return str(first) if count == 1 else f"{first},{count}"
 

@@ -1,7 +1,7 @@
-"""One command from its start to its end: its output is taken as it comes, and when this returns nothing of it is left.
+"""Runs one command to its end and captures its output in bounded memory; afterwards no process of it is left.
 
-It runs in a thread, so the event loop is free whatever the command does. A cancel asks the command to end, waits a
-moment, kills it, and is passed on.
+It runs in a thread, so the event loop is never blocked. A cancel sends SIGTERM, waits a moment, kills the command, and
+is then raised. Long output keeps its beginning and end in memory, and all of it up to a limit in a file.
 """
 
 from __future__ import annotations
@@ -15,18 +15,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from steersman.tools.builtin.encoding import skip_partial_character
 from steersman.tools.confine.launch import KILL, TERMINATE, RunningSupervisor, launch, parse_report
 from steersman.tools.threads import in_thread
 from steersman.types.errors import ToolError
 
+MARK = "STEERSMAN_CALL"
+"""The environment variable that marks the processes of a call, to find them when the supervisor is gone."""
+
 _RECENT = 4_000
-_HEAD_SHARE = 4  # the beginning gets one part in so many: what went wrong is mostly said at the end
+_HEAD_SHARE = 4  # the beginning gets a quarter: errors are mostly at the end
+_BUFFER = 1 << 20
+_UPDATE_SECONDS = 0.1
+_DRAIN_SECONDS = 0.2  # for a pipe that is held open by a process we could not end
+_TIMEOUT_GRACE = 1.0
+_CANCEL_GRACE = 0.15  # less than a run grants a cancelled call
+_KILL_SECONDS = 3.0  # for the supervisor after the order to kill; it needs two seconds at most
+_POLL_SECONDS = 1.0  # orders may come from another thread, so check for them at least this often
 
 
 class OutputCapture:
-    """What a command wrote, at most `max_bytes` and `max_lines` of it as text.
+    """The output of a command, truncated to `max_bytes` and `max_lines`.
 
-    `folder` says where the file goes when there is more. One thread adds; the text is asked for when it is done.
+    `folder` gives the folder for a file with all of it, when there is more. One thread calls `add`; call `to_text` when
+    it is done.
     """
 
     def __init__(self, folder: Callable[[], str], *, max_bytes: int, max_lines: int, max_file_bytes: int) -> None:
@@ -45,7 +57,7 @@ class OutputCapture:
         self.path: str | None = None
 
     def add(self, buffer: bytearray, size: int) -> None:
-        """Take the first `size` bytes of a buffer."""
+        """Add the first `size` bytes of a buffer."""
         self.lines += buffer.count(b"\n", 0, size)
         view = memoryview(buffer)[:size]
         room = self._max_bytes - len(self._head)
@@ -65,18 +77,18 @@ class OutputCapture:
 
     @property
     def has_recent(self) -> bool:
-        """Whether something came since `recent` was asked."""
+        """Whether there is new output since the last `take_recent`."""
         return bool(self._recent)
 
     def take_recent(self) -> str:
-        """The text that came since the last time, or the end of it when that was much."""
+        """Return the output since the last call, or its end when there was much."""
         whole = _count_complete(self._recent)
         text = _decode(skip_partial_character(self._recent[:whole][-_RECENT:]))
         del self._recent[:whole]
         return text
 
     def to_text(self) -> tuple[str, bool]:
-        """The output, and whether it had to be shortened."""
+        """Return the output, and whether it was truncated."""
         data = _decode(self._head).encode()
         if self.bytes <= self._max_bytes and self.lines <= self._max_lines and len(data) <= self._max_bytes:
             return data.decode(), False
@@ -111,17 +123,17 @@ class OutputCapture:
         return f"[... shortened; the output has {size}; {where} ...]"
 
     def _spill(self, view: memoryview) -> None:
-        """Begin the file with what came before and with what just came."""
-        # Only an output that is too long pays for this import.
+        """Create the file, with the output so far and the new piece."""
+        # Imported late: only needed for long output.
         import tempfile
 
         try:
-            # Made by mkstemp: a name nobody can guess, readable by its owner alone.
+            # mkstemp gives an unguessable name and a file that only its owner can read.
             self._file, self.path = tempfile.mkstemp(prefix="output-", suffix=".txt", dir=self._folder())
         except OSError as error:
             self._trouble = str(error)
             return
-        # Until now everything fitted into the head, up to this piece.
+        # Up to this piece, the head has all of the output.
         self._write(memoryview(bytes(self._head[: self.bytes - len(view)])))
         self._write(view)
 
@@ -138,12 +150,12 @@ class OutputCapture:
 
 
 def _decode(data: bytes | bytearray) -> str:
-    """Bytes as text that can be sent and shown: what is not UTF-8 is replaced, and there is no NUL."""
+    """Decode bytes as UTF-8 for the model: invalid bytes are replaced, NUL characters removed."""
     return data.decode("utf-8", "replace").replace("\x00", "")
 
 
 def _count_complete(data: bytearray) -> int:
-    """How many of the bytes make whole characters; the rest of the last one is still on its way."""
+    """Count the bytes that make whole UTF-8 characters; the rest of the last one has not arrived yet."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:
@@ -153,16 +165,8 @@ def _count_complete(data: bytearray) -> int:
     return len(data)
 
 
-def skip_partial_character(data: bytearray) -> bytearray:
-    """The bytes without the end of a character whose beginning was cut off."""
-    start = 0
-    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return data[start:]
-
-
 def _take_first(data: bytes, room: int, lines: int) -> bytes:
-    """The first lines that fit; part of a line only where less than half of the room would be used."""
+    """Take the first lines that fit; a partial line only where the whole lines would fill less than half of `room`."""
     end = _find_line_end(data, lines)
     if end <= room:
         return data[:end]
@@ -171,7 +175,7 @@ def _take_first(data: bytes, room: int, lines: int) -> bytes:
 
 
 def _take_last(data: bytes, room: int, lines: int) -> bytes:
-    """The last lines that fit, likewise."""
+    """Take the last lines that fit, in the same way."""
     start = len(data)
     for _ in range(lines):
         if start <= 0 or len(data) - start > room:
@@ -181,7 +185,7 @@ def _take_last(data: bytes, room: int, lines: int) -> bytes:
         return data[start:]
     cut = data[-room:]
     line_start = cut.find(b"\n") + 1
-    return bytes(skip_partial_character(bytearray(cut[line_start if 0 < line_start < room // 2 else 0 :])))
+    return skip_partial_character(cut[line_start if 0 < line_start < room // 2 else 0 :])
 
 
 def _find_line_end(data: bytes, count: int) -> int:
@@ -194,22 +198,11 @@ def _find_line_end(data: bytes, count: int) -> int:
     return end
 
 
-MARK = "STEERSMAN_CALL"
-
-_BUFFER = 1 << 20
-_UPDATE_SECONDS = 0.1
-_DRAIN_SECONDS = 0.2  # for a pipe that somebody holds whom we could not end
-_TIMEOUT_GRACE = 1.0
-_CANCEL_GRACE = 0.15  # less than a run grants a cancelled call
-_PATIENCE = 3.0  # for the supervisor once it was told to kill; it needs two seconds at most
-_LOOK_SECONDS = 1.0  # orders may come from another thread, so it looks now and then
-
-
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """How a command ended. `left` ran on in the background and were ended with it, `survivors` could not be.
+    """How a command ended. `left` are background processes that were ended with it, `survivors` could not be ended.
 
-    `refused` says what it changed that it may not, and what became of that.
+    `refused` are notes about protected paths that it changed, and what was done about it.
     """
 
     status: int
@@ -223,7 +216,7 @@ class CommandOutcome:
 async def run_command(
     plan: Mapping[str, Any], captured: OutputCapture, *, timeout: float, on_output: Callable[[str], None]
 ) -> CommandOutcome:
-    """Run a plan to its end; `on_output` is shown new text now and then. `ToolError` when it could not be started."""
+    """Run a plan to its end; `on_output` gets new output every 0.1 s. Raises `ToolError` when it cannot be started."""
     command = Command(plan, captured, timeout, on_output)
     work = asyncio.ensure_future(in_thread(command.run))
     try:
@@ -232,7 +225,7 @@ async def run_command(
         await _end_command(command, work)
         raise
     finally:
-        # Cancelled twice, or closed with its loop: no more waiting.
+        # Cancelled a second time, or the event loop was closed: do not wait any longer.
         if not work.done():
             command.order(KILL)
             work.cancel()
@@ -243,13 +236,13 @@ async def _end_command(command: Command, work: asyncio.Future[CommandOutcome]) -
     done, _ = await asyncio.wait((work,), timeout=_CANCEL_GRACE)
     if not done:
         command.order(KILL)
-        done, _ = await asyncio.wait((work,), timeout=_PATIENCE)
+        done, _ = await asyncio.wait((work,), timeout=_KILL_SECONDS)
     if done and not work.cancelled():
-        work.exception()  # seen: nobody asks any more how it went
+        work.exception()  # marks it as retrieved, so that asyncio does not log it
 
 
 class Command:
-    """The conversation with a supervisor. `run` blocks; `order` may come from any thread and at any time."""
+    """Runs a supervisor. `run` blocks; `order` can be called from any thread at any time."""
 
     def __init__(
         self, plan: Mapping[str, Any], captured: OutputCapture, timeout: float, on_output: Callable[[str], None]
@@ -268,11 +261,11 @@ class Command:
         self._give_up_at = float("inf")
 
     def order(self, letter: bytes) -> None:
-        """Ask for the end of the command."""
+        """End the command: `TERMINATE` sends SIGTERM, `KILL` kills it."""
         with self._lock:
             self._ordered += letter
             if letter == KILL:
-                self._give_up_at = min(self._give_up_at, time.monotonic() + _PATIENCE)
+                self._give_up_at = min(self._give_up_at, time.monotonic() + _KILL_SECONDS)
             self._send(letter)
 
     def _send(self, letters: bytes) -> None:
@@ -280,10 +273,10 @@ class Command:
             try:
                 os.write(self._orders, letters)
             except OSError:
-                pass  # it is over already
+                pass  # it has already ended
 
     def run(self) -> CommandOutcome:
-        """Run the command until nothing of it is left."""
+        """Run the command until no process of it is left."""
         began = time.monotonic()
         launched = launch(self._plan)
         try:
@@ -294,14 +287,12 @@ class Command:
         finally:
             with self._lock:
                 self._orders = None
-            # Here and nowhere else the supervisor is reaped, also in a thread that nobody waits for any more.
+            # The supervisor is always reaped here, even in a thread whose caller was cancelled.
             launched.close()
             self._captured.close()
         if report is None:
             kill_marked(self._mark)
-            raise ToolError(
-                "The process that looks after the command was ended before it could report, and the command with it."
-            )
+            raise ToolError("The supervisor of the command was killed before it could report, and the command with it.")
         if "error" in report:
             raise ToolError(f"The command was not run: {report['error']}.")
         return CommandOutcome(
@@ -314,7 +305,7 @@ class Command:
         )
 
     def _read_until_done(self, launched: RunningSupervisor, deadline: float) -> bytes:
-        """Take output until the supervisor has reported and gone; what it reported."""
+        """Capture output until the supervisor has reported and ended; return its report."""
         buffer, report = bytearray(_BUFFER), b""
         poll = select.poll()
         poll.register(launched.output, select.POLLIN)
@@ -335,14 +326,14 @@ class Command:
                 until = min(until, time.monotonic() + _DRAIN_SECONDS)
             self._tick(deadline)
             if time.monotonic() >= self._give_up_at:
-                launched.process.kill()  # it hangs; its report is missed, and what it looked after is found by its mark
+                launched.process.kill()  # it hangs: without its report, `kill_marked` finds the processes of the call
         self._report_output()
         return report
 
     def _compute_pause(self, due: float) -> float:
-        """Milliseconds until there is something to do without being told."""
+        """Compute the milliseconds until the next deadline or update."""
         due = min(due, self._kill_at, self._next_update if self._captured.has_recent else due)
-        return max(0.001, min(due - time.monotonic(), _LOOK_SECONDS)) * 1000
+        return max(0.001, min(due - time.monotonic(), _POLL_SECONDS)) * 1000
 
     def _tick(self, deadline: float) -> None:
         now = time.monotonic()
@@ -363,7 +354,7 @@ class Command:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill the processes that carry the mark of a call in their environment, when nobody else looks after them."""
+    """Kill the processes with the mark of a call in their environment variables, after the supervisor has died."""
     wanted = f"{MARK}={mark}".encode()
     for entry in os.listdir("/proc"):
         try:
@@ -373,4 +364,4 @@ def kill_marked(mark: str) -> None:
                 if found:
                     os.kill(int(entry), 9)
         except OSError:
-            continue  # gone, or not ours
+            continue  # already ended, or of another user

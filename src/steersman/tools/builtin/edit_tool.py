@@ -1,6 +1,6 @@
-"""`edit`: passages of a text file replaced exactly. All edits of a call are made, or none is.
+"""The `edit` tool replaces exact passages of a text file: all edits of a call, or none.
 
-Each is looked for in the file as it is, not in what another edit makes of it. Outside the passages no byte changes.
+Each passage is searched in the file as it is, not in the result of another edit. Outside the passages no byte changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""The most bytes of a file that is edited."""
+"""The largest file that can be edited, in bytes."""
 
 Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
 Edits = Annotated[
@@ -42,7 +42,7 @@ Edits = Annotated[
 
 
 def edit_tool(workspace: Workspace) -> Tool:
-    """The tool `edit` for a workspace."""
+    """Make the tool `edit` for a workspace."""
 
     def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
         return workspace.keys(arguments["path"])
@@ -112,7 +112,7 @@ def _decode(path: str, data: bytes) -> tuple[Encoding, TextFile]:
 
 
 def _check_encodable(path: str, page: TextFile, encoding: Encoding, found: Sequence[Change]) -> None:
-    """In a file of an older encoding nobody knows which bytes a letter should be."""
+    """Refuse to add non-ASCII characters to a file in an unknown older encoding: their bytes are unknown."""
     if encoding == UTF8 and count_undecodable(page.raw) and not all(change.new.isascii() for change in found):
         raise ToolError(
             f"{path!r} is not UTF-8 throughout, so only ASCII characters can be put into it. Convert it first, "
@@ -134,7 +134,7 @@ def _apply_to_raw(page: TextFile, found: Sequence[Change]) -> str:
 
 
 def _count_common(old: str, new: str) -> tuple[int, int]:
-    """How much the two have in common at their beginning and end: that part keeps the line ends it has."""
+    """Count the characters that both have in common at the start and at the end; these keep their line ends."""
     most = min(len(old), len(new))
     head = next((place for place in range(most) if old[place] != new[place]), most)
     most -= head

@@ -1,4 +1,4 @@
-"""Text and the bytes it came from: whatever is decoded here and not changed is the same bytes again."""
+"""Detects the encoding and line ends of text files and keeps both: unchanged text encodes back to the same bytes."""
 
 from __future__ import annotations
 
@@ -6,44 +6,48 @@ import codecs
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import TypeVar
+
+_Bytes = TypeVar("_Bytes", bytes, bytearray)
 
 SAMPLE = 8_192
-"""How many bytes of a file are enough to tell what it is."""
+"""How many bytes at the start of a file are enough to detect its encoding."""
 
-_STRANGE = re.compile("[\udc80-\udcff]")
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+_LINE_END = re.compile(r"\r\n?|\n")
 _CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
-# Text in another encoding than these has so many bytes that make no sense that showing it would be no use.
-_MOST_STRANGE = 0.3
-_FEW = 4
-_MOST_CONTROL = 0.1
+# Text in another encoding has so many invalid bytes that it would be useless to show it.
+_MAX_UNDECODABLE_SHARE = 0.3
+_ALWAYS_TOLERATED = 4
+_MAX_CONTROL_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a file's bytes are text: the codec, and the mark in front that says so."""
+    """The codec of a text file, and its byte order mark."""
 
     codec: str
     mark: bytes = b""
 
     @property
     def errors(self) -> str:
-        """Bytes that are no UTF-8 are kept as single surrogates, single surrogates of UTF-16 as themselves."""
+        """The error handler: invalid bytes of UTF-8 become lone surrogates, lone surrogates of UTF-16 stay."""
         return "surrogateescape" if self.codec == "utf-8" else "surrogatepass"
 
     def decode(self, data: bytes) -> str:
-        """The text of a whole file; `UnicodeError` where its bytes could not be brought back."""
+        """Decode a whole file; raise `UnicodeError` where the text would not encode back to the same bytes."""
         text = data[len(self.mark) :].decode(self.codec, self.errors)
         if self.encode(text) != data:
             raise UnicodeError("not the same bytes again")
         return text
 
     def encode(self, text: str) -> bytes:
-        """A whole file of the text."""
+        """Encode a text as the bytes of a whole file."""
         return self.mark + text.encode(self.codec, self.errors)
 
 
 UTF8 = Encoding("utf-8")
-# The marks of UTF-32 begin with those of UTF-16.
+# UTF-32 first: its byte order marks begin with those of UTF-16.
 _MARKED = (
     Encoding("utf-32-le", codecs.BOM_UTF32_LE),
     Encoding("utf-32-be", codecs.BOM_UTF32_BE),
@@ -54,64 +58,69 @@ _MARKED = (
 
 
 def detect_encoding(sample: bytes) -> Encoding | None:
-    """The encoding of a file by its first bytes; `None` when it is no text that could be shown."""
+    """Detect the encoding of a file by its first bytes; `None` when it is not text."""
     for encoding in _MARKED:
         if sample.startswith(encoding.mark):
             return encoding
     sample = sample[:SAMPLE]
-    if b"\0" in sample or len(_CONTROL.findall(sample)) > len(sample) * _MOST_CONTROL:
+    if b"\0" in sample or len(_CONTROL.findall(sample)) > len(sample) * _MAX_CONTROL_SHARE:
         return None
     text = sample.decode("utf-8", "surrogateescape")
-    return None if count_undecodable(text) > max(_FEW, len(text) * _MOST_STRANGE) else UTF8
+    return None if count_undecodable(text) > max(_ALWAYS_TOLERATED, len(text) * _MAX_UNDECODABLE_SHARE) else UTF8
 
 
 def count_undecodable(text: str) -> int:
-    """How many bytes of a decoded text were no UTF-8."""
-    return 0 if text.isascii() else len(_STRANGE.findall(text))
+    """Count the bytes of a decoded text that were not UTF-8."""
+    return 0 if text.isascii() else len(_UNDECODABLE.findall(text))
 
 
-_END = re.compile(r"\r\n?|\n")
+def skip_partial_character(data: _Bytes) -> _Bytes:
+    """Drop the end of a UTF-8 character at the start of the bytes, where its beginning was cut off."""
+    start = 0
+    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
 
 
 def normalize_line_ends(text: str) -> str:
-    """The text with a line feed for every line end."""
+    """Replace every line end (CRLF or CR) by a line feed."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 class TextFile:
-    """A file's text: `raw` as it is, `text` with a line feed for every line end, and the way from there to there."""
+    """The text of a file: `raw` as it is, and `text` with a line feed for every line end. Maps offsets between them."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
         self.text = normalize_line_ends(raw)
-        # Where a line feed of `text` stands for two characters of `raw`.
+        # The offsets in `text` of line feeds that are two characters in `raw`.
         self._pairs: list[int] = []
         if len(self.text) != len(raw):
             found = (match.start() for match in re.finditer("\r\n", raw))
             self._pairs = [place - earlier for earlier, place in enumerate(found)]
 
     def find_raw_offset(self, place: int) -> int:
-        """Where a place of `text` is in `raw`."""
+        """Find the offset in `raw` of an offset in `text`."""
         return place + bisect_left(self._pairs, place)
 
     def find_line(self, place: int) -> int:
-        """The number of the line that a place of `text` is in."""
+        """Find the number of the line of an offset in `text`."""
         return self.text.count("\n", 0, place) + 1
 
     def restore_line_ends(self, new: str, raw_start: int, raw_end: int) -> str:
-        """A text that takes the place of a passage of `raw`, with line ends as the file has them there."""
+        """Give a text that replaces a passage of `raw` the line ends that the file has there."""
         if "\n" not in new:
             return new
         lines = new.split("\n")
-        ends = _END.findall(self.raw, raw_start, raw_end)
+        ends = _LINE_END.findall(self.raw, raw_start, raw_end)
         if len(ends) != len(lines) - 1:
             return self.find_line_end(raw_start).join(lines)
-        # As many lines as before: each keeps the end it had, though they may be mixed.
+        # The number of lines is the same: each keeps its own line end, even where they are mixed.
         return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
 
     def find_line_end(self, raw_place: int) -> str:
-        """How lines end around a place of `raw`: as the one that ends next, else as the one that ended last."""
-        match = _END.search(self.raw, raw_place)
+        """Find the line end used around an offset of `raw`: the next one, else the one before."""
+        match = _LINE_END.search(self.raw, raw_place)
         if match is not None:
             return match[0]
         if self.raw.endswith("\r\n", 0, raw_place):

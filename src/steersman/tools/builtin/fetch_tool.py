@@ -1,4 +1,4 @@
-"""`fetch`: a page of the public web, read by GET. Where it leads is judged before each connection, redirects too."""
+"""The `fetch` tool reads a page of the public web by GET. The SSRF guard checks every connection, also redirects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PARAMETERS = {
     "additionalProperties": False,
 }
 _ACCEPT = "text/html, text/markdown, text/plain, application/json, image/*;q=0.8, */*;q=0.5"
-# Of an error's page this much is read, and this much of its text is told.
+# How many bytes of an error page are read, and how many characters of its text are shown.
 _LARGEST_FAILURE = 256 * 1024
 _LONGEST_FAILURE = 2_000
 
@@ -65,18 +65,19 @@ def fetch_tool(
     resolve: Resolve | None = None,
     ssl_context: SSLContext | None = None,
 ) -> Tool:
-    """The tool `fetch`.
+    """Make the tool `fetch`.
 
-    `allow` opens addresses that are not public, such as `"127.0.0.1:8000"`; `hosts` limits it to some names, and
-    `deny_hosts` keeps it from others (`example.org`, `*.example.org`). A redirect is followed on the same host and to
-    names in `hosts`. `max_bytes` counts what was unpacked. `resolve(host, port)` looks up names.
+    `allow` is an allow-list of addresses that are not public, such as `"127.0.0.1:8000"`; `hosts` limits it to some
+    names, and `deny_hosts` excludes others (`example.org`, `*.example.org`). A redirect is followed on the same host
+    and to names in `hosts`. `max_bytes` counts bytes after content-encoding is undone. `resolve(host, port)` looks up
+    addresses.
     """
     rules = AddressRules(allow=allow, hosts=hosts, deny_hosts=deny_hosts, resolve=resolve)
     for name, value in (("max_bytes", max_bytes), ("timeout", timeout), ("connect_timeout", connect_timeout)):
         if math.isnan(value) or value <= 0:
-            raise ValueError(f"{name!r} is more than 0, got {value!r}.")
+            raise ValueError(f"{name!r} must be more than 0, got {value!r}.")
     if max_redirects < 0:
-        raise ValueError(f"'max_redirects' is 0 or more, got {max_redirects!r}.")
+        raise ValueError(f"'max_redirects' must be 0 or more, got {max_redirects!r}.")
     fetcher = _Fetcher(rules, max_bytes, max_redirects, timeout, connect_timeout, images, ssl_context)
 
     async def fetch(url: str) -> ToolOutput:
@@ -117,20 +118,20 @@ class _Fetcher:
         raise ToolError(f"{first.url!r} was redirected more than {self.max_redirects} times, last to {place.url!r}.")
 
     def _may_follow(self, first: ParsedUrl, target: ParsedUrl) -> bool:
-        """Whoever approved a call approved its host; another one is for them to approve again."""
+        """Whether to follow a redirect: the user approved this host, and another one needs a new approval."""
         if first.host.removeprefix("www.") == target.host.removeprefix("www."):
             return True
         return self.rules.hosts is not None and matches_host(target.host, self.rules.hosts)
 
     async def _request(self, place: ParsedUrl, first: ParsedUrl) -> ToolOutput | ParsedUrl:
-        """One request: what it gave, or where it was redirected."""
+        """Make one request; return its output, or the URL it was redirected to."""
         import aiohttp
         from yarl import URL
 
         addresses = await self._find_addresses(place)
         target = URL(place.url, encoded=True)
         if target.raw_host != place.host or target.port != place.port:
-            # Two readers of one URL that do not agree are what is guarded against here.
+            # Two parsers that read one URL differently would let a request pass the SSRF guard.
             raise ToolError(f"The URL {show(place.url, 200)} can be read in two ways.")
         try:
             async with (
@@ -168,7 +169,7 @@ class _Fetcher:
         head = place.url if place.url == first.url else f"{place.url} (redirected from {first.url})"
         details = _build_details(response, place)
         if classify_media_type(details["media_type"] or "text/plain") == "other":
-            # Nobody will see it, so it is not read.
+            # It will not be shown, so its body is not read.
             return ToolOutput(f"{head}\n{_describe_unshown(details['media_type'], response.content_length)}", details)
         body = await read_body(response, self.max_bytes)
         if body.kind == "image" and self.images:
@@ -206,12 +207,12 @@ def _describe_unshown(media_type: str, size: int | None) -> str:
 
 
 async def _extract_text(body: Body, url: str, limit: int) -> str:
-    """The words of a body; none where it holds no words."""
+    """Extract the text of a response body; empty where it is not text."""
     if body.kind in ("other", "image"):
         return ""
     text, whole = body.text, body.whole
     if body.kind == "html":
-        # Work that grows with the page belongs in a thread, and the thread stops when nobody waits any more.
+        # In a thread, because the work grows with the page; the thread stops when this call is cancelled.
         over = threading.Event()
         try:
             page = await in_thread(extract_text, text, url, limit=limit, stopped=over.is_set)

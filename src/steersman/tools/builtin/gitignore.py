@@ -1,4 +1,8 @@
-"""What `.gitignore` files hide, by git's own rules: the deepest file speaks first, in a file the last fitting line."""
+"""Matches paths against `.gitignore` files by git's own rules, and translates glob patterns to regular expressions.
+
+The deepest `.gitignore` file decides first; in a file, the last matching line decides. The regular expressions cannot
+backtrack exponentially: what follows a star is matched at the first place where it fits.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+
+# A project can write anything there, and every path is matched against all of it.
+MAX_BYTES = 100_000
+MAX_RULES = 2_000
 
 _POSIX = {
     "alnum": "0-9A-Za-z",
@@ -30,24 +38,24 @@ _STAR, _FOLDERS, _SLASH = "*", "**", "/"
 
 
 class BadGlob(ValueError):
-    """A pattern that can match nothing; its text says why."""
+    """An invalid glob pattern; the message says why."""
 
 
 def translate_glob(pattern: str) -> str:
-    """A regular expression for whole paths: `*`, `?` and `[a-z]` stay within a name, `**` goes through folders."""
+    """Translate a glob to a regular expression for whole paths: `*`, `?`, `[a-z]` match in a name, `**` any folders."""
     runs = _split_runs(_split_segments(list(_tokenize(pattern))))
     if len(runs) == 1:
         return "/".join(map(_translate_segment, runs[0]))
     first, *middle, last = [list(map(_translate_segment, run)) for run in runs]
     parts = ["".join(f"{segment}/" for segment in first)]
-    # The first place where a run of names fits leaves the most room for the next one: there is no reason to go back.
+    # The first match of a run leaves the most text for the next one, so atomic groups lose no match.
     parts += [f"(?>(?:[^/]*/)*?{''.join(f'{segment}/' for segment in run)})" for run in middle if run]
     parts.append(f"(?:[^/]*/)*{'/'.join(last)}" if last else "(?s:.*)")
     return "".join(parts)
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The patterns that `{a,b}` stands for; braces without a comma or without an end are taken as they are."""
+    """Expand `{a,b}` into patterns; braces without a comma or a closing brace stay as they are."""
     found = [pattern]
     done: list[str] = []
     while found:
@@ -59,12 +67,12 @@ def expand_braces(pattern: str) -> list[str]:
             start, end, options = choice
             found[:0] = [candidate[:start] + option + candidate[end:] for option in options]
         if len(found) + len(done) > _MAX_ALTERNATIVES:
-            raise BadGlob(f"its braces stand for more than {_MAX_ALTERNATIVES} patterns")
+            raise BadGlob(f"its braces expand to more than {_MAX_ALTERNATIVES} patterns")
     return list(dict.fromkeys(done))
 
 
 def _tokenize(pattern: str) -> Iterator[str]:
-    """One at a time: a star, a run of stars, a slash, or a regular expression for one character."""
+    """Yield tokens: a star, a run of stars, a slash, or a regular expression for one character."""
     place, size = 0, len(pattern)
     while place < size:
         char = pattern[place]
@@ -93,14 +101,14 @@ def _translate_char(char: str) -> str:
 
 
 def _is_whole_name(pattern: str, start: int, end: int) -> bool:
-    """Whether the stars between two places are a whole name, and so mean any number of folders."""
+    """Whether the stars are a whole name between slashes, and so match any number of folders."""
     return (start == 0 or pattern[start - 1] == "/") and (
         end == len(pattern) or pattern[end] == "/" or pattern.startswith("\\/", end)
     )
 
 
 def _translate_class(pattern: str, place: int) -> tuple[str, int]:
-    """A character class, from behind its bracket, and the place behind it."""
+    """Translate a character class from after its `[`; return it and the position after its `]`."""
     negated = pattern[place : place + 1] in ("!", "^") and pattern[place : place + 1] != ""
     place += negated
     items: list[str] = []
@@ -153,7 +161,7 @@ def _split_segments(tokens: Sequence[str]) -> list[list[str]]:
 
 
 def _split_runs(segments: Sequence[list[str]]) -> list[list[list[str]]]:
-    """The names between two `**`."""
+    """Split the names at each `**`."""
     runs: list[list[list[str]]] = [[]]
     for segment in segments:
         if segment == [_FOLDERS]:
@@ -164,7 +172,7 @@ def _split_runs(segments: Sequence[list[str]]) -> list[list[list[str]]]:
 
 
 def _translate_segment(tokens: Sequence[str]) -> str:
-    """One name. What follows a star is taken where it fits first, except for the last piece, which is at the end."""
+    """Translate one name. What follows a star matches at its first place; the last piece is at the end."""
     pieces = [""]
     for token in tokens:
         if token == _STAR:
@@ -178,7 +186,7 @@ def _translate_segment(tokens: Sequence[str]) -> str:
 
 
 def _find_first_choice(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Where the first `{a,b}` begins and ends, and its options."""
+    """Find the first `{a,b}`: its start, its end, and its options."""
     for match in re.finditer(r"\\.|\{", pattern, re.DOTALL):
         if match[0] == "{" and (found := _parse_options(pattern, match.start())) is not None:
             return found
@@ -198,14 +206,9 @@ def _parse_options(pattern: str, start: int) -> tuple[int, int, list[str]] | Non
     return None
 
 
-# A project can write anything there, and every name is held against all of it.
-MAX_BYTES = 100_000
-MAX_RULES = 2_000
-
-
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """One line: what it fits, and whether that is hidden or shown again."""
+    """One line of a `.gitignore` file: its regular expression, and whether it hides or shows again."""
 
     regex: str
     negated: bool
@@ -214,7 +217,7 @@ class IgnoreRule:
 
 
 class IgnoreFile:
-    """The rules of one file. Patterns and paths are bytes to git: here they are Latin-1 text, a letter for a byte."""
+    """The rules of one file. Git matches bytes: here patterns and paths are Latin-1 text, one character per byte."""
 
     def __init__(self, rules: tuple[IgnoreRule, ...]) -> None:
         self.rules = rules
@@ -232,9 +235,9 @@ class IgnoreFile:
         return [(rule, re.compile(rule.regex)) for rule in reversed(self.rules)]
 
     def match(self, path: str, *, folder: bool) -> bool | None:
-        """Whether a path is hidden; `None` when no rule says anything about it."""
+        """Match a path: whether it is hidden, or `None` when no rule matches."""
         name = path.rpartition("/")[2]
-        # Most paths fit nothing, which one look at all rules together shows.
+        # Most paths match no rule, which one match against all rules together shows.
         if self._names.fullmatch(name) is None and self._paths.fullmatch(path) is None:
             return None
         for rule, regex in self._single:
@@ -245,10 +248,10 @@ class IgnoreFile:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """All rules that hold in a folder: its own file and those above it.
+    """All rules that apply in a folder: its own file and those above it.
 
-    Paths are relative to the workspace. A file in it sees them without the first `cut` characters, one above it with
-    `prefix` before them.
+    Paths are relative to the workspace. A file in the workspace matches them without the first `cut` characters, a file
+    above the workspace with `prefix` before them.
     """
 
     rules: IgnoreFile
@@ -257,7 +260,7 @@ class IgnoreRules:
     above: IgnoreRules | None = None
 
     def hides(self, path: str, *, folder: bool) -> bool:
-        """Whether an entry is hidden, provided that its folder is not."""
+        """Whether an entry is hidden, given that its folder is not."""
         if not path.isascii():
             path = to_latin1(path)
         level: IgnoreRules | None = self
@@ -269,18 +272,18 @@ class IgnoreRules:
         return False
 
     def extend(self, folder: str, text: bytes) -> IgnoreRules:
-        """These rules and those of a file in a folder beneath; the workspace itself is `""`."""
+        """Add the rules of a file in a folder beneath; `""` is the workspace itself."""
         return IgnoreRules(parse_ignore_file(text), len(to_latin1(folder)) + 1 if folder else 0, "", self)
 
 
 def to_latin1(path: str) -> str:
-    """A path with a character for every byte."""
+    """Convert a path to one character per byte."""
     return os.fsencode(path).decode("latin-1")
 
 
 @lru_cache(maxsize=64)
 def parse_ignore_file(text: bytes) -> IgnoreFile:
-    """The rules of a file; a line that can match nothing is left out, as git does."""
+    """Parse the rules of a file; an invalid line is ignored, as git does."""
     rules: list[IgnoreRule] = []
     for line in text[:MAX_BYTES].removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         rule = _parse_rule(line.removesuffix(b"\r").decode("latin-1"))
@@ -295,7 +298,7 @@ NO_RULES = IgnoreRules(IgnoreFile(()))
 def _parse_rule(line: str) -> IgnoreRule | None:
     if line.startswith("#"):
         return None
-    # A space at the end counts only behind a backslash.
+    # A trailing space counts only after a backslash.
     pattern = re.sub(r"^((?:[^\\ ]|\\.| +(?! *$))*).*$", r"\1", line, flags=re.DOTALL) if line.endswith(" ") else line
     negated = pattern.startswith("!")
     pattern = pattern[negated:]
@@ -305,7 +308,7 @@ def _parse_rule(line: str) -> IgnoreRule | None:
     pattern = pattern.removeprefix("/")
     if not pattern:
         return None
-    # git compares what stands before the first wildcard as it is, and reads the rest as a pattern of its own.
+    # Git compares the text before the first wildcard literally, and reads the rest as a pattern of its own.
     plain = "" if by_name else re.split(r"[*?\[\\]", pattern, maxsplit=1)[0]
     try:
         regex = re.escape(plain) + translate_glob(pattern.removeprefix(plain))
@@ -315,12 +318,12 @@ def _parse_rule(line: str) -> IgnoreRule | None:
 
 
 def compile_any(regexes: list[str]) -> re.Pattern[str]:
-    """Compile one pattern that matches whatever any of them matches."""
+    """Compile one pattern that matches what any of the given ones matches."""
     return re.compile("|".join(f"(?:{regex})" for regex in regexes) if regexes else "(?!)")
 
 
 def load_outer_rules(root: Path) -> IgnoreRules:
-    """The rules that hold in a whole workspace: those of its repository, when there is one, above the workspace."""
+    """Load the rules from above the workspace: those of the git repository that contains it, if any."""
     top = find_repository(root)
     if top is None:
         return NO_RULES
@@ -338,7 +341,7 @@ def load_outer_rules(root: Path) -> IgnoreRules:
 
 
 def find_repository(folder: Path) -> Path | None:
-    """The nearest folder at or above this one that holds a `.git`."""
+    """Find the nearest folder at or above this one that has a `.git`."""
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
 
 
@@ -354,7 +357,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def read_rules(folder: int, name: str = ".gitignore") -> bytes | None:
-    """The text of a rules file in an open folder; like git, it follows no link."""
+    """Read a rules file in an open folder; like git, it follows no symlink."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""The `glob` tool: files by a pattern of their path. A pattern is a promise about paths and opens no file."""
+"""The `glob` tool finds files by a pattern of their path. It opens no file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Ignored = Annotated[bool, msgspec.Meta(description="Whether to look also at what
 
 
 class Glob:
-    """A pattern for paths. Without a slash it is about names, wherever they are; with one, about the whole path."""
+    """A glob pattern. Without a slash it matches names in any folder; with one, the whole path."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN:
@@ -47,13 +47,13 @@ class Glob:
             single = [_translate_single(part.rstrip("/")) for part in expand_braces(pattern)]
         except BadGlob as error:
             raise ToolError(
-                f"The glob pattern {pattern!r:.200} is wrong: {error}. A backslash takes the next character as it is."
+                f"The glob pattern {pattern!r:.200} is wrong: {error}. A backslash makes the next character literal."
             ) from error
         self._names = compile_any([regex for regex, by_name in single if by_name])
         self._paths = compile_any([regex for regex, by_name in single if not by_name])
 
     def fits(self, path: str, name: str) -> bool:
-        """Whether it fits a path relative to the folder it is for, and that path's last name."""
+        """Whether it matches a path (relative to the searched folder) or its last name."""
         return self._names.fullmatch(name) is not None or self._paths.fullmatch(path) is not None
 
 
@@ -71,7 +71,7 @@ def _translate_single(pattern: str) -> tuple[str, bool]:
 
 
 def glob_tool(workspace: Workspace, *, seconds: float = DEFAULT_SECONDS) -> Tool:
-    """The `glob` tool for a workspace."""
+    """Make the `glob` tool for a workspace."""
 
     @tool(name="glob", access="read", idempotent=True)
     def glob(ctx: ToolContext, pattern: Pattern, path: Path = ".", ignored: Ignored = False) -> ToolOutput:
@@ -92,7 +92,7 @@ def glob_tool(workspace: Workspace, *, seconds: float = DEFAULT_SECONDS) -> Tool
 
 
 class Finder:
-    """The paths that fit, as many as are worth showing, and how many there are."""
+    """Collects the matching paths, as many as are shown, and counts all of them."""
 
     def __init__(self, glob: Glob) -> None:
         self.glob = glob
@@ -101,7 +101,7 @@ class Finder:
         self.late = False
 
     def search(self, walk: Walk) -> None:
-        """Go through the folders, as long as there is time."""
+        """Walk the folders until the deadline."""
         try:
             for folder in walk:
                 for name in folder.folders if self.glob.folders else sorted(folder.files + folder.links):
@@ -119,10 +119,10 @@ class Finder:
             self.lines.append(line)
 
     def build_output(self, pattern: str, path: str, walk: Walk) -> ToolOutput:
-        """What was found, and what was not looked at."""
+        """Build the output: what was found, and what was not searched."""
         lines = list(self.lines)
         if not lines:
-            lines.append(f"No {'folder' if self.glob.folders else 'file'} in {path!r} fits {pattern!r:.200}.")
+            lines.append(f"No {'folder' if self.glob.folders else 'file'} in {path!r} matches {pattern!r:.200}.")
             if walk.hidden:
                 lines.append(
                     f"[Hidden by .gitignore and left out: {walk.hidden:,}. Use ignored=true to look there too.]"

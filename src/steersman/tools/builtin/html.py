@@ -1,7 +1,7 @@
-"""HTML as text to read, with its links kept as `[text](url)`.
+"""Extracts readable text from HTML, with links as `[text](url)`.
 
-Every character is looked at a bounded number of times, however broken or hostile the page is, and what comes out never
-gets longer than it may.
+Each character is read a bounded number of times, however malformed or hostile the page is, and the output never gets
+longer than its limit.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ _NAME = re.compile(r"/?([a-zA-Z][^\s/>]*)")
 _ATTRIBUTE = re.compile(r"""([^\s/>][^\s/>=]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]*)))?""")
 _BETWEEN = re.compile(r"[\s/]*")
 _SPACE = re.compile(r"\s+")
-# What they hold is code, data or a drawing.
+# Elements that contain code, data or a drawing.
 _SKIPPED = re.compile("canvas|iframe|noembed|noframes|object|script|select|style|svg|template|textarea")
 _RAW = frozenset(("script", "style"))
 _PARAGRAPH = re.compile("article|blockquote|body|dl|fieldset|figure|footer|form|header|main|nav|p|section|table")
 _LINE = re.compile("address|aside|caption|center|dd|details|div|dt|figcaption|legend|option|summary|tr")
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _LISTS = frozenset(("menu", "ol", "ul"))
-_DEEPEST = 8
+_MAX_LIST_DEPTH = 8
 _IN_A_LINK = str.maketrans({" ": "%20", "(": "%28", ")": "%29", "<": "%3C", ">": "%3E", "\\": "%5C"})
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_URL = 2_000
-# Python does not read a number of some thousand digits, and no character has one of more than seven.
+# Python refuses to parse a number of several thousand digits, and a character reference has at most seven.
 _LONG_NUMBER = re.compile(r"&#[0-9]{100,};?")
 
 
 class Page(NamedTuple):
-    """A page to read; `whole` is false where it was longer than it may be."""
+    """The text of a page; `whole` is false where it was truncated."""
 
     title: str
     text: str
@@ -47,12 +47,12 @@ class _Tag(NamedTuple):
 
 
 def unescape(text: str) -> str:
-    """Text with the characters that its `&...;` stand for."""
+    """Replace character references such as `&amp;` by their characters."""
     return unescape_short(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
 
 
 def extract_text(html: str, url: str, *, limit: int, stopped: Callable[[], bool] = lambda: False) -> Page:
-    """The text of a page that was found at `url`, which its links are relative to; what there is once `stopped`."""
+    """Extract the text of a page; links are relative to `url`. Ends early when `stopped()` is true."""
     writer = _Writer(url, limit)
     whole = True
     for token in _tokenize(html):
@@ -72,14 +72,14 @@ def extract_text(html: str, url: str, *, limit: int, stopped: Callable[[], bool]
 
 
 class _Scanner:
-    """The places of things in a page; what was not found once is not looked for again."""
+    """Finds tags in a page; a closing tag that was not found once is not searched again."""
 
     def __init__(self, html: str) -> None:
         self.html = html
         self.absent: set[str] = set()
 
     def find_closing_tag(self, name: str, start: int) -> int:
-        """Where the closing tag of an element begins, or -1."""
+        """Find where the closing tag of an element begins, or -1."""
         if name not in self.absent:
             found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE | re.ASCII).search(self.html, start)
             if found is not None:
@@ -88,7 +88,7 @@ class _Scanner:
         return -1
 
     def read_tag(self, start: int) -> tuple[_Tag, int] | None:
-        """The tag that begins at a `<`, and where it ends; `None` for one that never ends."""
+        """Read the tag that begins at a `<`, and where it ends; `None` for one that never ends."""
         html = self.html
         name = _NAME.match(html, start + 1)
         if name is None:
@@ -105,7 +105,7 @@ class _Scanner:
 
 
 def _tokenize(html: str) -> Iterator[str | _Tag]:
-    """The texts and tags of a page, without comments and without what is not for reading."""
+    """Yield the texts and tags of a page, without comments, scripts and other content that is not text."""
     scanner, at = _Scanner(html), 0
     while (begun := _MARKUP.search(html, at)) is not None:
         start = begun.start()
@@ -139,7 +139,7 @@ def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 class _Writer:
-    """Puts the words of a page into lines. Breaks and marks wait until there is a word to stand before."""
+    """Writes the words of a page as lines. Line breaks and list marks are written with the next word."""
 
     def __init__(self, url: str, limit: int) -> None:
         self.title = ""
@@ -229,7 +229,7 @@ class _Writer:
     def _open_block(self, name: str) -> None:
         if name in _HEADINGS:
             self._break(2)
-            # It may stand in a list; of several headings at once the last one is meant.
+            # It may be inside a list item; of several headings in a row, the last one counts.
             self._mark = self._mark.split("#")[0] + _HEADINGS[name]
         elif name in _LISTS:
             self._break(1 if self._lists else 2)
@@ -249,7 +249,7 @@ class _Writer:
 
     def _begin_item(self) -> None:
         self._break(1)
-        depth = min(len(self._lists), _DEEPEST)
+        depth = min(len(self._lists), _MAX_LIST_DEPTH)
         mark = "- "
         if self._lists and (number := self._lists[-1]) is not None:
             self._lists[-1] = number + 1
@@ -259,7 +259,7 @@ class _Writer:
     def _begin_link(self, href: str) -> None:
         self._end_link()
         if (url := self._resolve_link(href)) is not None and not self._pre:
-            # What waits belongs before the link, not into it.
+            # Pending breaks belong before the link, not inside it.
             self._write("")
             self._link = url, len(self._out)
 
@@ -273,7 +273,7 @@ class _Writer:
             self.size += len(url) + 4
 
     def _resolve_link(self, href: str) -> str | None:
-        """A link as it can be fetched; `None` for one that leads nowhere else, and for scripts and data."""
+        """Resolve a link to an absolute URL; `None` for a fragment, and for schemes such as javascript:."""
         href = unescape(href).strip()
         if not href or href.startswith("#") or len(href) > _LONGEST_URL:
             return None
@@ -286,7 +286,7 @@ class _Writer:
         return _CONTROLS.sub("", url).translate(_IN_A_LINK)
 
     def _set_base(self, href: str) -> None:
-        # Only the first one counts, as in browsers: else each could make the next longer.
+        # Only the first <base> counts, as in browsers; otherwise each could make the next one longer.
         if href and not self._has_base:
             self._has_base = True
             base = self._resolve_link(href)
@@ -303,7 +303,7 @@ class _Writer:
             self._break(1)
 
     def _break(self, lines: int) -> None:
-        # What an item or a heading begins with stays on its line.
+        # The first words of a list item or heading stay on the line of its mark.
         if not self._pre and not (self._mark and self._breaks):
             self._breaks = max(self._breaks, lines)
             self._gap = False

@@ -1,6 +1,6 @@
-"""Pictures as models take them: PNG, JPEG, GIF and WebP, known by their bytes, whole, and not too large.
+"""Checks images before they are sent to a model: PNG, JPEG, GIF or WebP by their bytes, complete, and not too large.
 
-A provider that cannot read a picture refuses the whole conversation from then on, so a doubtful one is not shown.
+A provider that cannot read an image rejects every later request of the conversation, so a doubtful one is not sent.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_IMAGE_BYTES = 3_500_000
-"""The most bytes of a picture: in base64 this stays below what every provider takes."""
+"""The most bytes of an image: in base64 this stays below the limit of every provider."""
 _MAX_PIXELS = 8_000
 _MARKERS_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
 _NOT_FRAMES = frozenset((0xC4, 0xC8, 0xCC))
@@ -16,7 +16,7 @@ _NOT_FRAMES = frozenset((0xC4, 0xC8, 0xCC))
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What a picture's bytes say of it."""
+    """The type and size of an image, read from its bytes."""
 
     mime_type: str
     width: int
@@ -24,7 +24,7 @@ class ImageInfo:
 
 
 def detect_image_type(sample: bytes) -> str | None:
-    """The kind of picture a file is, by its first bytes."""
+    """Detect the type of an image by its first bytes; `None` for any other file."""
     if sample.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if sample.startswith(b"\xff\xd8\xff"):
@@ -37,7 +37,7 @@ def detect_image_type(sample: bytes) -> str | None:
 
 
 def inspect_image(data: bytes, mime_type: str) -> ImageInfo:
-    """The picture; `ValueError` with the reason when a model could not be shown it."""
+    """Read the size of an image; raise `ValueError` with the reason when it must not be sent to a model."""
     try:
         size = {
             "image/png": _read_png_size,
@@ -48,7 +48,7 @@ def inspect_image(data: bytes, mime_type: str) -> ImageInfo:
     except IndexError:
         size = None
     if size is None:
-        raise ValueError("it is broken or cut off")
+        raise ValueError("it is malformed or truncated")
     width, height = size
     if not (0 < width <= _MAX_PIXELS and 0 < height <= _MAX_PIXELS):
         raise ValueError(f"it has {width:,} x {height:,} pixels, and at most {_MAX_PIXELS:,} each way can be shown")
@@ -68,7 +68,7 @@ def _read_gif_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _read_jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """The size stands in the first frame, after any number of other segments."""
+    """Read the size from the first frame header, after any number of other segments."""
     if b"\xff\xd9" not in data[-1_024:]:
         return None
     place = 2

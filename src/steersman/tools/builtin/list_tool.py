@@ -1,4 +1,4 @@
-"""The `list` tool: what is in a folder, one entry a line."""
+"""The `list` tool lists a folder, one entry per line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Path = Annotated[str, msgspec.Meta(description="The folder, relative to the work
 
 
 def list_tool(workspace: Workspace) -> Tool:
-    """The `list` tool for a workspace."""
+    """Make the `list` tool for a workspace."""
 
     @tool(name="list", access="read", idempotent=True)
     def list_(ctx: ToolContext, path: Path = ".") -> ToolOutput:
@@ -53,7 +53,7 @@ def _list_folder(workspace: Workspace, path: str, ctx: ToolContext) -> ToolOutpu
                 yield not entry.is_dir(follow_symlinks=False), entry.name
 
     try:
-        # However many there are, only those that will be shown are kept.
+        # Keeps only the entries that will be shown, however many there are.
         first = nsmallest(MAX_ENTRIES, keys())
         lines = [_describe_entry(workspace, start, descriptor, name) for _, name in first]
     except DeadlinePassed as error:
@@ -73,7 +73,7 @@ def _describe_entry(workspace: Workspace, folder: str, descriptor: int, name: st
     try:
         found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     except OSError:
-        return f"{format_path(name)} (cannot be looked at)"
+        return f"{format_path(name)} (cannot be accessed)"
     if stat.S_ISDIR(found.st_mode):
         return f"{format_path(name)}/"
     if stat.S_ISREG(found.st_mode):

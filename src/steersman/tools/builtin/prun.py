@@ -1,4 +1,7 @@
-"""Tools with which the model drops its own recent work from what it sees. They only ask; the loop does it."""
+"""The tools `prun` and `prun_with_memo`: the model drops its own recent work from the context.
+
+They only return an effect; the loop drops the messages.
+"""
 
 from __future__ import annotations
 

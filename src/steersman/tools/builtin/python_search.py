@@ -1,8 +1,8 @@
-"""A program for a process of its own: the lines of open files that fit a regular expression. It may be killed any time.
+"""A program that searches open files with Python's `re`; it runs as a child process, so that it can be killed.
 
-A pattern can take for ever, and Python cannot be asked to stop in the middle of one. So this runs as a child, which
-imports nothing but the standard library: `python -I -S -c <this text> '{"pattern": ..., "files": [3, 4]}'`. It writes
-`file index` when it begins with a file, and then `index line column offset` for a line that fits.
+A pattern can take forever, and Python cannot interrupt a match. The child imports only the standard library and is run
+as `python -I -S -c <this source> '{"pattern": ..., "files": [3, 4]}'`. It writes `file index` when it begins with a
+file, and `index line column offset` for each matching line.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ MEMORY = 1 << 30
 
 
 def compile_pattern(pattern: str, *, literal: bool, ignore_case: bool) -> re.Pattern[str]:
-    """The pattern, or `re.error`."""
+    """Compile the pattern; raise `re.error` where it is invalid."""
     with warnings.catch_warnings():
-        # Sets within sets: other engines read them otherwise, so nobody should rely on what this one makes of them.
+        # Nested sets such as `[[a]`: other engines read them differently, so they are rejected.
         warnings.simplefilter("error", FutureWarning)
         return re.compile(re.escape(pattern) if literal else pattern, re.IGNORECASE if ignore_case else 0)
 
 
 def search_file(pattern: re.Pattern[str], file: int, index: int, most: int) -> None:
-    """Write where the lines of an open file fit, at most so many."""
+    """Write the positions of the matching lines of an open file, at most `most`."""
     offset = count = 0
     with open(file, "rb", closefd=False) as lines:
         for number, line in enumerate(lines, 1):
@@ -42,18 +42,18 @@ def search_file(pattern: re.Pattern[str], file: int, index: int, most: int) -> N
 
 
 def limit_resources(seconds: int) -> None:
-    """Bound what this process may use, in case nobody is left to stop it."""
+    """Limit the memory and CPU time of this process, in case its parent has died."""
     try:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     except (ImportError, OSError, ValueError):
-        return  # no such limits here, or stricter ones already
+        return  # not supported here, or stricter limits already apply
 
 
 def main(request: dict[str, Any]) -> int:
-    """Search the files of a request; the exit status says whether the pattern was one."""
+    """Search the files of a request; return the exit status, `BAD_PATTERN` for an invalid pattern."""
     limit_resources(request["seconds"])
     try:
         pattern = compile_pattern(request["pattern"], literal=request["literal"], ignore_case=request["ignore_case"])

@@ -1,6 +1,6 @@
-"""`read`: the text of a file, in windows of lines, or a picture. What it shows of a text is what `edit` will find.
+"""The `read` tool shows a text file in windows of lines, or an image. `edit` finds the text exactly as shown.
 
-So there are no line numbers in front, every line end is a line feed, and what is no text is said and not shown.
+So there are no line numbers, every line end is a line feed, and a binary file is described instead of shown.
 """
 
 from __future__ import annotations
@@ -26,11 +26,34 @@ from steersman.types.content import ImageContent, TextContent, replace_lone_surr
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
+MAX_LINES = 1_990
+MAX_BYTES = 48_000
+"""A window with its note stays below the loop's limit for tool output, so the loop does not truncate it."""
+_MAX_COUNTED_BYTES = 64 * 1024 * 1024
+_MAX_SCANNED_BYTES = 512 * 1024 * 1024
+_CHUNK = 1 << 20
+
+_KINDS = {
+    b"%PDF-": "a PDF document",
+    b"PK\x03\x04": "a ZIP archive, or a document that is one inside",
+    b"\x1f\x8b": "gzip data",
+    b"\x7fELF": "a program or library (ELF)",
+    b"SQLite format 3\0": "an SQLite database",
+    b"\x00asm": "WebAssembly",
+}
+
+Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
+Offset = Annotated[int | None, msgspec.Meta(ge=0, description="The first line to show, counted from 1.")]
+Limit = Annotated[
+    int | None, msgspec.Meta(ge=1, description=f"How many lines to show. {MAX_LINES:,} if not given, and at most.")
+]
+
 
 class Window:
-    """The lines from `first` on, at most `lines` of them and `room` bytes, where every line end is one `\\n`.
+    """Collects the lines from `first` on, at most `lines` lines and `room` bytes, from a text of any length.
 
-    `kept` are the lines without their ends. `cut` is the length of the only one, where just its beginning had room.
+    The text comes in pieces in which every line end is `\\n`. `kept` are the lines without their ends. `cut` is the
+    length of a line that did not fit as a whole; it is then the only one, truncated.
     """
 
     def __init__(self, first: int, lines: int, room: int) -> None:
@@ -46,16 +69,16 @@ class Window:
 
     @property
     def next_line(self) -> int:
-        """The first line after those that are kept."""
+        """The number of the first line after the window."""
         return self.first + len(self.kept)
 
     @property
     def total(self) -> int:
-        """How many lines there are; right once the text has ended."""
+        """The number of lines of the text, once it has ended."""
         return self._line - 1
 
     def feed(self, text: str) -> None:
-        """Take the next piece."""
+        """Add the next piece of the text."""
         if not text:
             return
         place = self._skip(text)
@@ -71,12 +94,12 @@ class Window:
                 place = self._count(text, place)
 
     def end(self) -> None:
-        """The text is over; a last line without an end is a line too."""
+        """End the text; a last line without a line end counts too."""
         if self._length:
             self._finish()
 
     def _skip(self, text: str) -> int:
-        """Where in the piece the window begins."""
+        """Skip the lines before the window; return where in the piece it begins."""
         if self.full:
             return self._count(text, 0)
         missing = self.first - self._line
@@ -92,14 +115,14 @@ class Window:
         return place
 
     def _count(self, text: str, place: int) -> int:
-        """Pass over the rest of a piece."""
+        """Count the lines in the rest of a piece without keeping them."""
         self._line += text.count("\n", place)
         self._length = len(text) - max(place, text.rfind("\n") + 1)
         return len(text)
 
     def _extend(self, piece: str) -> None:
         self._length += len(piece)
-        # No character has less than a byte: more than this cannot be shown.
+        # A character has at least one byte, so more than this cannot fit.
         self._open += piece[: max(0, self._room + 1 - len(self._open))]
 
     def _finish(self) -> None:
@@ -123,31 +146,8 @@ class Window:
         self.full = self.full or len(self.kept) == self._lines
 
 
-MAX_LINES = 1_990
-MAX_BYTES = 48_000
-"""A window with its note stays below what the loop lets a tool's output have, so nothing is cut out of its middle."""
-_COUNTED = 64 * 1024 * 1024
-_FARTHEST = 512 * 1024 * 1024
-_CHUNK = 1 << 20
-
-_KINDS = {
-    b"%PDF-": "a PDF document",
-    b"PK\x03\x04": "a ZIP archive, or a document that is one inside",
-    b"\x1f\x8b": "gzip data",
-    b"\x7fELF": "a program or library (ELF)",
-    b"SQLite format 3\0": "an SQLite database",
-    b"\x00asm": "WebAssembly",
-}
-
-Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
-Offset = Annotated[int | None, msgspec.Meta(ge=0, description="The first line to show, counted from 1.")]
-Limit = Annotated[
-    int | None, msgspec.Meta(ge=1, description=f"How many lines to show. {MAX_LINES:,} if not given, and at most.")
-]
-
-
 def read_tool(workspace: Workspace) -> Tool:
-    """The tool `read` for a workspace."""
+    """Make the tool `read` for a workspace."""
 
     def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
         return workspace.keys(arguments["path"])
@@ -190,7 +190,7 @@ def _open_file(workspace: Workspace, path: str) -> int:
 
 
 def _explain_folder(workspace: Workspace, path: str, error: WrongKind) -> WrongKind:
-    """A folder for a file is a common slip: what is in it helps to get it right."""
+    """Explain that the path is a folder, and list what is in it to help find the right file."""
     try:
         entries = workspace.scan(path)
     except ToolError:
@@ -201,7 +201,7 @@ def _explain_folder(workspace: Workspace, path: str, error: WrongKind) -> WrongK
 
 
 class _Scan:
-    """Goes through a file once: the window is filled, and where the file is not huge its lines and digest are known."""
+    """Reads a file once to fill the window; unless the file is huge, counts its lines and computes its digest too."""
 
     def __init__(self, descriptor: int, encoding: Encoding, window: Window, ctx: ToolContext | None) -> None:
         self.window = window
@@ -214,8 +214,8 @@ class _Scan:
         self._ctx = ctx
 
     def run(self) -> None:
-        """Read until the window is full, and on to the end where that does not take long."""
-        content = blake2b(digest_size=DIGEST_SIZE) if self.size <= _COUNTED else None
+        """Read until the window is full, and on to the end unless the file is huge."""
+        content = blake2b(digest_size=DIGEST_SIZE) if self.size <= _MAX_COUNTED_BYTES else None
         decoder = codecs.getincrementaldecoder(self._encoding.codec)(self._encoding.errors)
         lines = io.IncrementalNewlineDecoder(decoder, translate=True)
         place = 0
@@ -224,10 +224,12 @@ class _Scan:
                 content.update(chunk)
             self._take(lines.decode(chunk if place else chunk[len(self._encoding.mark) :]))
             place += len(chunk)
-            if self.window.full and max(place, self.size) > _COUNTED:
+            if self.window.full and max(place, self.size) > _MAX_COUNTED_BYTES:
                 return
-            if place > _FARTHEST:
-                raise ToolError(f"Line {self.window.first:,} is not in the first {_FARTHEST:,} bytes. Use a program.")
+            if place > _MAX_SCANNED_BYTES:
+                raise ToolError(
+                    f"Line {self.window.first:,} is not in the first {_MAX_SCANNED_BYTES:,} bytes. Use a program."
+                )
             if self._ctx is not None and self._ctx.cancelled:
                 raise ToolError("Reading was cancelled.")
         self._take(lines.decode(b"", final=True))

@@ -1,7 +1,6 @@
-"""Who runs a regular expression: ripgrep where there is one, else Python. Either way a child that can be stopped.
+"""Runs a regular expression in a child process that can be killed: ripgrep where it is installed, else Python.
 
-A child is given open files and tells positions, no text: which files are read and what is shown of them is not its
-business, and both give the same.
+The child gets open file descriptors and returns positions, not text. Both engines give the same result.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for, and how many lines of a file are enough."""
+    """The pattern to search, and the most lines to find in a file."""
 
     pattern: str
     literal: bool = False
@@ -45,7 +44,7 @@ class Query:
 
 
 class Hit(NamedTuple):
-    """A line that fits: which of the files, the line's number and its offset in bytes, the match's column in bytes."""
+    """A matching line: index of the file, line number, column of the match in bytes, offset of the line in bytes."""
 
     file: int
     line: int
@@ -54,24 +53,24 @@ class Hit(NamedTuple):
 
 
 class SearchEngine:
-    """Finds lines in open files. `ripgrep` is the path of the program, or `None` for Python alone."""
+    """Searches open files. `ripgrep` is the path of the program, or `None` to use only Python."""
 
     def __init__(self, ripgrep: str | None) -> None:
         self.ripgrep = ripgrep
 
     def find(self, query: Query, files: Sequence[int], watch: Deadline) -> list[Hit]:
-        """The lines of the files that fit, in order. `ToolError` for a pattern that is none."""
+        """Find the matching lines of the files, in order. Raises `ToolError` for an invalid pattern."""
         if self.ripgrep is not None:
             found = _search_with_ripgrep(self.ripgrep, query, files, watch)
             if found is not None:
                 return found
-            # It does not run here, or does not take the pattern: Python may, and if not, it says why.
+            # It does not run here or rejects the pattern: Python may accept it, or explains why not.
             self.ripgrep = None
         return _search_with_python(query, files, watch)
 
 
 def find_ripgrep(root: str) -> str | None:
-    """The ripgrep on the PATH, unless it lies in the workspace: what a project brings is not run to look at it."""
+    """Find ripgrep on the PATH, but not in the workspace: a program of the project must not run."""
     found = shutil.which("rg", path=build_child_environment()["PATH"])
     if found is None:
         return None
@@ -84,7 +83,7 @@ def _search_with_ripgrep(program: str, query: Query, files: Sequence[int], watch
     flags.append("--ignore-case" if query.ignore_case else "--case-sensitive")
     if query.literal:
         flags.append("--fixed-strings")
-    # A descriptor and not a path: between a look at a path and its opening, it can become something else.
+    # By file descriptor, not by path: a path could be replaced between check and use (TOCTOU).
     paths = [f"/dev/fd/{file}" for file in files] or [os.devnull]
     try:
         status, output = _run_child([program, *flags, "--", query.pattern, *paths], files, watch)
@@ -93,7 +92,7 @@ def _search_with_ripgrep(program: str, query: Query, files: Sequence[int], watch
     try:
         return _parse_ripgrep_output(output, files) if status in (0, 1) else None
     except (KeyError, ValueError):
-        return None  # a program of that name that says something else
+        return None  # another program with that name
 
 
 def _parse_ripgrep_output(output: bytes, files: Sequence[int]) -> list[Hit]:
@@ -125,7 +124,7 @@ def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> 
     if status == matching.BAD_PATTERN:
         raise ToolError(
             f"The pattern {query.pattern!r:.200} is not a regular expression: {output.decode('utf-8', 'replace')}. "
-            "A backslash takes a special character as it is; literal=true takes all of them so."
+            "Put a backslash before a special character to match it literally, or use literal=true for all of them."
         )
     if status != 0:
         raise ToolError(f"The search for {query.pattern!r:.200} broke off: it needed too much memory or time.")
@@ -141,7 +140,7 @@ def _load_program() -> str | None:
 
 
 def _run_child(command: Sequence[str], files: Sequence[int], watch: Deadline) -> tuple[int, bytes]:
-    """Run a child to its end and read what it writes; whatever happens, it is gone afterwards."""
+    """Run a child process to its end and read its output; in any case it is killed and reaped afterwards."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -181,13 +180,13 @@ def _read_output(pipe: int, output: bytearray, watch: Deadline) -> None:
 
 
 def _limit_memory(process: int) -> None:
-    """Keep a child's memory within bounds, where the system has a way to do it from outside."""
+    """Limit the memory of a child process with `prlimit`, where the system has it."""
     try:
         import resource
 
         resource.prlimit(process, resource.RLIMIT_AS, (matching.MEMORY, matching.MEMORY))
     except (ImportError, AttributeError, OSError, ValueError):
-        return  # not Linux, or the child is gone already
+        return  # not Linux, or the child has already ended
 
 
 def _find_last_file(output: bytearray) -> int | None:

@@ -1,4 +1,7 @@
-"""The `search` tool: lines that fit a regular expression. It opens files beneath the workspace only, and it ends."""
+"""The `search` tool finds lines that match a regular expression, in files beneath the workspace, within a deadline.
+
+Files are opened here, in batches, and the search engine gets file descriptors: no path is opened twice (TOCTOU).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from steersman.tools.builtin.encoding import skip_partial_character
 from steersman.tools.builtin.glob_tool import Glob, Ignored
 from steersman.tools.builtin.search_engine import Hit, Query, SearchEngine, find_ripgrep
 from steersman.tools.builtin.walk import (
@@ -31,80 +35,22 @@ from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
-MAX_LINE = 300
-_BEFORE_MATCH = 80
-_WINDOW = 1 << 15
-_MORE = "…"
-
-
-def format_excerpt(descriptor: int, hits: Iterable[Hit], context: int) -> list[str]:
-    """The lines that fit as `12: text`, those around them as `13- text`, and `--` where lines are left out between."""
-    lines: dict[int, tuple[str, str]] = {}
-    for hit in hits:
-        if context:
-            _add_context(lines, descriptor, hit, context)
-        lines[hit.line] = (":", _read_match_line(descriptor, hit))
-    shown: list[str] = []
-    last = 0
-    for number in sorted(lines):
-        if context and shown and number > last + 1:
-            shown.append("--")
-        mark, text = lines[number]
-        shown.append(f"{number}{mark} {text}")
-        last = number
-    return shown
-
-
-def _read_match_line(descriptor: int, hit: Hit) -> str:
-    """The line of a match, from a little before the match where the line is long."""
-    skipped = max(0, hit.column - 1 - _BEFORE_MATCH) if hit.column > MAX_LINE - _BEFORE_MATCH else 0
-    data = os.pread(descriptor, MAX_LINE * 4 + 4, hit.offset + skipped)
-    return _MORE * (skipped > 0) + clip(
-        _without_stump(data.partition(b"\n")[0]) if skipped else data.partition(b"\n")[0]
-    )
-
-
-def _without_stump(data: bytes) -> bytes:
-    """Without the bytes of a character that began before."""
-    start = 0
-    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return data[start:]
-
-
-def _add_context(lines: dict[int, tuple[str, str]], descriptor: int, hit: Hit, context: int) -> None:
-    start = max(0, hit.offset - _WINDOW)
-    before = os.pread(descriptor, hit.offset - start, start).split(b"\n")[:-1]
-    for back, data in enumerate(reversed(before[-context:]), 1):
-        cut = start > 0 and back == len(before)
-        lines.setdefault(hit.line - back, ("-", _MORE * cut + clip(_without_stump(data) if cut else data)))
-    after = os.pread(descriptor, _WINDOW, hit.offset)
-    following = after.split(b"\n")[1:]
-    if following and not following[-1]:
-        # Nothing behind the last line break is no line.
-        following.pop()
-    for ahead, data in enumerate(following[:context], 1):
-        lines.setdefault(hit.line + ahead, ("-", clip(data)))
-
-
-def clip(data: bytes) -> str:
-    """A line as text, and no more of it than is worth showing."""
-    text = data.removesuffix(b"\r")[: MAX_LINE * 4 + 4].decode("utf-8", "replace")
-    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}{_MORE}"
-
-
 MAX_MATCHES = 1_000
 MAX_BYTES = 30_000
 MAX_FILE = 100_000_000
 MAX_PATTERN = 5_000
+MAX_LINE = 300
+_BEFORE_MATCH = 80
+_WINDOW = 1 << 15
+_MORE = "…"
 _BATCH = 128
 _HEAD = 8_000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
-Pattern = Annotated[str, msgspec.Meta(description="A regular expression, held against each line by itself.")]
+Pattern = Annotated[str, msgspec.Meta(description="A regular expression, matched against each line by itself.")]
 Path = Annotated[str, msgspec.Meta(description="The folder or file to search, relative to the workspace.")]
 GlobFilter = Annotated[
-    str | None, msgspec.Meta(description="Only files that fit, such as '*.py' or 'src/**'; '!*.md' for all others.")
+    str | None, msgspec.Meta(description="Only files that match, such as '*.py' or 'src/**'; '!*.md' for all others.")
 ]
 IgnoreCase = Annotated[bool, msgspec.Meta(description="Whether upper and lower case are the same.")]
 Literal = Annotated[bool, msgspec.Meta(description="Whether the pattern is plain text, not a regular expression.")]
@@ -113,7 +59,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_MATCHES, description="How many 
 
 
 def search_tool(workspace: Workspace, *, seconds: float = DEFAULT_SECONDS, ripgrep: bool = True) -> Tool:
-    """The `search` tool for a workspace; `ripgrep=False` searches with Python even where ripgrep is installed."""
+    """Make the `search` tool for a workspace; `ripgrep=False` searches with Python even where ripgrep is installed."""
 
     @tool(name="search", access="read", idempotent=True)
     def search(
@@ -152,11 +98,11 @@ def _check_pattern(pattern: str) -> None:
     if len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern is too long ({len(pattern):,} characters; at most {MAX_PATTERN:,}).")
     if "\0" in pattern or replace_lone_surrogates(pattern) != pattern:
-        raise ToolError("The pattern has a character that no text file has (NUL, or half of one).")
+        raise ToolError("The pattern has a character that no text file has (NUL, or a lone surrogate).")
 
 
 def _choose_batch_size() -> int:
-    """How many files to have open together: few enough for other searches, and for the child, to have theirs."""
+    """Choose how many files to open together, leaving file descriptors for other searches and for the child."""
     try:
         import resource
 
@@ -169,7 +115,7 @@ def _choose_batch_size() -> int:
 
 @dataclass(slots=True)
 class Search:
-    """One search: files come in batches, are looked at while they are open, and what was found is kept as lines."""
+    """One search: opens files in batches, searches them while they are open, and collects the lines to show."""
 
     workspace: Workspace
     query: Query
@@ -228,14 +174,14 @@ class Search:
         self._search_batch()
 
     def _open_into_batch(self, folder: Folder, name: str) -> None:
-        """Open a file for the next batch, unless it is one that is not searched."""
+        """Open a file for the next batch, unless it is binary, empty or too large."""
         try:
             descriptor = os.open(name, _OPEN, dir_fd=folder.descriptor)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self.batch:
                 self._search_batch()
                 self._open_into_batch(folder, name)
-            return  # gone since it was listed, or nobody may read it
+            return  # deleted since it was listed, or not readable
         path = folder.join(name)
         self.batch.append((path, descriptor))
         if not self._is_text(path, descriptor, folder):
@@ -255,7 +201,7 @@ class Search:
         return b"\0" not in os.pread(descriptor, _HEAD, 0)
 
     def _search_batch(self) -> None:
-        """Search the batch and keep what is to be shown of it; where there is no file, the pattern is still tried."""
+        """Search the batch and collect its matches; without any file, the pattern is still checked."""
         if not self.batch and self.tried:
             return
         hits = self.engines.find(self.query, [descriptor for _, descriptor in self.batch], self.deadline)
@@ -322,14 +268,14 @@ class Search:
 
 
 def _describe_no_match(query: Query, path: str) -> str:
-    text = f"No line in {path!r} fits {query.pattern!r:.200}."
+    text = f"No line in {path!r} matches {query.pattern!r:.200}."
     if "\\n" in query.pattern or "\n" in query.pattern:
-        text += " Lines are searched one by one, so a pattern with a line break fits none."
+        text += " Lines are searched one by one, so a pattern with a line break matches none."
     return text
 
 
 def _filter_files(walk: Walk, start: str, glob: str | None) -> Iterator[tuple[Folder, str]]:
-    """The files of a walk that a filter lets through."""
+    """Yield the files of a walk that the glob filter accepts."""
     wanted = glob is None or not glob.startswith("!")
     pattern = None if glob is None else Glob(glob if wanted else glob[1:])
     for folder in walk:
@@ -337,3 +283,51 @@ def _filter_files(walk: Walk, start: str, glob: str | None) -> Iterator[tuple[Fo
             path = folder.join(name)
             if pattern is None or pattern.fits(path[len(start) + 1 :] if start else path, name) is wanted:
                 yield folder, name
+
+
+def format_excerpt(descriptor: int, hits: Iterable[Hit], context: int) -> list[str]:
+    """Format matching lines as `12: text`, lines around them as `13- text`, and `--` where lines are left out."""
+    lines: dict[int, tuple[str, str]] = {}
+    for hit in hits:
+        if context:
+            _add_context(lines, descriptor, hit, context)
+        lines[hit.line] = (":", _read_match_line(descriptor, hit))
+    shown: list[str] = []
+    last = 0
+    for number in sorted(lines):
+        if context and shown and number > last + 1:
+            shown.append("--")
+        mark, text = lines[number]
+        shown.append(f"{number}{mark} {text}")
+        last = number
+    return shown
+
+
+def _read_match_line(descriptor: int, hit: Hit) -> str:
+    """Read the line of a match, from a little before the match where the line is long."""
+    skipped = max(0, hit.column - 1 - _BEFORE_MATCH) if hit.column > MAX_LINE - _BEFORE_MATCH else 0
+    data = os.pread(descriptor, MAX_LINE * 4 + 4, hit.offset + skipped)
+    return _MORE * (skipped > 0) + clip(
+        skip_partial_character(data.partition(b"\n")[0]) if skipped else data.partition(b"\n")[0]
+    )
+
+
+def _add_context(lines: dict[int, tuple[str, str]], descriptor: int, hit: Hit, context: int) -> None:
+    start = max(0, hit.offset - _WINDOW)
+    before = os.pread(descriptor, hit.offset - start, start).split(b"\n")[:-1]
+    for back, data in enumerate(reversed(before[-context:]), 1):
+        cut = start > 0 and back == len(before)
+        lines.setdefault(hit.line - back, ("-", _MORE * cut + clip(skip_partial_character(data) if cut else data)))
+    after = os.pread(descriptor, _WINDOW, hit.offset)
+    following = after.split(b"\n")[1:]
+    if following and not following[-1]:
+        # An empty piece after the last line end is not a line.
+        following.pop()
+    for ahead, data in enumerate(following[:context], 1):
+        lines.setdefault(hit.line + ahead, ("-", clip(data)))
+
+
+def clip(data: bytes) -> str:
+    """Decode a line, truncated to the length that is shown."""
+    text = data.removesuffix(b"\r")[: MAX_LINE * 4 + 4].decode("utf-8", "replace")
+    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}{_MORE}"

@@ -1,6 +1,7 @@
-"""The files beneath a folder, in a fixed order. It is entered by descriptors only, no link is followed, and it ends.
+"""Walks the files beneath a folder in a fixed order, by file descriptor and without following symlinks.
 
-A folder's own files come before those of its folders, by name. `.git` is passed by, and so is what the kernel makes up.
+A folder's own files come before those of its subfolders, sorted by name. `.git` and pseudo file systems such as /proc
+are skipped. A deadline and a limit of entries end the walk.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from steersman.types.errors import ToolError
 MAX_ENTRIES = 300_000
 MAX_IN_FOLDER = 100_000
 DEFAULT_SECONDS = 30.0
-_OFTEN = 1_000
+_CHECK_EVERY = 1_000
 
 
 class DeadlinePassed(Exception):
-    """The time is up; `file` is the number of the one that was being searched, where that is known."""
+    """The deadline has passed; `file` is the index of the file that was being searched, where it is known."""
 
     def __init__(self, file: int | None = None) -> None:
         super().__init__(file)
@@ -33,7 +34,7 @@ class DeadlinePassed(Exception):
 
 
 class Deadline:
-    """Until when a call may work; `check` is asked often."""
+    """The deadline of a tool call, to be checked often."""
 
     def __init__(self, ctx: ToolContext, seconds: float = DEFAULT_SECONDS) -> None:
         self.ctx = ctx
@@ -41,7 +42,7 @@ class Deadline:
         self.until = time.monotonic() + seconds
 
     def check(self) -> None:
-        """Raise `TooSlow` when the time is up, and `ToolError` when nobody waits any more."""
+        """Raise `DeadlinePassed` after the deadline, and `ToolError` when the call was cancelled."""
         if self.ctx.cancelled:
             raise ToolError("The call was cancelled.")
         if time.monotonic() > self.until:
@@ -50,7 +51,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that is open as long as the walk is at it: its path as shown (`""` for the workspace) and its names."""
+    """A folder of the walk, open until the next one: its path (`""` for the workspace) and the names in it."""
 
     path: str
     descriptor: int
@@ -59,16 +60,16 @@ class Folder:
     folders: list[str]
 
     def join(self, name: str) -> str:
-        """The path of an entry."""
+        """Build the path of an entry."""
         return f"{self.path}/{name}" if self.path else name
 
 
 @dataclass(slots=True)
 class Walk:
-    """One way through the folders from a start, as long as `watch` lets it.
+    """Iterates over the folders from a start, until the deadline.
 
-    Afterwards: `hidden` counts what `.gitignore` hid, `unreadable` has the folders nobody may read, and `cut` says that
-    there was more than a walk looks at.
+    Afterwards, `hidden` counts the entries that `.gitignore` hides, `unreadable` lists folders that could not be read,
+    and `cut` says that there were more entries than the limit.
     """
 
     workspace: Workspace
@@ -91,7 +92,7 @@ class Walk:
             except WorkspaceError:
                 if path == self.start:
                     raise
-                # Gone since it was listed, or closed to us.
+                # Deleted since it was listed, or not readable.
                 self.unreadable.append(path)
                 continue
             try:
@@ -109,7 +110,7 @@ class Walk:
         rules = above if text is None else above.extend(path, text)
         for entry in self._scan_entries(folder):
             self.entries += 1
-            if self.entries % _OFTEN == 0:
+            if self.entries % _CHECK_EVERY == 0:
                 self.deadline.check()
             self._classify(folder, entry, rules)
         for names in (folder.files, folder.links, folder.folders):
@@ -142,7 +143,7 @@ class Walk:
 
 
 def _load_rules_above(workspace: Workspace, start: str) -> IgnoreRules:
-    """The rules that hold in the start folder already, without its own."""
+    """Load the rules of the folders above the start folder."""
     if start.startswith("/"):
         return NO_RULES
     rules = load_outer_rules(workspace.root)
@@ -161,7 +162,7 @@ def _load_rules_above(workspace: Workspace, start: str) -> IgnoreRules:
 
 
 def resolve_start(workspace: Workspace, path: str) -> str:
-    """A path as the walk wants it: where it really leads, `""` for the workspace itself."""
+    """Resolve the start of a walk: the real path relative to the workspace, `""` for the workspace itself."""
     if not path:
         raise ToolError("The path is empty. Use '.' for the whole workspace, or leave it out.")
     found = workspace.relative(path)
@@ -169,12 +170,12 @@ def resolve_start(workspace: Workspace, path: str) -> str:
 
 
 def format_path(path: str) -> str:
-    """A path on one line: as a JSON string where it has characters that nobody sees, or sees as something else."""
+    """Format a path on one line: as a JSON string where it has characters that are not printable."""
     return path if path.isprintable() else json.dumps(path)
 
 
 def describe_omissions(walk: Walk) -> list[str]:
-    """What a walk did not see, as sentences."""
+    """Describe what a walk did not see."""
     notes: list[str] = []
     if walk.cut:
         notes.append(f"Only the first {walk.entries:,} entries were looked at; give a path to look further down.")

@@ -1,6 +1,6 @@
-"""`write`: a file with exactly the given text, as UTF-8. The old content stays whole until the new one is.
+"""The `write` tool replaces all of a file atomically, as UTF-8.
 
-A file that the model has read and that somebody changed since is not written over.
+A file that has changed since the model read it is not overwritten (`StaleFile`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
-_COMPARED = 2 * 1024 * 1024
+_MAX_COMPARED_BYTES = 2 * 1024 * 1024
 
 Path = Annotated[str, "The file, relative to the workspace or absolute inside it. Missing folders are made."]
 Content = Annotated[str, "All of the text the file is to have."]
 
 
 def write_tool(workspace: Workspace) -> Tool:
-    """The tool `write` for a workspace."""
+    """Make the tool `write` for a workspace."""
 
     def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
         return workspace.keys(arguments["path"])
@@ -64,9 +64,9 @@ def _write(workspace: Workspace, path: str, content: str, reader: str) -> ToolOu
 
 
 def _read_old(workspace: Workspace, path: str) -> bytes | None:
-    """What the file has now; `None` where there is none, and no text where it is too long to compare."""
+    """Read the file's content now; `None` where there is no file, and a NUL byte (not text) where it is too large."""
     try:
-        return workspace.read_bytes(path, limit=_COMPARED)
+        return workspace.read_bytes(path, limit=_MAX_COMPARED_BYTES)
     except MissingPath:
         return None
     except TooLarge:
@@ -74,7 +74,7 @@ def _read_old(workspace: Workspace, path: str) -> bytes | None:
 
 
 def _decode_old(old: bytes | None) -> str | None:
-    """The old content as text, for the diff; `None` where it is none."""
+    """Decode the old content for the diff; `None` where it is not text."""
     if not old:
         return ""
     encoding = detect_encoding(old)
@@ -85,9 +85,9 @@ def _decode_old(old: bytes | None) -> str | None:
 
 
 def _describe_differences(old: bytes, before: str, content: str) -> Iterator[str]:
-    """What a model cannot see and may not have meant to change."""
+    """Describe changes of line ends and encoding, which the model cannot see and may not have intended."""
     if "\r\n" in before and "\r" not in content and "\n" in content:
-        yield "It had line ends of Windows (CRLF) and has line feeds now; edit would have kept them."
+        yield "It had Windows line ends (CRLF) and has line feeds now; edit would have kept them."
     encoding = detect_encoding(old)
     if encoding is not None and encoding.mark:
         yield f"It was {encoding.codec} with a byte order mark and is UTF-8 without one now; edit would have kept it."
