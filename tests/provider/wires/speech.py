@@ -17,8 +17,8 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, AssistantMessage, Retry, RunResult
 from steersman.testing.servers import StrictServer
-from steersman.testing.servers.anthropic_rules import sign
-from steersman.testing.servers.openai_responses_input import seal
+from steersman.testing.servers.anthropic.request import sign
+from steersman.testing.servers.openai_responses.messages import seal
 from steersman.tools.tool import Tool
 from steersman.types.messages import ToolResultMessage
 

@@ -16,7 +16,7 @@ from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import HIGH, LOW, MODELS, ONCE, Call, Text, Thought, calls_in, ids_in, spoken, talk
 
 from steersman import Agent
-from steersman.testing.servers.anthropic_rules import sign
+from steersman.testing.servers.anthropic.request import sign
 from steersman.types import wire
 from steersman.types.content import ThinkingContent
 from steersman.types.events import MessageUpdate

@@ -15,9 +15,9 @@ from tests.provider.wires.speech import SIGNATURES, Call, Text, Thought, items_i
 from steersman import Agent, Approval, ContextConfig, Retry, tool
 from steersman.testing import answer, call, thinking
 from steersman.testing.servers import AnthropicServer, Delivery, OpenAIChatServer, OpenAIResponsesServer
-from steersman.testing.servers.anthropic_rules import sign
-from steersman.testing.servers.google_rules import UNSIGNED
-from steersman.testing.servers.openai_responses_input import seal
+from steersman.testing.servers.anthropic.request import sign
+from steersman.testing.servers.google.messages import UNSIGNED
+from steersman.testing.servers.openai_responses.messages import seal
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.wire import decode, encode
 

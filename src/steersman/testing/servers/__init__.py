@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from steersman.testing.servers.anthropic import AnthropicServer
+    from steersman.testing.servers.anthropic.server import AnthropicServer
     from steersman.testing.servers.base import Delivery, Received, Reply, StrictServer
-    from steersman.testing.servers.google import GoogleServer
-    from steersman.testing.servers.openai_chat import OpenAIChatServer
-    from steersman.testing.servers.openai_responses import OpenAIResponsesServer
+    from steersman.testing.servers.google.server import GoogleServer
+    from steersman.testing.servers.openai_chat.server import OpenAIChatServer
+    from steersman.testing.servers.openai_responses.server import OpenAIResponsesServer
 
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "anthropic": "AnthropicServer",
+        "anthropic.server": "AnthropicServer",
         "base": "Delivery Received Reply StrictServer",
-        "google": "GoogleServer",
-        "openai_chat": "OpenAIChatServer",
-        "openai_responses": "OpenAIResponsesServer",
+        "google.server": "GoogleServer",
+        "openai_chat.server": "OpenAIChatServer",
+        "openai_responses.server": "OpenAIResponsesServer",
     },
 )
 

@@ -14,8 +14,8 @@ from steersman.context.view import MessageView
 from steersman.provider.wires.anthropic.encode import parse_version
 from steersman.provider.wires.anthropic.schema import convert_output_schema
 from steersman.provider.wires.anthropic.wire import WIRE
-from steersman.testing.servers.anthropic_messages import Fault
-from steersman.testing.servers.anthropic_rules import check_request
+from steersman.testing.servers.anthropic.messages import Fault
+from steersman.testing.servers.anthropic.request import check_request
 from steersman.tools.tool import tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList

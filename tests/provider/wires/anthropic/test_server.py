@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from steersman.testing.servers import AnthropicServer
-from steersman.testing.servers.anthropic import sign
-from steersman.testing.servers.anthropic_messages import Fault
-from steersman.testing.servers.anthropic_rules import check_request
+from steersman.testing.servers.anthropic.messages import Fault
+from steersman.testing.servers.anthropic.request import check_request
+from steersman.testing.servers.anthropic.server import sign
 
 CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "add", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "5"}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steersman.provider.wires.google.schema import READ, convert_schema
-from steersman.testing.servers.google_config import find_json_schema_fault
+from steersman.testing.servers.google.request import find_json_schema_fault
 from steersman.tools.schema.from_types import build_schema
 from steersman.tools.schema.validation import compile_schema
 

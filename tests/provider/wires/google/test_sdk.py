@@ -33,7 +33,7 @@ from steersman.testing import answer, thinking
 from steersman.testing import call as script_call
 from steersman.testing import text as script_text
 from steersman.testing.servers import Delivery, GoogleServer, Received, Reply
-from steersman.testing.servers.google_config import to_camel_case
+from steersman.testing.servers.google.request import to_camel_case
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import IncompleteStreamError, ProviderError

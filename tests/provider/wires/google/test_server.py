@@ -12,7 +12,7 @@ from tests.provider.wires.google.streams import any_signature
 
 from steersman.testing import answer, call, error, text, thinking
 from steersman.testing.servers import GoogleServer, Reply
-from steersman.testing.servers.google_rules import (
+from steersman.testing.servers.google.messages import (
     CALL_TURN,
     COUNT,
     LAST_TURN,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from steersman.testing.servers.exchange import Received
-from steersman.testing.servers.openai_chat_messages import Flavour
-from steersman.testing.servers.openai_chat_rules import find_request_fault
+from steersman.testing.servers.openai_chat.messages import Flavour
+from steersman.testing.servers.openai_chat.request import find_request_fault
 
 USER: dict[str, Any] = {"role": "user", "content": "Hi."}
 IMAGE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}

@@ -9,7 +9,7 @@ import pytest
 from tests.provider.wires.openai_responses.kit import body_of
 
 from steersman.provider.wires.openai_responses.schema import convert_parameters, is_strict
-from steersman.testing.servers.openai_responses_rules import Fault, check_fields
+from steersman.testing.servers.openai_responses.request import Fault, check_fields
 from steersman.tools.tool import Tool
 from steersman.types.model import StreamOptions
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from steersman.testing.servers.openai_responses import OpenAIResponsesServer
-from steersman.testing.servers.openai_responses_input import InputChecker, seal, unseal
-from steersman.testing.servers.openai_responses_rules import Fault, check_fields, check_input
+from steersman.testing.servers.openai_responses.messages import InputChecker, seal, unseal
+from steersman.testing.servers.openai_responses.request import Fault, check_fields, check_input
+from steersman.testing.servers.openai_responses.server import OpenAIResponsesServer
 
 USER = {"role": "user", "content": "Hi"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.testing.servers.openai_responses_rules import (
+from steersman.testing.servers.openai_responses.request import (
     Fault,
     Json,
     check_array,

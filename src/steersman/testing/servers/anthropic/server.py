@@ -12,8 +12,8 @@ from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.anthropic.decode import PAUSED
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.overflow import is_overflow
-from steersman.testing.servers.anthropic_messages import Fault
-from steersman.testing.servers.anthropic_rules import check_request, sign
+from steersman.testing.servers.anthropic.messages import Fault
+from steersman.testing.servers.anthropic.request import check_request, sign
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, encode_arguments, split_text, sse
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind

@@ -12,7 +12,7 @@ from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.overflow import is_overflow
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, split_text, sse
 from steersman.testing.servers.exchange import STATUS
-from steersman.testing.servers.google_rules import Json, find_request_fault
+from steersman.testing.servers.google.messages import Json, find_request_fault
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
 from steersman.types.usage import Usage

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from steersman.provider.scripted.script import Turn
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, encode_arguments, split_text, sse
-from steersman.testing.servers.openai_chat_messages import Fault, Flavour
-from steersman.testing.servers.openai_chat_rules import find_request_fault
+from steersman.testing.servers.openai_chat.messages import Fault, Flavour
+from steersman.testing.servers.openai_chat.request import find_request_fault
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.messages import StopReason

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from steersman.provider.wires.anthropic.encode import parse_version
-from steersman.testing.servers.anthropic_messages import (
+from steersman.testing.servers.anthropic.messages import (
     NAME,
     Fault,
     Issued,

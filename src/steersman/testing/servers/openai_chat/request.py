@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any, cast
 
 from steersman.testing.servers.exchange import Received
-from steersman.testing.servers.openai_chat_messages import (
+from steersman.testing.servers.openai_chat.messages import (
     Fault,
     Flavour,
     Json,

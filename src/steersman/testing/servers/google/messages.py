@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from steersman.testing.servers.google_config import (
+from steersman.testing.servers.google.request import (
     find_config_fault,
     find_tools_fault,
     find_unknown_field,

@@ -14,8 +14,8 @@ from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.overflow import is_overflow
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, encode_arguments, split_text, sse
-from steersman.testing.servers.openai_responses_input import InputChecker, seal
-from steersman.testing.servers.openai_responses_rules import Fault, Json, check_fields, check_input
+from steersman.testing.servers.openai_responses.messages import InputChecker, seal
+from steersman.testing.servers.openai_responses.request import Fault, Json, check_fields, check_input
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.usage import Usage
