@@ -49,7 +49,7 @@ async def test_an_invalid_request_gets_the_words_of_the_api_and_uses_up_no_turn(
 async def test_a_script_that_is_over_says_so_unless_it_repeats() -> None:
     async with PlainServer("a") as server:
         await post(server)
-        assert await post(server) == (500, b'{"error":"The script has 1 entries and was asked for number 2."}')
+        assert await post(server) == (500, b'{"error":"The script has 1 entries, but this is request number 2."}')
         server.say("b")
     async with PlainServer("a", repeat_last=True) as server:
         assert await post(server) == await post(server)

@@ -153,7 +153,7 @@ def test_an_answer_that_was_cut_before_it_said_anything_may_be_asked_for_again(o
     for begun in (b"", PING, known):
         with pytest.raises(IncompleteStreamError, match="ended before") as caught:
             own.reading.read(begun)
-    assert "What came is not" not in str(caught.value)
+    assert "The server sent something that is not" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("own", "other"), PAIRS)

@@ -59,7 +59,7 @@ async def test_events_and_deltas_that_nobody_knows_are_passed_over(name: str) ->
 
 PART = {"executableCode": {"language": "PYTHON", "code": "1"}}
 ITEM = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
-# Blocks of kinds that nobody here knows go back as they came. Chat Completions has no blocks.
+# Blocks of unknown types go back unchanged. Chat Completions has no blocks.
 OPAQUE: dict[str, tuple[bytes, Any]] = {
     "anthropic": (anthropic.event("content_block_start", index=0, content_block=NEW) + anthropic.stop(0), NEW),
     "google": (google.stream(google.chunk(PART)), PART),

@@ -1,1 +1,1 @@
-"""The wire protocols. Each is pure: it encodes a request, decodes a stream and explains an error, without I/O."""
+"""The wire protocols. Each one encodes requests, decodes streams and classifies errors; none does I/O."""

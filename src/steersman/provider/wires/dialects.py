@@ -1,6 +1,6 @@
-"""Which of the four protocols a text is written in, told by its shape.
+"""Detects which of the four protocols a server uses, from the shape of its JSON.
 
-A server that speaks another one than it is asked in gives no answer at all, and the user a name to ask it by.
+A server with another protocol than the configured one gives no usable answer; the error then names the right provider.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEPT = 4
 
 
 def detect_protocols(text: str | bytes) -> tuple[Protocol, ...]:
-    """The protocols that an event, a whole answer or an error like this belongs to; none where it may be anybody's."""
+    """Return the protocols that an event, a whole answer or an error may belong to; empty if its shape does not say."""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -66,7 +66,7 @@ def detect_protocols(text: str | bytes) -> tuple[Protocol, ...]:
 
 def _detect_from_error(fields: Mapping[str, Any], error: Mapping[str, Any]) -> tuple[Protocol, ...]:
     if error.get("code") == "model_not_found":
-        return ()  # the right place, and a wrong name
+        return ()  # the URL is right, the model id is wrong
     if fields.get("type") == "error":
         return ("anthropic",)
     if isinstance(error.get("code"), int) and isinstance(error.get("status"), str):
@@ -75,41 +75,42 @@ def _detect_from_error(fields: Mapping[str, Any], error: Mapping[str, Any]) -> t
 
 
 def suggest_protocol(model: Model, own: str, texts: Sequence[str | bytes]) -> str:
-    """How to ask whoever wrote this, where that is or may be another protocol than `own`, else ""."""
-    spoken = next((found for text in texts if (found := detect_protocols(text))), ())
-    others = [name for name in spoken if name != own]
-    if not others or own not in _NAMES:  # what a protocol of the user's own looks like, nobody here knows
+    """Say which provider to use, if the texts are or may be of another protocol than `own`; else ""."""
+    detected = next((found for text in texts if (found := detect_protocols(text))), ())
+    others = [name for name in detected if name != own]
+    if not others or own not in _NAMES:  # the shape of a custom protocol is not known
         return ""
     names = " or ".join(_NAMES[name] for name in others)
-    asked = " or ".join(f"'{name}:{model.id}'" for name in others)
-    looks = "It looks like" if len(others) == len(spoken) else "It may be"
-    return f"{looks} {names}: use {asked} with base_url=..."
+    models = " or ".join(f"'{name}:{model.id}'" for name in others)
+    looks = "It looks like" if len(others) == len(detected) else "It may be"
+    return f"{looks} {names}: use {models} with base_url=..."
 
 
-def keep_unknown_event(strange: list[str], data: str) -> None:
-    """Keep an event that its protocol does not know, of the first few, for `unfinished`."""
-    if len(strange) < _KEPT:
-        strange.append(data)
+def keep_unknown_event(unknown: list[str], data: str) -> None:
+    """Keep the first few events of an unknown type; `build_incomplete_error` shows one."""
+    if len(unknown) < _KEPT:
+        unknown.append(data)
 
 
-def build_incomplete_error(model: Model, own: str, end: str, strange: Sequence[str]) -> ProviderError:
-    """What the end of a stream before its terminal event means; `strange` is what came where nothing else did.
+def build_incomplete_error(model: Model, own: str, end: str, unknown: Sequence[str]) -> ProviderError:
+    """Build the error for a stream without its terminal event; `unknown` holds events if all were unknown.
 
-    A stream of another protocol will be one the next time as well; anything else may have been cut.
+    Another protocol is a `ProtocolError`, which is not retried; any other stream may have been cut and is retried.
     """
     name = _NAMES.get(own, own)
-    if advice := suggest_protocol(model, own, strange):
-        shown = redact_key_patterns(strange[0], _SHOWN)
+    if advice := suggest_protocol(model, own, unknown):
+        shown = redact_key_patterns(unknown[0], _SHOWN)
         text = f"{model.name} sent a stream that is not {name}: {shown!r}. {advice}"
         return ProtocolError(text, provider=model.provider, body=shown)
     text = f"{model.name}: the stream ended before {end}, so the answer is not complete."
-    if strange:
-        text += f" What came is not {name}, such as {redact_key_patterns(strange[0], _SHOWN)!r}; check base_url."
+    if unknown:
+        shown = redact_key_patterns(unknown[0], _SHOWN)
+        text += f" The server sent something that is not {name}, such as {shown!r}; check base_url."
     return IncompleteStreamError(text, provider=model.provider)
 
 
 def add_url_advice(error: ProviderError, model: Model, own: str, body: bytes) -> ProviderError:
-    """The same error with what to do about the address, where what answers is not what was asked."""
+    """Add advice about `base_url` to an error that suggests a wrong URL."""
     if may_be_wrong_server(error):
         check = "" if "base_url" in error.info.message else _describe_page(body) or "Check the model's id and base_url."
         add_sentences(error, check, suggest_protocol(model, own, (body,)))
@@ -121,4 +122,4 @@ def _describe_page(body: bytes) -> str:
     if not is_html_page(text):
         return ""
     shown = redact_key_patterns(" ".join(text.split()), _PAGE)
-    return f"It came with a page instead of words of the API: {shown!r}. Check base_url, and any proxy on the way."
+    return f"It came with an HTML page instead of an API error: {shown!r}. Check base_url, and any proxy on the way."

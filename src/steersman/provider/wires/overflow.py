@@ -1,4 +1,4 @@
-"""Tells a request that was too long for the model from one that came too fast: both talk about tokens."""
+"""Recognises context overflow in the words of a server, and tells it from throttling: both talk about tokens."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 
-# Too many bytes, whatever they are: what proxies say before a model has seen any of it.
+# Too many bytes: proxies say this before the model sees the request.
 _TOO_LARGE = re.compile(
     r"request payload size exceeds the limit|request (?:body|entity|payload) (?:is )?too large|payload too large"
     r"|request exceeds the maximum (?:allowed )?(?:size|number of bytes)|maximum content size limit|request_too_large",
     re.IGNORECASE,
 )
 
-# How much was sent (`sent`) and how much fits (`window`), where it is the room for the answer that is missing.
+# The tokens sent (`sent`) and the context window (`window`), for overflows caused by the limit on output tokens.
 _SHARED = tuple(
     re.compile(words.replace("SENT", rf"(?P<sent>{_N})").replace("WINDOW", rf"(?P<window>{_N})"), re.IGNORECASE)
     for words in (
@@ -67,43 +67,43 @@ _SHARED = tuple(
 )
 _MIN_TOKEN_BUDGET = 4096
 
-# Copilot's words fit any limit, so what is counted must not be something else.
+# Copilot uses the same words for every limit, so the message must not be about anything but tokens.
 _OVER_LIMIT = re.compile(r"exceeds the limit of [\d,._]+(?!\s*[kmg]i?b\b|\s*(?:bytes|characters))", re.IGNORECASE)
 _NOT_TOKENS = re.compile(r"\b(?:image|file|document|tool|function|page|stop sequence|size)s?\b", re.IGNORECASE)
 
 
 def is_throttled(message: str) -> bool:
-    """Whether a server says in words that requests come too fast, whatever status it says so with."""
+    """Whether the message says that requests come too fast, whatever the status."""
     return _THROTTLED.search(message) is not None
 
 
 def is_overflow(message: str, *, status: int | None = None, code: str | None = None) -> bool:
-    """Whether a server's error says that the request is longer than the model's window."""
+    """Whether an error says that the request does not fit the context window of the model."""
     if status in _TOO_FAST_STATUS or _TOO_FAST.search(code or "") or _TOO_FAST.search(message):
         return False
     if code in _CODES or status == 413:
         return True
     if status == 400 and not message.strip():
-        return True  # Cerebras gives no words at all
+        return True  # Cerebras sends an empty message
     if _TOO_LONG.search(message) or _TOO_LARGE.search(message):
         return True
     return _OVER_LIMIT.search(message) is not None and _NOT_TOKENS.search(message) is None
 
 
 def is_too_large(message: str, *, status: int | None = None) -> bool:
-    """Whether an overflow is one of bytes: the request is too large to be read, however few tokens it has."""
+    """Whether an overflow counts bytes, not tokens: the request body is too large to be read."""
     if _TOO_LARGE.search(message):
         return True
     return status == 413 and _TOO_LONG.search(message) is None
 
 
 def find_token_budget(message: str) -> int | None:
-    """How much a model could write if it were asked for less, where an overflow says so and it is worth asking."""
+    """Return the token budget left for the answer, if the message says it and it is large enough to try."""
     for words in _SHARED:
         if (found := words.search(message)) is not None:
-            # What was sent may be told in parts: messages, tools, images.
-            room = _parse_number(found["window"]) - sum(map(_parse_number, re.findall(_N, found["sent"])))
-            return room if room >= _MIN_TOKEN_BUDGET else None
+            # The tokens sent may be listed in parts: messages, tools, images.
+            budget = _parse_number(found["window"]) - sum(map(_parse_number, re.findall(_N, found["sent"])))
+            return budget if budget >= _MIN_TOKEN_BUDGET else None
     return None
 
 

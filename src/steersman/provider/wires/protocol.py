@@ -1,45 +1,22 @@
-"""What a wire protocol is: a way to write a request and a way to read its answer. Pure: no I/O, no clock."""
+"""The interface of a wire protocol: it encodes a request and decodes the answer. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from steersman.types.errors import ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
 
-T = TypeVar("T")
-Result = TypeVar("Result")
-
-_MOST = 1024
-
-
-def memoize_by_identity(work_out: Callable[[T], Result]) -> Callable[[T], Result]:
-    """The same function of an object that never changes; it is asked once for each."""
-    known: dict[int, tuple[T, Result]] = {}
-
-    def of(thing: T) -> Result:
-        found = known.get(id(thing))
-        # Kept beside its result, a thing stays alive, and no other can come to have its identity.
-        if found is not None:
-            return found[1]
-        result = work_out(thing)
-        if len(known) >= _MOST:
-            known.clear()
-        known[id(thing)] = (thing, result)
-        return result
-
-    return of
-
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST, ready to send; `headers` hold the key and are never shown.
+    """A POST request, ready to send; `headers` hold the key and never appear in `repr`.
 
-    `max_tokens` is how many tokens it lets the model write, where it says so.
+    `max_tokens` is the limit on output tokens that the body sets, if it sets one.
     """
 
     url: str
@@ -49,27 +26,27 @@ class HttpRequest:
 
 
 class Decoder(Protocol):
-    """Reads one answer, event by event."""
+    """Decodes one answer, event by event."""
 
     @property
     def done(self) -> bool:
-        """Whether the terminal event has come: nothing after it matters, and nobody waits for the end of the stream."""
+        """Whether the terminal event has arrived; the rest of the stream is not read."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether the answer is whole, though its terminal event may still follow: `finish` would give it."""
+        """Whether `finish` would return the answer; the terminal event may still be missing."""
         ...
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """What one server-sent event means; raises a `ProviderError` for an error event or something unreadable.
+        """Decode one server-sent event; raises a `ProviderError` for an error event or malformed data.
 
-        `event` is the event's name, "" where the server gave none. Never gives `Done`: that is `finish`.
+        `event` is the name of the event, "" if the server sent none. Never returns `Done`: `finish` builds the message.
         """
         ...
 
     def finish(self) -> AssistantMessage:
-        """The whole answer, after the terminal event or at a clean end of the stream.
+        """Return the whole answer, after the terminal event or at a clean end of the stream.
 
         Raises `IncompleteStreamError` when the answer is not complete.
         """
@@ -77,10 +54,10 @@ class Decoder(Protocol):
 
 
 def feed_all(decoder: Decoder, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
-    """Feed events up to the terminal one, and add what they mean to `out`; a decoder may have a quicker way."""
-    quicker: Callable[[Any, Any], None] | None = getattr(decoder, "feed_all", None)
-    if quicker is not None:
-        return quicker(events, out)
+    """Feed events up to the terminal one and append the results to `out`; a decoder may have a faster `feed_all`."""
+    faster: Callable[[Any, Any], None] | None = getattr(decoder, "feed_all", None)
+    if faster is not None:
+        return faster(events, out)
     for name, data in events:
         out += decoder.feed(name, data)
         if decoder.done:
@@ -94,13 +71,13 @@ class Wire(Protocol):
     name: str
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
-        """The request as bytes; what was encoded for an earlier turn of the same conversation is not encoded again."""
+        """Encode the request; messages encoded for an earlier turn of the same conversation are not encoded again."""
         ...
 
     def decoder(self, model: Model, request: Request) -> Decoder:
-        """A fresh decoder for one answer; the request tells which names were sanitised."""
+        """Return a new decoder for one answer; the request says which tool names were changed for the provider."""
         ...
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        """What a response that is not a stream means: an HTTP error, a JSON error inside a 200, a page of HTML."""
+        """Classify a response that is not a stream: an HTTP error, a JSON error with status 200, an HTML page."""
         ...

@@ -1,4 +1,4 @@
-"""How long a server asks to wait, in all the ways servers say it."""
+"""The kind of error for an HTTP status, and how long a server asks to wait (Retry-After and its variants)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _KINDS: dict[int, ErrorKind] = {
 
 
 def classify_status(status: int) -> ErrorKind:
-    """The kind of error; whether it is retried follows from it."""
+    """Return the kind of error for an HTTP status; the kind decides whether the request is retried."""
     return _KINDS.get(status) or ("overloaded" if status >= 500 else "invalid_request")
 
 
-# Nobody means more than a year: such a number is a mistake, and our own backoff is the better guess.
+# More than a year is a mistake of the server: our own backoff is the better guess.
 _MAX_WAIT = 366 * 86_400.0
 
-# A wait in seconds is never this long, a point in time is never this small.
+# A number this large is a point in time (seconds or milliseconds since the epoch), not a duration.
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e11
 
@@ -47,26 +47,26 @@ _WORDS = re.compile(
 def parse_retry_after(
     headers: Mapping[str, str], *, clock: Callable[[], float], body: str = "", limited: bool = True
 ) -> float | None:
-    """The seconds to wait, from the headers or else from the words of the body; `None` when nothing usable is said.
+    """Return the seconds to wait, from the headers or else from the text of the body; `None` if neither says.
 
-    A point in time is held against the server's own `Date`, and where it sent none against `clock`, which gives our
-    wall-clock time: a wait must not depend on whether our clock is right. A past one means 0.
-    `limited` says that a limit was reached: servers tell with every response, also with one that failed for another
-    reason, when their limits begin anew.
+    A point in time is compared with the server's own `Date` header, because our clock may be wrong; without that header
+    `clock` gives the wall-clock time. A time in the past means 0.
+    `limited` says that a rate limit was reached. Servers send the reset times of their limits with every response, so
+    those headers count only then.
     """
     given = {name.lower(): value.strip() for name, value in headers.items()}
     if "date" in given:
         clock = partial(_read_server_clock, given["date"], clock)
-    asked = _parse_number(given.get("retry-after-ms"), 0.001)
-    if asked is None:
-        asked = _parse_wait(given.get("retry-after"), clock)
-    if asked is None:
-        asked = _find_in_body(body)
-    if asked is None and limited:
-        asked = _parse_wait(given.get("x-ratelimit-reset-after"), clock)
-    if asked is None and limited:
-        asked = _parse_reset(given.get("x-ratelimit-reset"), clock)
-    return asked
+    seconds = _parse_number(given.get("retry-after-ms"), 0.001)
+    if seconds is None:
+        seconds = _parse_wait(given.get("retry-after"), clock)
+    if seconds is None:
+        seconds = _find_in_body(body)
+    if seconds is None and limited:
+        seconds = _parse_wait(given.get("x-ratelimit-reset-after"), clock)
+    if seconds is None and limited:
+        seconds = _parse_reset(given.get("x-ratelimit-reset"), clock)
+    return seconds
 
 
 def _check_range(seconds: float) -> float | None:
@@ -78,28 +78,28 @@ def _parse_number(text: str | None, unit: float) -> float | None:
 
 
 def _parse_wait(text: str | None, clock: Callable[[], float]) -> float | None:
-    """Seconds, a duration such as `6m0s`, or a date."""
+    """Parse seconds, a duration such as `6m0s`, or a date."""
     if not text:
         return None
     if _NUMBER.fullmatch(text):
         return _parse_number(text, 1.0)
     if _DURATION.fullmatch(text):
         return _parse_duration(text)
-    moment = _parse_date(text)
-    return None if moment is None else _check_range(max(0.0, moment - clock()))
+    timestamp = _parse_date(text)
+    return None if timestamp is None else _check_range(max(0.0, timestamp - clock()))
 
 
 def _parse_reset(text: str | None, clock: Callable[[], float]) -> float | None:
-    """A point in time in seconds or milliseconds, or any of the forms of a wait."""
+    """Parse a point in time in seconds or milliseconds, or anything that `_parse_wait` takes."""
     if text and _NUMBER.fullmatch(text) and (number := float(text)) >= _EPOCH_SECONDS:
-        moment = number / 1000 if number >= _EPOCH_MILLISECONDS else number
-        return _check_range(max(0.0, moment - clock()))
+        timestamp = number / 1000 if number >= _EPOCH_MILLISECONDS else number
+        return _check_range(max(0.0, timestamp - clock()))
     return _parse_wait(text, clock)
 
 
 def _read_server_clock(date: str, clock: Callable[[], float]) -> float:
-    moment = _parse_date(date)
-    return clock() if moment is None else moment
+    timestamp = _parse_date(date)
+    return clock() if timestamp is None else timestamp
 
 
 def _parse_duration(text: str) -> float | None:
@@ -107,21 +107,21 @@ def _parse_duration(text: str) -> float | None:
 
 
 def _parse_date(text: str) -> float | None:
-    """An HTTP date or an RFC 3339 one, as seconds since the epoch."""
+    """Parse an HTTP date or an RFC 3339 date to seconds since the epoch."""
     from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
 
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
-            moment = parse(text)
-            return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+            timestamp = parse(text)
+            return (timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC)).timestamp()
         except (ValueError, TypeError, OverflowError, IndexError):
             continue
     return None
 
 
 def _find_in_body(body: str) -> float | None:
-    """Google's RetryInfo, or words such as `Please retry in 850ms`."""
+    """Find Google's RetryInfo, or text such as `Please retry in 850ms`."""
     if (found := _RETRY_INFO.search(body)) and _DURATION.fullmatch(found[1]):
         return _parse_duration(found[1])
     if not (found := _WORDS.search(body)):

@@ -1,38 +1,38 @@
-"""How much a model may write: what is sent and what is answered share its window."""
+"""The token budget of an answer: the request and the answer share the context window."""
 
 from __future__ import annotations
 
-from steersman.provider.wires.protocol import memoize_by_identity
+from steersman.provider.wires.encoding import memoize_by_identity
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, ToolSpec
 
 _MIN_TOKEN_BUDGET = 1024
 _IMAGE_TOKENS = 1600
-# What stands around a message on the wire, rather too much: a request that is too long by a token is refused.
+# The overhead per message, rounded up: a request that is one token too long is refused.
 _MESSAGE_TOKENS = 50
 
 
 def limit_output_tokens(model: Model, request: Request, wanted: int) -> int:
-    """As many tokens as are wanted, as the model can write, and as its window has room for.
+    """Limit the wanted output tokens to what the model can write and what its context window has left.
 
-    Where hardly any room is left the limit stays as it was: the server says it best that the request is too long.
+    If hardly any token budget is left, the limit stays: the server then reports the overflow itself.
     """
     limit = wanted if model.max_output_tokens is None else min(wanted, model.max_output_tokens)
     window = model.context_window
     if window is None:
         return limit
-    # Whoever made the request may know of counts in it that speak of what is no longer there.
-    told = None if request.tokens is None else request.tokens + _estimate_head(request) + _MESSAGE_TOKENS
-    if told is not None and told + limit <= window:
+    # `request.tokens` may be lower than the last usage, which can count messages that are no longer sent.
+    estimate = None if request.tokens is None else request.tokens + _estimate_head(request) + _MESSAGE_TOKENS
+    if estimate is not None and estimate + limit <= window:
         return limit
     counted = _estimate_request(request)
-    room = window - (counted if told is None else min(counted, told))
-    return room if _MIN_TOKEN_BUDGET <= room < limit else limit
+    budget = window - (counted if estimate is None else min(counted, estimate))
+    return budget if _MIN_TOKEN_BUDGET <= budget < limit else limit
 
 
 def _estimate_request(request: Request) -> int:
-    """About how long the request is: the last count the server gave, and a guess at what came after it."""
+    """Estimate the tokens of the request: the last usage the server reported, plus a guess for what came after it."""
     tokens = 0
     for message in reversed(request.messages):
         if isinstance(message, AssistantMessage) and message.usage.total is not None:

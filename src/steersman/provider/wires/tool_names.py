@@ -1,4 +1,4 @@
-"""Tool names as a provider takes them, and back again."""
+"""Maps tool names to names that a provider accepts, and back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TAG = 8
 
 
 class ToolNames:
-    """The names of one set of tools, both ways.
+    """The names of one set of tools, in both directions.
 
     `allowed` is a regular expression that a whole legal name matches, such as `[a-zA-Z0-9_-]+`. A legal name stays as
-    it is. Another one gets `_` for what is not allowed, and a tag made from the whole name, so that it is written the
-    same way whatever the other tools are called. Names that are not among the tools, as in the calls of an older
-    transcript, are written by the same rule.
+    it is. In any other name `_` replaces each illegal character, and a hash of the name is appended, so the result does
+    not depend on the other tools. Names that are not among the tools, such as those of calls in an older transcript,
+    follow the same rule.
     """
 
     __slots__ = ("_allowed", "_back", "_max_length", "_wire")
@@ -32,7 +32,7 @@ class ToolNames:
         self._wire: dict[str, str] = {}
         self._back: dict[str, str] = {}
         names = [tool if isinstance(tool, str) else tool.name for tool in tools]
-        # Legal names first: they keep what they are, whoever else would like to be called so.
+        # Legal names first: they stay, even if another name would be changed to the same one.
         for name in names:
             if self._is_legal(name):
                 self._wire[name] = self._back[name] = name
@@ -40,23 +40,23 @@ class ToolNames:
             self.to_wire(name)
 
     def to_wire(self, name: str) -> str:
-        """The name as the provider takes it."""
+        """Return the name that the provider accepts."""
         known = self._wire.get(name)
         if known is not None:
             return known
-        written = name
+        legal = name
         if not self._is_legal(name) or name in self._back:
-            written = self._make_legal(name, 0)
+            legal = self._make_legal(name, 0)
             number = 0
-            while written in self._back:
+            while legal in self._back:
                 number += 1
-                written = self._make_legal(name, number)
-        self._wire[name] = written
-        self._back[written] = name
-        return written
+                legal = self._make_legal(name, number)
+        self._wire[name] = legal
+        self._back[legal] = name
+        return legal
 
     def from_wire(self, name: str) -> str:
-        """The name as the tool has it; one that was never written is left as it is."""
+        """Return the tool's own name; an unknown name is returned as it is."""
         return self._back.get(name, name)
 
     def _is_legal(self, name: str) -> bool:

@@ -1,9 +1,9 @@
-"""Strict fake servers on loopback: they judge every request as the real APIs do, and play answers and faults.
+"""Strict fake servers on loopback: they validate every request as the real APIs do, and play answers and faults.
 
     async with AnthropicServer(answer(call("add", a=2, b=3)), "5") as server:
         agent = Agent(server.model(), tools=[add])
 
-They need `aiohttp`, which is loaded with the first server asked for.
+They need `aiohttp`, which is imported with the first server.
 """
 
 from __future__ import annotations

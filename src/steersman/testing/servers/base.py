@@ -48,11 +48,11 @@ _NOISE = sse("This is not of the protocol.")
 
 
 class StrictServer(ABC):
-    """A server that plays one entry of its script per valid request, and answers an invalid one as the real API does.
+    """A server that plays one script entry per valid request, and refuses an invalid one as the real API does.
 
-    `requests` holds the parsed bodies of all requests, `raw` the requests whole. `key` is the only key it takes (any
-    where `None`), `usage` holds for turns that do not say, `repeat_last` plays the last entry for ever, `strict=False`
-    takes any request. `chunk` and `pace` hold for every turn that is not a `Delivery`.
+    `requests` holds the parsed bodies of all requests, `raw` the whole requests. `key` is the only accepted key
+    (`None`: any), `usage` is the default usage of turns, `repeat_last` repeats the last entry forever, `strict=False`
+    accepts any request. `chunk` and `pace` apply to every turn that is not a `Delivery`.
     """
 
     provider: ClassVar[str]
@@ -60,7 +60,7 @@ class StrictServer(ABC):
     routes: ClassVar[tuple[str, ...]]
     """The paths that take a POST, as aiohttp writes them: `/v1/messages`, `/models/{model}:generate`."""
     prefix: ClassVar[str] = ""
-    """What a base address ends with, such as `/v1`."""
+    """The end of the base URL, such as `/v1`."""
 
     def __init__(
         self,
@@ -92,56 +92,56 @@ class StrictServer(ABC):
 
     @abstractmethod
     def validate(self, received: Received) -> Reply | None:
-        """What the real API answers to a request it will not take, or `None`; `self.refusal` makes one."""
+        """Return the real API's answer to an invalid request, or `None`; `self.refusal` builds one."""
 
     @abstractmethod
     def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
-        """The stream up to the end of the last block, one piece per event, those that show a delta as `Shown`."""
+        """Render the stream up to the end of the last block, one piece per event, deltas as `DeltaBytes`."""
 
     @abstractmethod
     def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
-        """What follows the last block: stop reason, usage, the terminal event."""
+        """Render what follows the last block: stop reason, usage, the terminal event."""
 
     @abstractmethod
     def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
-        """The JSON of an error."""
+        """Build the JSON of an error."""
 
     @abstractmethod
     def render_error(self, info: ErrorInfo) -> bytes:
-        """An error in the midst of a stream, as one event."""
+        """Render an error inside a stream, as one event."""
 
     def build_headers(self, received: Received) -> Mapping[str, str]:
-        """Headers of every response, such as the request id."""
+        """Build the headers of every response, such as the request id."""
         del received
         return {}
 
     def make_call_id(self, number: int) -> str:
-        """The id of the `number`-th call that the script gave none; one that the request holds is passed over."""
+        """Make the id of the `number`-th call without an id; ids that occur in the request are skipped."""
         return f"call_{number}"
 
     @property
     def url(self) -> str:
-        """The base address to give to a client."""
+        """The base URL for a client."""
         return f"http://127.0.0.1:{self._port}{self.prefix}"
 
     def model(self, id: str = "test-model", **fields: Any) -> Model:
-        """A model that this server serves."""
+        """Return a model that this server serves."""
         given: dict[str, Any] = {"base_url": self.url, "api_key": self.key, **fields}
         return Model(self.provider, id, **given)
 
     def refusal(
         self, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """An error in this protocol's form."""
+        """Build an error reply in the form of this protocol."""
         return Reply(status, self.build_error_body(status, message, code), headers or {})
 
     def say(self, *script: Answer) -> None:
-        """Add to the script."""
+        """Append entries to the script."""
         self._script.extend(script)
 
     @property
     def left(self) -> int:
-        """How many entries of the script were not asked for yet."""
+        """The number of script entries that were not played yet."""
         return max(0, len(self._script) - self._played)
 
     async def __aenter__(self) -> Self:
@@ -195,7 +195,7 @@ class StrictServer(ABC):
         return self._build_response(self.answer_unknown_path(received), received)
 
     def answer_unknown_path(self, received: Received) -> Reply:
-        """What is said to a request that no route takes."""
+        """Answer a request to an unknown path."""
         return self.refusal(404, f"Not found: {received.method} {received.path}")
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -246,7 +246,7 @@ class StrictServer(ABC):
         self._played += 1
         if index >= len(self._script) and not (self._repeat_last and self._script):
             length = len(self._script)
-            return self.refusal(500, f"The script has {length} entries and was asked for number {index + 1}.")
+            return self.refusal(500, f"The script has {length} entries, but this is request number {index + 1}.")
         entry = self._script[min(index, len(self._script) - 1)]
         if not callable(entry):
             return entry
@@ -254,7 +254,7 @@ class StrictServer(ABC):
         return await said if isinstance(said, Awaitable) else said
 
     def _prepare_delivery(self, said: ScriptEntry, received: Received) -> Delivery | Reply:
-        """What is sent, as a delivery whose turn is a `Turn` or bytes."""
+        """Turn a script entry into a reply, or a delivery whose turn is a `Turn` or bytes."""
         if isinstance(said, Reply):
             return said
         delivery = said if isinstance(said, Delivery) else Delivery(said, chunk=self._chunk, pace=self._pace)
@@ -272,7 +272,7 @@ class StrictServer(ABC):
         return replace(delivery, turn=turn, ending=ending, pace=pace)
 
     def build_scripted_error(self, info: ErrorInfo) -> Reply:
-        """A scripted error that comes before anything is shown, as an HTTP response."""
+        """Build the HTTP response for a scripted error that comes before any delta."""
         headers = {} if info.retry_after is None else {"retry-after": f"{info.retry_after:g}"}
         if info.retryable is not None:
             headers["x-should-retry"] = "true" if info.retryable else "false"
@@ -291,13 +291,13 @@ class StrictServer(ABC):
         while True:
             self._calls += 1
             id = self.make_call_id(self._calls)
-            # Real ids never meet: numbers of calls that another server made are passed over. A server that was made to
-            # give one id again and again does so.
+            # Real ids never collide, so ids that occur in the request are skipped; unless a subclass always makes the
+            # same id.
             if f'"{id}"'.encode() not in received.body or id == self.make_call_id(self._calls + 1):
                 return msgspec.structs.replace(block, id=id)
 
     def render_stream(self, turn: Turn, received: Received) -> list[bytes]:
-        """The pieces of a whole stream as the turn says, up to its error or its cut."""
+        """Render the pieces of a whole stream, up to its scripted error or cut."""
         given: list[bytes] = []
         shown = 0
         for piece in self.render(turn, received):
@@ -348,7 +348,7 @@ class StrictServer(ABC):
 
 
 def _replace_client_errors(turn: Turn) -> Turn:
-    """The turn with what a client sees happen, where its error is one that no server tells of itself."""
+    """Replace an error that no server reports, such as a broken connection, with what the client sees."""
     error = turn.ending
     if not isinstance(error, ErrorInfo) or error.status is not None:
         return turn
@@ -366,7 +366,7 @@ def _is_noise(error: ErrorInfo) -> bool:
 
 
 def _split_writes(given: Sequence[bytes], at: int | None, chunk: int | None) -> list[bytes]:
-    """The pieces up to a byte, or the same bytes in writes of one size."""
+    """Return the pieces up to a byte, or the same bytes in writes of one size."""
     if at is None and chunk is None:
         return [piece for piece in given if piece]
     whole = b"".join(given)[:at]
@@ -382,7 +382,7 @@ def _split_writes(given: Sequence[bytes], at: int | None, chunk: int | None) -> 
 async def _break_connection(request: web.Request, ending: Break) -> None:
     transport = request.transport
     if ending == "stall":
-        # Until the client goes away, which cancels this.
+        # Until the client disconnects, which cancels this task.
         await asyncio.get_running_loop().create_future()
     if transport is None:
         return

@@ -1,4 +1,4 @@
-"""What passes between a client and a strict server: requests as they came, answers as they are scripted and sent."""
+"""What passes between a client and a strict server: received requests, script entries, and their encoding."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorKind
 
 Break: TypeAlias = Literal["end", "close", "reset", "stall"]
-"""What follows the last byte: the body ends properly, the connection closes inside it, is reset, or falls silent."""
+"""What follows the last byte: the body ends properly, the connection closes or is reset inside it, or it stalls."""
 
 Outcome: TypeAlias = Literal["answered", "broken", "left"]
-"""How an exchange went: as scripted, with the scripted fault, or the client went away first."""
+"""How an exchange went: as scripted, with the scripted fault, or the client disconnected first."""
 
 STATUS: Mapping[ErrorKind, int] = {
     "authentication": 401,
@@ -35,18 +35,18 @@ STATUS: Mapping[ErrorKind, int] = {
     "protocol": 500,
     "internal": 500,
 }
-"""The status with which a scripted error is answered, unless it names its own."""
+"""The HTTP status for a scripted error that names none."""
 
 _PIECES = 4
 
 
 class DeltaBytes(bytes):
-    """A piece of a stream that shows a delta: `after=` in a script counts these."""
+    """A piece of a stream that carries a delta: `after=` in a script counts these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole response: an error, or what is not a stream at all; a body other than text or bytes is sent as JSON."""
+    """A whole response, such as an error; a body that is neither text nor bytes is sent as JSON."""
 
     status: int = 200
     body: Any = b""
@@ -55,10 +55,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A turn, or the very bytes of a stream, and how it is sent.
+    """A turn, or the bytes of a stream, and how it is sent.
 
-    `at` is the number of bytes sent before `ending` happens (all of them where `None`); `head=False` lets it happen
-    before the response begins. `chunk` is the number of bytes a write, `pace` the seconds before each write.
+    `at` is the number of bytes sent before `ending` happens (`None`: all of them); with `head=False` it happens before
+    the response begins. `chunk` is the number of bytes per write, `pace` the seconds before each write.
     """
 
     turn: TurnLike | bytes
@@ -73,7 +73,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Received:
-    """A request as it came; `connection` tells which of the connections, counted from 1, it came on."""
+    """A received request; `connection` is the number of its connection, counted from 1."""
 
     method: str
     path: str
@@ -86,29 +86,29 @@ class Received:
     outcome: Future[Outcome] = field(default_factory=Future[Outcome], repr=False)
 
     async def wait_for_outcome(self) -> Outcome:
-        """How the exchange went, once it is over on the server's side."""
+        """Wait until the exchange is over on the server's side, and return how it went."""
         return await asyncio.wrap_future(self.outcome)
 
 
 ScriptEntry: TypeAlias = TurnLike | bytes | Delivery | Reply
 Answer: TypeAlias = ScriptEntry | Callable[[Received], ScriptEntry | Awaitable[ScriptEntry]]
-"""One entry of a script: a turn, raw bytes, a delivery, a reply, or a function of the request that gives one."""
+"""One entry of a script: a turn, raw bytes, a delivery, a reply, or a function of the request that returns one."""
 
 
 def sse(data: Any, event: str | None = None) -> bytes:
-    """One server-sent event; anything but text is sent as JSON."""
+    """Encode one server-sent event; anything but text is sent as JSON."""
     text = data.encode() if isinstance(data, str) else msgspec.json.encode(data)
     name = b"" if event is None else b"event: " + event.encode() + b"\n"
     return name + b"data: " + text + b"\n\n"
 
 
 def split_text(text: str, count: int | None = None) -> list[str]:
-    """The text in `count` pieces of nearly equal length, none of them empty."""
+    """Split the text into `count` pieces of nearly equal length, none of them empty."""
     number = min(len(text), _PIECES if count is None else count)
     cuts = [len(text) * index // number for index in range(number + 1)] if number > 0 else [0]
     return [text[start:end] for start, end in itertools.pairwise(cuts)]
 
 
 def encode_arguments(call: ToolCall) -> str:
-    """A call's arguments as the model wrote them."""
+    """Return the arguments of a call as the model wrote them."""
     return msgspec.json.encode(call.arguments).decode() if call.raw_arguments is None else call.raw_arguments

@@ -195,7 +195,7 @@ def test_words_of_a_block_that_never_began_are_not_lost() -> None:
 
 
 def test_the_input_of_a_call_that_never_began_is_an_error() -> None:
-    with pytest.raises(ProtocolError, match="block 0 that never began"):
+    with pytest.raises(ProtocolError, match="block 0, which it never started"):
         read(begun() + delta(0, "input_json_delta", partial_json="{}") + ended("tool_use"))
 
 
@@ -372,7 +372,7 @@ def test_an_unknown_stop_reason_is_no_success(raw: object, word: str | None) -> 
     """failures.md D2."""
     message = message_of(begun() + said(0, "Hi") + ended(raw))
     assert (message.stop_reason, message.raw_stop_reason) == ("error", word)
-    assert message.error_message == f"The server stopped for a reason nobody here knows: {raw!r}."
+    assert message.error_message == f"The server stopped with an unknown stop_reason: {raw!r}."
     assert message.text == "Hi"
 
 
@@ -459,7 +459,7 @@ def test_line_separators_inside_a_text_do_not_cut_it() -> None:
 )
 def test_garbage_in_the_midst_of_a_stream_is_a_typed_error(garbage: bytes) -> None:
     """failures.md B13."""
-    with pytest.raises(ProtocolError, match="not of its protocol") as caught:
+    with pytest.raises(ProtocolError, match="does not match its protocol") as caught:
         read(begun() + garbage + said(0, "Hi") + ended())
     assert caught.value.info.provider == "anthropic"
 

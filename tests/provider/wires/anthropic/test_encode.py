@@ -266,7 +266,7 @@ def test_cache_marks_may_last_an_hour() -> None:
 
 
 def test_a_cache_that_nobody_offers_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="The setting cache is False, True, '5m' or '1h', got '2h'"):
+    with pytest.raises(ValueError, match="The setting 'cache' must be False, True, '5m' or '1h', got '2h'"):
         body_of("Hi", model=Model("anthropic", "m", settings={"cache": "2h"}))
 
 

@@ -11,8 +11,7 @@ import pytest
 from tests.provider.wires.anthropic.kit import body_of
 
 from steersman.context.view import MessageView
-from steersman.provider.wires.anthropic.encode import parse_version
-from steersman.provider.wires.anthropic.schema import convert_output_schema
+from steersman.provider.wires.anthropic.schema import convert_output_schema, parse_version
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.testing.servers.anthropic.messages import Fault
 from steersman.testing.servers.anthropic.request import check_request

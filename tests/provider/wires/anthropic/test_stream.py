@@ -266,5 +266,5 @@ async def test_pauses_without_end_are_an_error() -> None:
         events = await events_from(server)
     last = events[-1]
     assert isinstance(last, Failed)
-    assert last.message.error_message == "The server paused its answer 17 times without coming to an end."
+    assert last.message.error_message == "The server paused its answer 17 times without completing it."
     assert len(server.raw) == 17

@@ -309,7 +309,7 @@ def test_a_finish_reason_has_its_meaning_and_is_kept(reason: Any, stop: str, kin
 def test_what_the_server_says_about_the_reason_is_told() -> None:
     candidate = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "Malformed function call: print(x)"}
     assert message_of({"candidates": [candidate]}).error_message == (
-        "Gemini broke the answer off: MALFORMED_FUNCTION_CALL. Malformed function call: print(x)"
+        "Gemini ended the answer early: MALFORMED_FUNCTION_CALL. Malformed function call: print(x)"
     )
 
 

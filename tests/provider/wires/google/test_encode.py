@@ -16,7 +16,7 @@ from steersman.context.view import MessageView
 from steersman.provider.wires.google.encode import UNSIGNED, build_thinking
 from steersman.provider.wires.google.tools import find_tool_set
 from steersman.provider.wires.google.wire import WIRE
-from steersman.testing.servers.google.messages import find_request_fault
+from steersman.testing.servers.google.request import find_request_fault
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList

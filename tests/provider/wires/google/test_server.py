@@ -18,8 +18,8 @@ from steersman.testing.servers.google.messages import (
     LAST_TURN,
     RESPONSE_TURN,
     UNSIGNED,
-    find_request_fault,
 )
+from steersman.testing.servers.google.request import find_request_fault
 from steersman.types.errors import ErrorInfo
 from steersman.types.usage import Usage
 

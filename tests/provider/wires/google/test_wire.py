@@ -222,7 +222,7 @@ ONCE: list[tuple[str, Any, str]] = [
     ("bad request", Reply(400, {"error": {"code": 400, "message": "Invalid value."}}), "Invalid value."),
     ("not found", Reply(404, {"error": {"code": 404, "message": "models/x is not found"}}), "is not found"),
     ("a page", Reply(200, "<html>Sign in</html>", {"content-type": "text/html"}), "instead of a stream of events"),
-    ("garbage in the stream", b"data: {oops\n\n", "something else than its protocol"),
+    ("garbage in the stream", b"data: {oops\n\n", "does not match its protocol"),
     ("unknown reason", answer("x", raw_stop_reason="NEW_REASON"), "NEW_REASON"),
     ("refusal", answer("x", raw_stop_reason="SAFETY"), "SAFETY"),
     ("blocked prompt", stream({"promptFeedback": {"blockReason": "JAILBREAK"}}), "JAILBREAK"),

@@ -593,7 +593,7 @@ def test_a_failed_response_says_what_kind_of_failure_it_is(error: dict[str, Any]
         with pytest.raises(kind) as caught:
             read(begun() + said(0, "Hi") + last)
         assert (caught.value.info.provider, type(caught.value)) == ("openai", kind)
-        assert (error["message"] or "without words") in caught.value.info.message
+        assert (error["message"] or "without a message") in caught.value.info.message
 
 
 def test_a_failure_inside_a_stream_says_how_long_to_wait() -> None:

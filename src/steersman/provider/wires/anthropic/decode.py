@@ -1,7 +1,7 @@
-"""Reads an answer of the Anthropic Messages API, one server-sent event after the other.
+"""Decodes an answer of the Anthropic Messages API from its server-sent events.
 
-Servers that speak this protocol are not all the same: some leave out the event names, some let blocks overlap, some
-give a call's input at its start. What is unknown is passed over; a block that is unknown is kept for the next request.
+Compatible servers differ: some leave out the event names, some interleave blocks, some send the whole input of a tool
+call in `content_block_start`. Unknown events are skipped; a block of an unknown type is kept for the next request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from steersman.types.stream import (
 from steersman.types.usage import Usage
 
 PAUSED = "pause_turn"
-"""The stop reason of an answer that the server goes on with when it is sent back as it is."""
+"""The stop reason of a paused answer: the server continues it when it is sent back unchanged."""
 
 
 _NOTHING: tuple[StreamEvent, ...] = ()
@@ -66,7 +66,7 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 
 class AnthropicDecoder:
-    """One answer. `before` is the first part of it, where the server had paused."""
+    """Decodes one answer. `before` is its first part, if the server paused."""
 
     __slots__ = ("_before", "_blocks", "_details", "_id", "_model", "_names", "_open", "_reason", "_stopped",
                  "_unknown_events", "_usage", "done")  # fmt: skip
@@ -87,18 +87,18 @@ class AnthropicDecoder:
 
     @property
     def complete(self) -> bool:
-        """Only with its terminal event."""
+        """Same as `done`: an answer is complete only with its terminal event."""
         return self.done
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """What one event means."""
+        """Decode one event."""
         if event == "content_block_delta":
             try:
                 got: BlockDelta = decode_delta(data)
             except msgspec.DecodeError:
                 return self._add_delta(self._decode(BlockDelta, data))
             block = self._open.get(got.index)
-            # What nearly every event of a stream is; all others take the longer way.
+            # The fast path: nearly all events of a stream are text deltas.
             if block is not None and block.kind == "text" and not block.held:
                 delta = got.delta
                 if delta.type == "text_delta" and (text := delta.text):
@@ -108,11 +108,11 @@ class AnthropicDecoder:
         return self._feed_other(event, data)
 
     def finish(self) -> AssistantMessage:
-        """The whole answer; raises when its last event has not come."""
+        """Return the whole answer; raises if the terminal event is missing."""
         if not self.done or not self._stopped:
-            begun = self._id or self._blocks or self._usage or self._stopped
+            started = self._id or self._blocks or self._usage or self._stopped
             raise build_incomplete_error(
-                self._model, "anthropic", "'message_stop'", () if begun else self._unknown_events
+                self._model, "anthropic", "'message_stop'", () if started else self._unknown_events
             )
         content = [block.build_content() for block in self._blocks]
         reason, error, kind = self._classify_stop(content)
@@ -144,7 +144,7 @@ class AnthropicDecoder:
             case "message_delta":
                 self._record_stop(self._decode(MessageDelta, data))
             case "message_stop":
-                self._decode(AnyEvent, data)  # whole, or it is no end
+                self._decode(AnyEvent, data)  # malformed JSON is not an end
                 self.done = True
                 return [event for index in list(self._open) for event in self._stop_block(index)]
             case "error":
@@ -152,15 +152,13 @@ class AnthropicDecoder:
             case "ping":
                 pass
             case _:
-                keep_unknown_event(
-                    self._unknown_events, data
-                )  # what later versions may bring, or what is not of this protocol
+                keep_unknown_event(self._unknown_events, data)  # of a later version, or of another protocol
         return _NOTHING
 
     def _find_event_name(self, event: str, data: str) -> str:
-        """What an event is: the name in its JSON counts where the server gave none."""
+        """Return the name of an event, from its JSON if the server sent none."""
         if not data or data.startswith(":") or data == "[DONE]":
-            return "ping"  # a comment that a proxy wrapped, or another protocol's end
+            return "ping"  # a comment that a proxy sent as data, or the end marker of another protocol
         if event in ("", "message"):
             named = self._decode(AnyEvent, data)
             event = named.type or ("error" if named.error is not None else "")
@@ -172,7 +170,7 @@ class AnthropicDecoder:
         except msgspec.DecodeError:
             pass
         try:
-            # Half a character, which is no JSON to a strict reader.
+            # Lone surrogates: the strict decoder refuses them.
             plain: Any = json.loads(data)
             if kind is BlockStart and isinstance(plain, dict) and "content_block" in plain:
                 plain["content_block"] = msgspec.Raw(json.dumps(plain["content_block"]).encode())
@@ -227,7 +225,7 @@ class AnthropicDecoder:
                 if kind == "thinking":
                     block.signature = delta.signature
             case _:
-                pass  # citations, and what later versions may bring
+                pass  # citations, and deltas of later versions
         return _NOTHING
 
     def _add_text(self, block: OpenBlock, text: str | None) -> tuple[StreamEvent, ...]:
@@ -249,9 +247,9 @@ class AnthropicDecoder:
                 return _NOTHING
 
     def _add_unannounced_delta(self, index: int, delta: Delta) -> Sequence[StreamEvent]:
-        """Words of a block that never began are not lost; of a call nobody could tell which tool is meant."""
+        """Start a block for text or thinking whose start is missing; raises for a call, whose name is unknown."""
         if not (delta.text or delta.thinking or delta.partial_json):
-            return _NOTHING  # such as the empty end of a call that has ended
+            return _NOTHING  # such as an empty delta after the block stopped
         if delta.type == "text_delta":
             block = self._add_block(index, "text")
             return (TextStart(block.at), *self._add_text(block, delta.text))
@@ -260,7 +258,7 @@ class AnthropicDecoder:
             return (ThinkingStart(block.at), *self._add_text(block, delta.thinking))
         if delta.type == "input_json_delta":
             raise ProtocolError(
-                f"The server sent the input of a tool call in block {index} that never began.",
+                f"The server sent input for a tool call in block {index}, which it never started.",
                 provider=self._model.provider,
             )
         return _NOTHING
@@ -278,7 +276,7 @@ class AnthropicDecoder:
                 events.append(TextEnd(block.at))
             case "tool_use":
                 if block.given and not "".join(block.parts).strip():
-                    # The input came whole, at the start.
+                    # The input came whole, in `content_block_start`.
                     events.extend(self._add_text(block, _encode_input(block.given)))
                 events.append(ToolCallEnd(block.at, cast(ToolCall, block.build_content())))
             case _:
@@ -288,24 +286,24 @@ class AnthropicDecoder:
     def _record_stop(self, got: MessageDelta) -> None:
         self._stopped = True
         if got.delta.stop_reason is not None or self._reason is None:
-            # Some servers send another one, for the usage alone.
+            # Some servers send a second `message_delta` only for the usage.
             self._reason = got.delta.stop_reason
             self._details = got.delta.stop_details or {}
         self._record_usage(got.usage)
 
     def _record_usage(self, usage: dict[str, Any] | None) -> None:
-        """Counts are totals: a later one replaces the earlier, and one that is left out stays."""
+        """Counts are totals: a later count replaces the earlier one, a missing count keeps it."""
         if usage:
             self._usage.update({name: value for name, value in usage.items() if value is not None})
 
     def _classify_stop(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
-        """The stop reason in our words, with the text and the kind of error where it is one."""
+        """Return our stop reason, with the message and the kind of error if it is one."""
         raw = self._reason
         if raw == "model_context_window_exceeded":
             return "error", "The answer filled the model's context window.", "context_overflow"
         reason = _STOP_REASONS.get(raw) if isinstance(raw, str) else None
         if reason is None:
-            return "error", f"The server stopped for a reason nobody here knows: {raw!r}.", "protocol"
+            return "error", f"The server stopped with an unknown stop_reason: {raw!r}.", "protocol"
         if reason == "refusal":
             return reason, _describe_refusal(self._details), "refused"
         if reason == "length":
@@ -317,7 +315,7 @@ class AnthropicDecoder:
         return ("tool_use" if calls else "stop"), None, None
 
     def _mark_cut_call(self, content: list[Content]) -> None:
-        """A call at the end of an answer that was cut, without any arguments, is one whose arguments were cut."""
+        """In a truncated answer, a last call without arguments lost its arguments: mark it as cut."""
         last = content[-1] if content else None
         if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
             content[-1] = msgspec.structs.replace(last, raw_arguments="")
@@ -353,6 +351,6 @@ def _decode_usage(counts: dict[str, Any]) -> Usage:
 
 
 def _decode_count(value: Any) -> int | None:
-    """A count as a whole number; servers write some with a point, and some wrong."""
+    """Return a count as an integer; some servers send floats, some send nonsense."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
     return int(value) if good else None

@@ -1,7 +1,7 @@
-"""Writes a conversation for the Anthropic Messages API, as bytes that stay the same while it goes on.
+"""Encodes a request to the Anthropic Messages API; the bytes of earlier messages stay the same, for the prompt cache.
 
-A turn of ours may be several messages; on the wire one user message holds all results of a turn, then what was said.
-Consecutive messages of one side become one, so that the sides take turns.
+Consecutive messages of one role become one message, because the API wants the roles to alternate: one user message
+holds all tool results of a turn, then the user's own text.
 """
 
 from __future__ import annotations
@@ -12,52 +12,126 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.streaming.output_tool import OutputMode
 from steersman.provider.wires.anthropic.decode import PAUSED
 from steersman.provider.wires.anthropic.events import OPAQUE
-from steersman.provider.wires.anthropic.schema import convert_output_schema
+from steersman.provider.wires.anthropic.schema import (
+    convert_output_schema,
+    convert_parameters,
+    parse_version,
+    takes_output_schema,
+)
+from steersman.provider.wires.encoding import encode_json, memoize_by_identities
 from steersman.provider.wires.token_budget import limit_output_tokens
+from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
     Content,
     ImageContent,
     TextContent,
     ThinkingContent,
     ToolCall,
-    replace_lone_surrogates,
 )
 from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
-from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
 NameOf = Callable[[str], str]
-"""A tool's name as the wire takes it."""
+"""Maps the name of a tool to the name on the wire."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _FOREIGN_ID = "x-"
 _USER = b'{"role":"user","content":['
 _ASSISTANT = b'{"role":"assistant","content":['
 _END = b"]}"
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_MAX_NAME_LENGTH = 64
+_MARKS = {"5m": b',"cache_control":{"type":"ephemeral"}', "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}'}
 _MEMO = "anthropic"
-_encoder = msgspec.json.Encoder()
 
 
-def encode_json(value: Any) -> bytes:
-    """JSON; half characters, which it has no way to write, are replaced."""
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(_replace_surrogates(value))
+class ToolSet:
+    """The tools of a request: their names on the wire, and their encoded form."""
+
+    __slots__ = ("changed", "encoded", "names", "tools")
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self.tools = tuple(tools)
+        self.names = ToolNames(self.tools, _NAME, _MAX_NAME_LENGTH)
+        self.encoded = [encode_json(self._declare(tool)) for tool in self.tools]
+        # Encoded messages depend on these names.
+        self.changed = tuple(
+            (tool.name, wire) for tool in self.tools if (wire := self.names.to_wire(tool.name)) != tool.name
+        )
+
+    def _declare(self, tool: ToolSpec) -> dict[str, Any]:
+        schema, more = convert_parameters(tool.parameters)
+        words = "\n\n".join(filter(None, (tool.description, more)))
+        fields: dict[str, Any] = {"name": self.names.to_wire(tool.name)}
+        if words:
+            fields["description"] = words
+        return {**fields, "input_schema": schema}
+
+
+@memoize_by_identities(limit=64)
+def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+    """Return the encoded tools; the same tools are encoded once."""
+    return ToolSet(tools)
+
+
+def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
+    """Return the request body and its limit on output tokens; what may change from turn to turn comes last."""
+    tools = find_tool_set(request.tools)
+    mark = _choose_cache_mark(model)
+    extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
+    encoded = encode_messages(request.messages, tools.names.to_wire, tools.changed)
+    declared = [*tools.encoded, *map(encode_json, extra.get("tools") or ())]
+    chosen = build_tool_choice(options)
+    if not declared and encoded.used:
+        # The API refuses tool calls in the messages without declared tools; these declarations are not to be used.
+        declared = [encode_json({"name": name, "input_schema": {"type": "object"}}) for name in encoded.used]
+        chosen = {"type": "none"}
+    parts = [b'{"model":', encode_json(model.id), b',"stream":true']
+    if declared:
+        parts += (b',"tools":', _encode_array(declared, mark))
+    if request.system_prompt.strip():
+        parts += (
+            b',"system":',
+            _encode_array([encode_json({"type": "text", "text": request.system_prompt})], mark),
+        )
+    parts.append(b',"messages":[')
+    fields = build_options(model, request, options, encoded)
+    if declared and chosen is not None:
+        fields["tool_choice"] = chosen
+    fields.update({name: value for name, value in extra.items() if name != "tools"})
+    pieces = add_cache_marks(encoded.list_pieces(), mark) if mark else encoded.list_pieces()
+    # Joined only once: a long conversation is many bytes.
+    pieces[:1] = [b"".join((*parts, *pieces[:1]))]
+    pieces[-1] = b"".join((pieces[-1], b"],", encode_json(fields)[1:]))
+    return b",".join(pieces), fields["max_tokens"]
+
+
+def _encode_array(objects: list[bytes], mark: bytes) -> bytes:
+    whole = b"[" + b",".join(objects) + b"]"
+    return insert_cache_mark(whole, mark, depth=2) if mark else whole
+
+
+def _choose_cache_mark(model: Model) -> bytes:
+    wanted = model.settings.get("cache", True)
+    if isinstance(wanted, bool):
+        return _MARKS["5m"] if wanted else b""
+    if wanted not in _MARKS:
+        raise ValueError(f"The setting 'cache' must be False, True, '5m' or '1h', got {wanted!r}.")
+    return _MARKS[wanted]
 
 
 def encode_call_id(call_id: str) -> str:
-    """A call's id as the API takes it: the same where it is legal, else spelled out, never that of another call."""
+    """Return a legal id for a call: the same id if it is legal, else its hexadecimal form; ids stay distinct."""
     if _ID.fullmatch(call_id) and not call_id.startswith(_FOREIGN_ID):
         return call_id
     return _FOREIGN_ID + call_id.encode("utf-8", "surrogatepass").hex()
 
 
 class EncodedMessages:
-    """The messages of a conversation as they go over the wire; it takes more, and keeps what it has."""
+    """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
     __slots__ = (
         "_answered", "_blocks", "_done", "_first", "_name_of", "_results", "_role", "count", "names", "used",
@@ -66,27 +140,27 @@ class EncodedMessages:
     def __init__(self, name_of: NameOf, names: object) -> None:
         self.count = 0
         self.names = names
-        # The tools that were called: the API wants to know tools that a conversation mentions.
+        # The tools that were called: the API wants declarations for them.
         self.used: dict[str, None] = {}
         self._name_of = name_of
         self._done: list[bytes] = []
         self._role = b""
         self._results: list[bytes] = []
         self._blocks: list[bytes] = []
-        # With what the calls began that lead up to the last results, and whether results have followed the last answer.
+        # The first block of the answers since the last prompt, and whether results followed the last answer.
         self._first: Content | None = None
         self._answered = False
 
     @property
     def works_without_thinking(self) -> bool:
-        """Whether calls are being answered that were begun without thinking, by another model or with thinking off.
+        """Whether the current tool calls began without thinking, because of another model or with thinking off.
 
-        With a budget, what the model says after the last prompt has to begin with thinking that it signed.
+        With a thinking budget, the API wants the answers since the last prompt to begin with signed thinking.
         """
         return self._answered and not (isinstance(self._first, ThinkingContent) and self._first.signature)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Write the messages that follow."""
+        """Encode more messages."""
         for message in messages:
             self.count += 1
             if isinstance(message, AssistantMessage):
@@ -104,7 +178,7 @@ class EncodedMessages:
                 self._blocks.extend(filter(None, map(_encode_block, message.content)))
 
     def list_pieces(self) -> list[bytes]:
-        """The messages, each as its JSON, with the last one as it is now."""
+        """Return the JSON of each message, including the last one, which may still grow."""
         last = self._encode_open_message()
         return [*self._done, last] if last else list(self._done)
 
@@ -129,14 +203,14 @@ class EncodedMessages:
             return encode_json(call)
         if isinstance(block, ThinkingContent):
             return _encode_thinking(block)
-        # The model's side may not show pictures.
+        # The API takes no images from the assistant.
         return _encode_block(TextContent("[image]") if isinstance(block, ImageContent) else block)
 
     def _encode_result(self, message: ToolResultMessage) -> None:
         content = message.content
         fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": encode_call_id(message.tool_call_id)}
         if message.is_error:
-            # An error is text alone; the pictures follow the results.
+            # An error result holds only text; its images follow the results.
             self._blocks.extend(
                 filter(None, (_encode_block(block) for block in content if isinstance(block, ImageContent)))
             )
@@ -149,9 +223,9 @@ class EncodedMessages:
 
 
 def encode_messages(messages: Sequence[Message], name_of: NameOf, names: object) -> EncodedMessages:
-    """The messages on the wire; of a conversation that only grew, just the new ones are encoded.
+    """Encode the messages; of a conversation that only grew, encode just the new ones.
 
-    `names` is what `name_of` depends on: a conversation that was written with other names is written anew.
+    `names` is what `name_of` depends on: with other names all messages are encoded again.
     """
     base: object = getattr(messages, "base", None)
     if not isinstance(base, MemoList):
@@ -163,15 +237,15 @@ def encode_messages(messages: Sequence[Message], name_of: NameOf, names: object)
     if known is None or known.names != names:
         known = grown.memo[_MEMO] = EncodedMessages(name_of, names)
     elif known.count > len(messages):
-        known = EncodedMessages(name_of, names)  # an older request, asked again: what is kept is for the newer ones
+        known = EncodedMessages(name_of, names)  # an older request again: the memo is for the newer ones
     known.extend(grown[known.count : len(messages)])
     return known
 
 
 def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
-    """The messages with a cache mark on the last two of the user's.
+    """Put a cache mark on the last two user messages.
 
-    The mark before the last stood there in the request before, so what the server kept then is found again.
+    The second to last was marked in the previous request, so the prompt cache finds that prefix again.
     """
     left = 2
     for index in range(len(pieces) - 1, -1, -1):
@@ -185,14 +259,14 @@ def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
 
 
 def insert_cache_mark(encoded: bytes, mark: bytes, *, depth: int) -> bytes:
-    """The JSON with `mark` inside the object that ends `depth` bytes before its end."""
+    """Insert `mark` into the object that ends `depth` bytes before the end of the JSON."""
     return b"".join((encoded[:-depth], mark, encoded[-depth:]))
 
 
 def _drop_trailing_thinking(message: AssistantMessage) -> Sequence[Content]:
-    """What an answer said, up to its last block that is no thinking: the API takes no message that ends with one.
+    """Drop thinking from the end of an answer: the API refuses a message that ends with it.
 
-    An answer that paused goes back as it is.
+    A paused answer goes back unchanged.
     """
     content = message.content
     end = len(content)
@@ -202,7 +276,7 @@ def _drop_trailing_thinking(message: AssistantMessage) -> Sequence[Content]:
 
 
 def _is_thinking(block: Content) -> bool:
-    """Whether there is nothing to the block but thinking; a block of an unknown kind may be anything."""
+    """Whether the block is thinking or blank text; a block of an unknown type is neither."""
     if isinstance(block, TextContent):
         return not block.text or block.text.isspace()
     return isinstance(block, ThinkingContent) and block.field != OPAQUE
@@ -218,7 +292,7 @@ def _encode_block(block: Content) -> bytes | None:
 
 
 def _encode_thinking(block: ThinkingContent) -> bytes | None:
-    """Thinking goes back as it came; the API takes none without its signature, and none that was changed."""
+    """Encode thinking unchanged; the API refuses thinking without its signature."""
     if not block.signature:
         return None
     if block.field == OPAQUE:
@@ -232,24 +306,8 @@ def _build_input(call: ToolCall) -> dict[str, Any]:
     return call.arguments if call.raw_arguments is None else {"_raw": call.raw_arguments}
 
 
-def _replace_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, dict):
-        return {
-            _replace_surrogates(key): _replace_surrogates(item) for key, item in cast(dict[Any, Any], value).items()
-        }
-    if isinstance(value, list | tuple):
-        return [_replace_surrogates(item) for item in cast(Sequence[Any], value)]
-    return value
-
-
-_VERSION = re.compile(r"claude-(?:[a-z]+-)*(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
-_PREVIEW = re.compile(r"claude-[a-z]+(?:-[a-z]+)*$")
-
 _ADAPTIVE = (4, 6)
 _NO_TEMPERATURE = (4, 7)
-_STRUCTURED = (4, 5)
 
 _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 10_240, "high": 20_480}
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
@@ -261,90 +319,59 @@ _OLD_MAX_TOKENS = {(3, 0): 4096, (3, 5): 8192}
 _MIN_ANSWER_TOKENS = 1024
 
 
-def parse_version(model_id: str) -> tuple[int, int] | None:
-    """The version in a model's id, such as (4, 5); `None` for what is not named like a Claude model."""
-    found = _VERSION.search(model_id)
-    if found:
-        return int(found[1]), int(found[2] or 0)
-    return (4, 6) if _PREVIEW.search(model_id) else None
-
-
-def build_options(model: Model, request: Request, options: StreamOptions, said: EncodedMessages) -> dict[str, Any]:
-    """The fields of a request body that say how, in a fixed order."""
+def build_options(model: Model, request: Request, options: StreamOptions, encoded: EncodedMessages) -> dict[str, Any]:
+    """Build the fields for the limit, thinking, output format and temperature, in a fixed order."""
     version = parse_version(model.id)
     limit = limit_output_tokens(
         model, request, options.max_tokens or model.max_output_tokens or _find_default_limit(version)
     )
     fields: dict[str, Any] = {"max_tokens": limit}
     config: dict[str, Any] = {}
-    thinking = _build_thinking(model, request, options, said, limit)
+    thinking = _build_thinking(model, request, options, encoded, limit)
     if thinking is not None:
         fields["thinking"] = thinking
         if thinking.get("type") == "adaptive" and options.thinking_level in _EFFORTS:
             config["effort"] = _EFFORTS[options.thinking_level]
-    if options.output_schema is not None and _takes_output_schema(model, version):
+    if options.output_schema is not None and takes_output_schema(model):
         form = convert_output_schema(options.output_schema)
         if form is not None:
             config["format"] = form
     if config:
         fields["output_config"] = config
-    hot = thinking is not None or (version is not None and version >= _NO_TEMPERATURE)
-    if options.temperature is not None and not hot:
+    fixed = thinking is not None or (version is not None and version >= _NO_TEMPERATURE)
+    if options.temperature is not None and not fixed:
         fields["temperature"] = options.temperature
     return fields
 
 
-def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
-    """How the form of an answer is told: as a schema where the model and the API take it, else as a tool.
-
-    A model that thinks may not be forced to call one.
-    """
-    del request
-    schema = options.output_schema
-    if (
-        schema is not None
-        and _takes_output_schema(model, parse_version(model.id))
-        and convert_output_schema(schema) is not None
-    ):
-        return "schema"
-    own = model.settings.get("thinking")
-    thinks = cast(Mapping[str, Any], own).get("type") != "disabled" if isinstance(own, Mapping) else None
-    return "offered" if thinks or (thinks is None and options.thinking_level != "off") else "tool"
-
-
 def build_tool_choice(options: StreamOptions) -> dict[str, Any] | None:
-    """Whether tools may or must be used, where that is not left to the model."""
+    """Build `tool_choice`, unless the model may choose."""
     if options.tool_choice == "auto":
         return None
     return {"type": "none" if options.tool_choice == "none" else "any"}
 
 
-def _takes_output_schema(model: Model, version: tuple[int, int] | None) -> bool:
-    wanted = model.settings.get("structured_output")
-    return version is not None and version >= _STRUCTURED if wanted is None else bool(wanted)
-
-
 def _build_thinking(
-    model: Model, request: Request, options: StreamOptions, said: EncodedMessages, limit: int
+    model: Model, request: Request, options: StreamOptions, encoded: EncodedMessages, limit: int
 ) -> dict[str, Any] | None:
     version = parse_version(model.id)
     forced = options.tool_choice == "required" and request.tools
     own = model.settings.get("thinking")
     if isinstance(own, Mapping):
         return {**own}
-    # A model that is forced to call a tool may not think first: the API takes one or the other.
+    # The API refuses thinking together with a forced tool call.
     if options.thinking_level == "off" or forced:
         return None
     if version is not None and version >= _ADAPTIVE:
         return {"type": "adaptive", "display": "summarized"}
-    if said.works_without_thinking:
+    if encoded.works_without_thinking:
         return None
     budget = min(_BUDGETS[options.thinking_level], max(_MIN_THINKING_BUDGET, limit - _MIN_ANSWER_TOKENS))
-    # Where the answer itself may not be longer than the least budget, there is no room for thinking.
+    # A limit at or below the smallest thinking budget leaves no tokens for thinking.
     return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
 
 
 def _find_default_limit(version: tuple[int, int] | None) -> int:
     if version is None:
         return _MAX_TOKENS
-    return next((most for old, most in _OLD_MAX_TOKENS.items() if old == version), _MAX_TOKENS)
+    return next((limit for old, limit in _OLD_MAX_TOKENS.items() if old == version), _MAX_TOKENS)

@@ -1,4 +1,4 @@
-"""What the errors of the Anthropic Messages API mean. Their types say it, not their words, which may change."""
+"""Classifies errors of the Anthropic Messages API, by their `type` rather than by their message, which may change."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
     "overloaded_error": OverloadedError,
 }
 
-# A limit the account has set itself: it answers 429, and no waiting helps.
+# A spend limit set by the account owner: the status is 429, but waiting does not help.
 _SPENT = frozenset(("enforced_spend_limit_reached",))
 
 
 def classify_response(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
 ) -> ProviderError:
-    """What a response that is not a stream means: an error status, a JSON error inside a 200, a page of HTML."""
+    """Classify a response that is not a stream: an error status, a JSON error with status 200, an HTML page."""
     given = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace").strip()
     found = _find_error(text)
@@ -72,7 +72,7 @@ def classify_response(
 
 
 def classify_event(model: Model, data: str) -> ProviderError:
-    """An error that came as an event, after the status had said 200."""
+    """Classify an error event of a stream, whose status was 200."""
     error, request_id = _find_error(data) or ({"message": data}, None)
     if not error.get("type") and not isinstance(error.get("code"), int):
         error = {**error, "type": "api_error"}
@@ -90,12 +90,13 @@ def classify_event(model: Model, data: str) -> ProviderError:
 
 
 def build_malformed_error(model: Model, data: str | bytes, error: Exception) -> ProtocolError:
-    """An event that is no JSON, or not of a shape that its name promises."""
+    """Build the error for an event that is not JSON or does not match its type."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    shown = redact_key_patterns(text, _SHOWN)
     return ProtocolError(
-        f"{model.name} sent an event that is not of its protocol ({error}): {redact_key_patterns(text, _SHOWN)!r}.",
+        f"{model.name} sent an event that does not match its protocol ({error}): {shown!r}.",
         provider=model.provider,
-        body=redact_key_patterns(text, _SHOWN),
+        body=shown,
     )
 
 
@@ -111,7 +112,7 @@ def _build_error(
 ) -> ProviderError:
     words = str(error.get("message") or "").strip()
     kind = _classify_kind(error, words or body, status)
-    said = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
+    said = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without a message")
     name = error.get("type")
     text = f"{model.name}: {said}" + (f" ({name})" if isinstance(name, str) and name else "")
     if what_to_do := suggest_fix(model.provider, kind.kind, body):
@@ -138,11 +139,11 @@ def _classify_kind(error: dict[str, Any], words: str, status: int | None) -> typ
     name = error.get("type")
     code = name if isinstance(name, str) else None
     if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
-        code = None  # a proxy's words; its status says better what happened
+        code = None  # a proxy uses this type for everything; its status says more
     kind = _BY_TYPE.get(code or "") or EXCEPTIONS[classify_status(status if status and status >= 400 else 500)]
     if kind not in _VAGUE:
         return kind
-    # What no type tells: which of the invalid requests came too fast, and which were too long.
+    # The type does not distinguish throttling and context overflow; the message does.
     if is_throttled(words):
         return RateLimitError
     codes = (code, error.get("code"))
@@ -153,7 +154,7 @@ def _classify_kind(error: dict[str, Any], words: str, status: int | None) -> typ
 
 
 def _find_error(text: str) -> tuple[dict[str, Any], str | None] | None:
-    """The error object of a body and its request id; the error may also stand alone, or be a mere text."""
+    """Find the error object of a body and its request id; the error may also be the body itself, or a string."""
     try:
         body: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -172,7 +173,7 @@ def _find_error(text: str) -> tuple[dict[str, Any], str | None] | None:
 
 
 def _find_status(status: int, error: dict[str, Any]) -> int:
-    """The status an error inside a 200 names, if it does."""
+    """Return the status that an error with HTTP status 200 names, if any."""
     for name in ("status", "code", "status_code"):
         code = error.get(name)
         if status < 400 and isinstance(code, int) and 400 <= code < 600:
@@ -181,7 +182,7 @@ def _find_status(status: int, error: dict[str, Any]) -> int:
 
 
 def _add_reset_header(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Anthropic says for each limit when it is full again; of those that are used up the last one counts."""
+    """Add the latest reset time of the limits that are used up; Anthropic sends one for each limit."""
     resets = [
         headers[f"anthropic-ratelimit-{limit}-reset"]
         for limit in ("requests", "tokens", "input-tokens", "output-tokens")

@@ -1,4 +1,4 @@
-"""The events of the Anthropic Messages API, as far as they matter here, and a block while its deltas arrive."""
+"""The events of the Anthropic Messages API that are decoded, and a block while its deltas arrive."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from steersman.types.content import (
 )
 
 OPAQUE = "anthropic_block"
-"""`ThinkingContent.field` of a block that only the server understands; its JSON is in `signature`, byte for byte."""
+"""`ThinkingContent.field` of a block of an unknown type; its JSON is kept in `signature`, byte for byte."""
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What a delta adds to a block, whichever kind it is."""
+    """What a delta adds to a block of any type."""
 
     type: str = ""
     text: str | None = None
@@ -31,21 +31,21 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class BlockDelta(msgspec.Struct, gc=False):
-    """More of a block."""
+    """The event `content_block_delta`."""
 
     index: int = 0
     delta: Delta = msgspec.field(default_factory=Delta)
 
 
 class BlockStart(msgspec.Struct):
-    """A block begins."""
+    """The event `content_block_start`."""
 
     index: int = 0
     content_block: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class Block(msgspec.Struct):
-    """A block as it begins."""
+    """The block in `content_block_start`."""
 
     type: str = ""
     id: str | int | None = None
@@ -58,40 +58,40 @@ class Block(msgspec.Struct):
 
 
 class BlockStop(msgspec.Struct, gc=False):
-    """A block is complete."""
+    """The event `content_block_stop`."""
 
     index: int = 0
 
 
 class MessageHead(msgspec.Struct):
-    """The answer as it begins; gateways number what the API names."""
+    """The message in `message_start`; some gateways send a number as its id."""
 
     id: str | int | None = None
     usage: dict[str, Any] | None = None
 
 
 class MessageStart(msgspec.Struct):
-    """The answer begins."""
+    """The event `message_start`."""
 
     message: MessageHead = msgspec.field(default_factory=MessageHead)
 
 
 class StopDelta(msgspec.Struct):
-    """Why the answer ended."""
+    """The stop reason in `message_delta`."""
 
     stop_reason: Any = None
     stop_details: dict[str, Any] | None = None
 
 
 class MessageDelta(msgspec.Struct):
-    """The answer is about to end."""
+    """The event `message_delta`."""
 
     delta: StopDelta = msgspec.field(default_factory=StopDelta)
     usage: dict[str, Any] | None = None
 
 
 class AnyEvent(msgspec.Struct):
-    """An event whose name only its JSON tells."""
+    """The fields that tell the type of any event."""
 
     type: str = ""
     error: Any = None
@@ -101,13 +101,13 @@ DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
     for kind in (AnyEvent, MessageStart, BlockStart, Block, BlockDelta, BlockStop, MessageDelta)
 }
-"""What reads each of them; fields it does not know are skipped."""
+"""A JSON decoder for each event; unknown fields are skipped."""
 
 decode_delta = DECODERS[BlockDelta].decode
 
 
 class OpenBlock:
-    """A block while it arrives."""
+    """A block while its deltas arrive."""
 
     __slots__ = ("at", "given", "held", "id", "kind", "name", "parts", "raw", "signature")
 
@@ -115,7 +115,7 @@ class OpenBlock:
         self.at = index
         self.kind = kind
         self.parts: list[str] = []
-        # The first half of a character that was split between two deltas.
+        # A high surrogate whose low surrogate comes with the next delta.
         self.held = ""
         self.signature: str | None = None
         self.id = ""
@@ -124,12 +124,12 @@ class OpenBlock:
         self.raw = b""
 
     def join_surrogates(self, text: str) -> str:
-        """The text with a split character joined; a half at its end waits for the next delta."""
+        """Join a surrogate pair that was split between deltas; a high surrogate at the end is held back."""
         text, self.held = split_trailing_surrogate(self.held + text)
         return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
 
     def build_content(self) -> Content:
-        """The block as it is kept."""
+        """Build the content block."""
         text = "".join(self.parts)
         if self.kind == "text":
             return TextContent(text)
@@ -142,7 +142,7 @@ class OpenBlock:
         return ThinkingContent("", self._encode_unknown(text), redacted=True, field=OPAQUE)
 
     def _encode_unknown(self, text: str) -> str:
-        """The JSON of a block of unknown kind, with the input its deltas spelled."""
+        """The JSON of a block of an unknown type, with the input that its deltas add up to."""
         if not text.strip():
             return self.raw.decode()
         try:

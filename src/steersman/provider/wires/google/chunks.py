@@ -1,4 +1,4 @@
-"""The chunks of Gemini's `streamGenerateContent` as values; what is not read here is passed over."""
+"""The chunks of Gemini's `streamGenerateContent`, as far as they are decoded; unknown fields are skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING = msgspec.Raw()
 
 
 class Call(msgspec.Struct, gc=False):
-    """A call, whole; gateways number what Gemini names."""
+    """A whole function call; some gateways send a number as its id."""
 
     name: str | None = None
     id: str | int | None = None
@@ -22,14 +22,14 @@ class Call(msgspec.Struct, gc=False):
 
 
 class Blob(msgspec.Struct, gc=False, rename="camel"):
-    """A picture, or other data."""
+    """An image or other data."""
 
     data: str = ""
     mime_type: str = ""
 
 
 class Part(msgspec.Struct, rename="camel"):
-    """One piece of an answer, of one kind."""
+    """One part of an answer."""
 
     text: str | None = None
     thought: bool | None = None
@@ -39,13 +39,13 @@ class Part(msgspec.Struct, rename="camel"):
 
 
 class Parts(msgspec.Struct):
-    """What a candidate has said."""
+    """The content of a candidate."""
 
     parts: list[Part] | None = None
 
 
 class Candidate(msgspec.Struct, rename="camel"):
-    """An answer; only one is ever asked for."""
+    """An answer; a request asks for only one."""
 
     content: Parts | None = None
     finish_reason: Any = None
@@ -54,14 +54,14 @@ class Candidate(msgspec.Struct, rename="camel"):
 
 
 class Feedback(msgspec.Struct, rename="camel"):
-    """What was found about the prompt."""
+    """Why the prompt was blocked."""
 
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
 class Tokens(msgspec.Struct, rename="camel"):
-    """How many tokens were used so far; of any form, since an answer is not lost over its bill."""
+    """The tokens used so far; any type is accepted, so that a malformed count does not lose the answer."""
 
     prompt_token_count: Any = None
     cached_content_token_count: Any = None
@@ -85,14 +85,14 @@ _lists = msgspec.json.Decoder(list[Chunk])
 
 
 class DecodedEvent(msgspec.Struct):
-    """What one event held; `odd` when halves of surrogate pairs stand in it under another number."""
+    """The chunks of one event; with `has_lone_surrogates` their texts have to go through `restore_surrogates`."""
 
     chunks: Sequence[Chunk]
     text: str
     has_lone_surrogates: bool
 
     def encode_part(self, part: Part) -> str | None:
-        """The JSON of a part of an unknown kind, or `None` when it has no kind at all."""
+        """Return the JSON of a part of an unknown type, or `None` if the part has no data."""
         read: Any = msgspec.json.decode(self.text)
         plain_chunks = cast(list[Any], read) if isinstance(read, list) else [read]
         for chunk, plain in zip(self.chunks, plain_chunks, strict=True):
@@ -106,7 +106,7 @@ class DecodedEvent(msgspec.Struct):
 
 
 def decode_event(data: str) -> DecodedEvent:
-    """What one event holds: a chunk, or an array of them."""
+    """Decode one event: a chunk, or an array of chunks."""
     listed = data.startswith("[") or data.lstrip().startswith("[")
     try:
         return DecodedEvent(_lists.decode(data) if listed else (_chunks.decode(data),), data, has_lone_surrogates=False)
@@ -119,8 +119,8 @@ def decode_event(data: str) -> DecodedEvent:
     )
 
 
-# JSON may spell half a surrogate pair, whose other half comes with the next delta. msgspec takes no halves, so they
-# pass it as characters of a private plane and are put back after.
+# JSON may hold a lone surrogate whose other half comes with the next delta. msgspec refuses lone surrogates, so they
+# are decoded as characters of a private use plane and restored afterwards.
 _LONE = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})")
 _SHIFTED = re.compile("[\U0010d800-\U0010dfff]")
 
@@ -130,5 +130,5 @@ def _shift_surrogate(found: re.Match[str]) -> str:
 
 
 def restore_surrogates(text: str) -> str:
-    """A text of an odd event with its halves of surrogate pairs put back."""
+    """Restore the lone surrogates in a text of an event with `has_lone_surrogates`."""
     return _SHIFTED.sub(lambda found: chr(ord(found[0]) - 0x100000), text)

@@ -1,7 +1,7 @@
-"""Reads what Gemini's `streamGenerateContent` sends: chunks without names, and no terminal event but the end.
+"""Decodes an answer of Gemini's `streamGenerateContent`: chunks without event names and without a terminal event.
 
-An answer is complete when a candidate gave its finish reason, or the prompt was blocked. Parts are kept as they came:
-one with a thought signature is a block of its own, since a signature belongs to its part and to no other.
+An answer is complete with a finish reason, or when the prompt was blocked. A part with a thought signature becomes a
+block of its own, because the signature belongs to that part only.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _STOP_REASONS: dict[str, _Outcome] = {
         ),
         ("refusal", "refused"),
     ),
-    # What the model wrote could not be read: the next attempt is another throw of the dice.
+    # The model wrote malformed output: another attempt may succeed.
     **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"), ("error", "incomplete")),
 }
 _NO_CHUNK = Chunk()
@@ -83,11 +83,11 @@ _UNKNOWN: _Outcome = ("error", "protocol")
 _REFUSED: _Outcome = ("refusal", "refused")
 
 OPAQUE = "google_part"
-"""`ThinkingContent.field` of a part that only Gemini understands; its JSON is in `signature`."""
+"""`ThinkingContent.field` of a part of an unknown type; its JSON is kept in `signature`."""
 
 
 class GoogleDecoder:
-    """One answer of Gemini, chunk by chunk."""
+    """Decodes one answer."""
 
     __slots__ = (
         "_blocked",
@@ -111,7 +111,7 @@ class GoogleDecoder:
         self._content: list[Content] = []
         self._kind: _Kind | None = None
         self._parts: list[str] = []
-        # The first half of a character that was split between two chunks.
+        # A high surrogate whose low surrogate comes with the next chunk.
         self._held = ""
         self._ids: set[str] = set()
         self._reason: str | None = None
@@ -123,19 +123,19 @@ class GoogleDecoder:
 
     @property
     def done(self) -> bool:
-        """Never before the end of the stream: more parts may follow a finish reason, and only the end says so."""
+        """Always False: parts may follow a finish reason, so only the end of the stream ends the answer."""
         return False
 
     @property
     def complete(self) -> bool:
-        """Whether a finish reason or a block reason has come."""
+        """Whether a finish reason or a block reason has arrived."""
         return self._reason is not None
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """The events of one chunk, or of a whole array of them."""
+        """Decode one chunk, or an array of chunks."""
         del event
         if not data or data == "[DONE]" or data.startswith(":"):
-            return ()  # said by gateways, never by Google: an end of its own, or a comment wrapped as data
+            return ()  # from gateways: an end marker, or a comment sent as data
         events: list[StreamEvent] = []
         try:
             answer = decode_event(data)
@@ -144,15 +144,15 @@ class GoogleDecoder:
             for chunk in answer.chunks:
                 self._add_chunk(chunk, answer, events)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise build_malformed_error(self._model.provider, data, error) from error
+            raise build_malformed_error(self._model, data, error) from error
         return events
 
     def finish(self) -> AssistantMessage:
-        """The whole answer, once the stream has come to its end."""
+        """Return the whole answer, after the end of the stream."""
         reason = self._reason
         if reason is None:
-            strange = self._unknown_events if self._response is None else ()
-            raise build_incomplete_error(self._model, "google", "its finishReason", strange)
+            unknown = self._unknown_events if self._response is None else ()
+            raise build_incomplete_error(self._model, "google", "its finishReason", unknown)
         stop, kind = _REFUSED if self._blocked else _STOP_REASONS.get(reason, _UNKNOWN)
         content = self._content
         if stop == "stop":
@@ -171,7 +171,7 @@ class GoogleDecoder:
         )
 
     def _start_message(self, answer: DecodedEvent, events: list[StreamEvent]) -> None:
-        """The answer begins with the first chunk that is one."""
+        """Start the message with the first chunk that has a known field."""
         if any(chunk != _NO_CHUNK for chunk in answer.chunks):
             self._response = ""
             events.append(StreamStart())
@@ -195,7 +195,7 @@ class GoogleDecoder:
                 self._reason = str(candidate.finish_reason)
                 self._note = candidate.finish_message
             if self._reason is not None:
-                # Nobody says whether more follows, and what does is part of the answer.
+                # Parts may still follow, in blocks of their own.
                 self._stop_block(events)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             self._stop_block(events)
@@ -216,7 +216,7 @@ class GoogleDecoder:
             )
 
     def _add_other_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> bool:
-        """A part without text, unless there is nothing to it but its signature."""
+        """Add a part without text; returns False if the part holds only a signature."""
         if part.function_call is not None:
             self._add_call(part.function_call, part.thought_signature, events, odd=answer.has_lone_surrogates)
         elif part.inline_data is not None:
@@ -252,7 +252,7 @@ class GoogleDecoder:
         events.append(TextDelta(text, index) if kind == "text" else ThinkingDelta(text, index))
 
     def _stop_block(self, events: list[StreamEvent], signature: str | None = None) -> None:
-        """The open block is complete."""
+        """Stop the open block, if there is one."""
         kind = self._kind
         if kind is None:
             return
@@ -271,7 +271,7 @@ class GoogleDecoder:
         self._parts = []
 
     def _add_call(self, call: Call, signature: str | None, events: list[StreamEvent], *, odd: bool) -> None:
-        """A call comes whole; one without a name is none."""
+        """Add a call, which arrives whole; a call without a name is skipped."""
         self._stop_block(events)
         if not call.name:
             return
@@ -297,14 +297,14 @@ class GoogleDecoder:
         elif kind == "refused":
             words = f"Gemini's filter stopped the answer: {reason}."
         elif kind == "incomplete":
-            words = f"Gemini broke the answer off: {reason}."
+            words = f"Gemini ended the answer early: {reason}."
         else:
-            words = f"Gemini ended the answer with {reason!r}, which is no success."
+            words = f"Gemini ended the answer with {reason!r}, which does not mean success."
         return f"{words} {self._note}" if self._note else words
 
 
 def _classify_stop(content: Sequence[Content]) -> StopReason:
-    """`STOP` ends turns with calls as well; arguments that cannot be read count as cut off."""
+    """Find the stop reason behind `STOP`, which also ends answers with calls; malformed arguments count as cut."""
     stop: StopReason = "stop"
     for block in content:
         if block.type == "tool_call":
@@ -315,12 +315,12 @@ def _classify_stop(content: Sequence[Content]) -> StopReason:
 
 
 def _find_last_count(tokens: Sequence[Tokens], name: str) -> int | None:
-    """Counts are cumulative: the last word holds, and what later chunks leave out stays as it was."""
+    """Return the last count: counts are totals, and later chunks may leave some out."""
     return next((count for one in reversed(tokens) if (count := _decode_count(getattr(one, name))) is not None), None)
 
 
 def _decode_count(value: object) -> int | None:
-    """A count as a whole number; gateways write some with a point, or as a text."""
+    """Return a count as an integer; some gateways send floats or strings."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
         return int(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -329,7 +329,7 @@ def _decode_count(value: object) -> int | None:
 
 
 def _decode_usage(tokens: Sequence[Tokens]) -> Usage:
-    """The normal form: the prompt without what was cached, the output with the thoughts."""
+    """Return the usage: input without cached tokens, output including thoughts."""
     prompt, cached, output, thoughts, used = (_find_last_count(tokens, name) for name in Tokens.__struct_fields__)
     if thoughts is not None:
         output = thoughts + (output or 0)

@@ -1,6 +1,6 @@
-"""Writes a request for Gemini's `streamGenerateContent`; the contents stand last, so a longer one extends its bytes.
+"""Encodes a request to Gemini's `streamGenerateContent`; the contents come last, so a longer conversation only appends.
 
-A model's parts go back as they came, each with its own thought signature. All results of a turn stand in one content,
+The parts of the model go back unchanged, each with its own thought signature. One content holds all results of a turn,
 in the order of their calls: Gemini counts them.
 """
 
@@ -14,9 +14,10 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.streaming.output_tool import OutputMode
+from steersman.provider.wires.encoding import encode_json
 from steersman.provider.wires.google.decode import OPAQUE
 from steersman.provider.wires.google.schema import convert_schema
-from steersman.provider.wires.google.tools import ToolSet, encode_json, find_tool_set
+from steersman.provider.wires.google.tools import ToolSet, find_tool_set
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
@@ -31,7 +32,7 @@ from steersman.types.messages import AssistantMessage, Message, ToolResultMessag
 from steersman.types.model import Model, Request, StreamOptions
 
 UNSIGNED = "skip_thought_signature_validator"
-"""Stands for a signature that is missing, as with calls of another model: documented by Google as the last resort."""
+"""Replaces a missing signature, such as that of a call by another model; documented by Google as a last resort."""
 
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _LATEST = re.compile(r"gemini-[a-z-]*latest")
@@ -45,15 +46,15 @@ _MEMO = "google"
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """What a model wants otherwise than older ones."""
+    """How newer models differ from older ones."""
 
     signs: bool
-    """It refuses calls without a signature, and takes images inside function responses."""
+    """The model refuses calls without a signature, and takes images inside function responses."""
 
 
 @dataclass(slots=True)
 class _EncodedMessages:
-    """The contents of a conversation so far; `results` and `images` are those of a group that may still grow."""
+    """The encoded contents of a conversation; `results` and `images` belong to a last group that may still grow."""
 
     tools: ToolSet
     traits: _Traits
@@ -64,7 +65,7 @@ class _EncodedMessages:
 
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
-    """The body of a request, and how many tokens it lets the model write."""
+    """Return the request body and its limit on output tokens."""
     tools = find_tool_set(request.tools)
     fields: dict[str, Any] = {}
     if request.system_prompt:
@@ -86,7 +87,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
 
 
 def parse_version(model_id: str) -> tuple[int, int] | None:
-    """The version of a Gemini model; an alias for the latest is later than all."""
+    """Return the version of a Gemini model; an alias for the latest model gets the highest version."""
     found = _VERSION.search(model_id)
     if found is not None:
         return int(found[1]), int(found[2] or 0)
@@ -104,7 +105,7 @@ def _build_options(model: Model, request: Request, options: StreamOptions) -> di
     thinking = build_thinking(model.id, options)
     if thinking is not None:
         config["thinkingConfig"] = thinking
-    # Before version 3, tools and a schema for the answer exclude each other; the loop checks the answer anyway.
+    # Before version 3, tools and an output schema exclude each other; the loop validates the answer anyway.
     if options.output_schema is not None and (not request.tools or (parse_version(model.id) or (0, 0)) >= (3, 0)):
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = convert_schema(options.output_schema)
@@ -112,13 +113,13 @@ def _build_options(model: Model, request: Request, options: StreamOptions) -> di
 
 
 def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
-    """How the form of an answer is told: as a schema, unless there are tools and the model takes one or the other."""
+    """Choose how to ask for structured output: with a schema, unless the model refuses one beside tools."""
     both = (parse_version(model.id) or (0, 0)) >= (3, 0) and options.tool_choice != "required"
     return "schema" if both or not request.tools else "tool"
 
 
 def build_thinking(model_id: str, options: StreamOptions) -> dict[str, Any] | None:
-    """How much to think, in the words of the model's generation; `None` where nothing is to be said."""
+    """Build `thinkingConfig` for this version of the model, or `None`."""
     level = options.thinking_level
     number = parse_version(model_id)
     if _NOT_THINKING.search(model_id) or (number is not None and number < (2, 5)):
@@ -127,7 +128,7 @@ def build_thinking(model_id: str, options: StreamOptions) -> dict[str, Any] | No
         return None if level == "off" else {"includeThoughts": True, "thinkingLevel": level.upper()}
     if number < (3, 0):
         return _build_thinking_budget(model_id, options)
-    # Only the fast models know "minimal", and none can be told not to think.
+    # Only the flash models know "minimal", and thinking cannot be turned off.
     least = "MINIMAL" if "flash" in model_id else "LOW"
     if level == "off":
         return {"thinkingLevel": least}
@@ -137,7 +138,7 @@ def build_thinking(model_id: str, options: StreamOptions) -> dict[str, Any] | No
 
 
 def _build_thinking_budget(model_id: str, options: StreamOptions) -> dict[str, Any]:
-    """Tokens for thinking, which count against the limit of the answer."""
+    """Build a thinking budget; its tokens count against the limit on output tokens."""
     if options.thinking_level == "off":
         return {"thinkingBudget": 128 if "pro" in model_id else 0}
     budget = _BUDGETS[options.thinking_level]
@@ -147,53 +148,53 @@ def _build_thinking_budget(model_id: str, options: StreamOptions) -> dict[str, A
 
 
 def _encode_messages(model: Model, request: Request, tools: ToolSet) -> bytes:
-    """The messages, encoded; those of a list that only grows are encoded once."""
+    """Encode the messages; those of a list that only grows are encoded once."""
     messages = request.messages
     traits = _Traits((parse_version(model.id) or (0, 0)) >= (3, 0))
-    written = _EncodedMessages(tools, traits)
+    encoded = _EncodedMessages(tools, traits)
     base: object = getattr(messages, "base", None)
     if isinstance(base, MemoList):
         known = cast(_EncodedMessages | None, base.memo.get(_MEMO))
         if known is None or known.tools is not tools or known.traits != traits:
-            base.memo[_MEMO] = written
+            base.memo[_MEMO] = encoded
         elif known.count <= len(messages):
-            written = known
-    for index in range(written.count, len(messages)):
-        _encode_message(messages[index], written)
-    written.count = len(messages)
-    return b",".join(written.pieces)
+            encoded = known
+    for index in range(encoded.count, len(messages)):
+        _encode_message(messages[index], encoded)
+    encoded.count = len(messages)
+    return b",".join(encoded.pieces)
 
 
-def _encode_message(message: Message, written: _EncodedMessages) -> None:
+def _encode_message(message: Message, encoded: _EncodedMessages) -> None:
     if isinstance(message, ToolResultMessage):
-        if written.results:
-            written.pieces.pop()
-        _encode_result(message, written)
-        written.pieces.append(_encode_content(b"user", [*written.results, *written.images]))
+        if encoded.results:
+            encoded.pieces.pop()
+        _encode_result(message, encoded)
+        encoded.pieces.append(_encode_content(b"user", [*encoded.results, *encoded.images]))
         return
-    written.results = []
-    written.images = []
+    encoded.results = []
+    encoded.images = []
     if isinstance(message, AssistantMessage):
-        written.pieces.append(_encode_content(b"model", _encode_answer(message.content, written)))
+        encoded.pieces.append(_encode_content(b"model", _encode_answer(message.content, encoded)))
     else:
-        written.pieces.append(_encode_content(b"user", [encode_json(_build_part(block)) for block in message.content]))
+        encoded.pieces.append(_encode_content(b"user", [encode_json(_build_part(block)) for block in message.content]))
 
 
 def _encode_content(role: bytes, parts: Iterable[bytes]) -> bytes:
     return b"".join((b'{"role":"', role, b'","parts":[', b",".join(parts), b"]}"))
 
 
-def _encode_answer(content: Sequence[Content], written: _EncodedMessages) -> Iterable[bytes]:
-    """A model's parts; the first of its calls carries the signature of them all."""
-    unsigned = written.traits.signs
+def _encode_answer(content: Sequence[Content], encoded: _EncodedMessages) -> Iterable[bytes]:
+    """Encode the parts of an answer; the first call carries the signature for all calls."""
+    unsigned = encoded.traits.signs
     for block in content:
         if isinstance(block, ToolCall):
-            yield encode_json(_build_call(block, written, block.signature or (UNSIGNED if unsigned else None)))
+            yield encode_json(_build_call(block, encoded, block.signature or (UNSIGNED if unsigned else None)))
             unsigned = False
         elif isinstance(block, ThinkingContent) and block.field == OPAQUE and block.signature is not None:
             yield block.signature.encode()
         elif isinstance(block, ImageContent):
-            yield encode_json(_add_signature(_build_part(block), UNSIGNED if written.traits.signs else None))
+            yield encode_json(_add_signature(_build_part(block), UNSIGNED if encoded.traits.signs else None))
         elif isinstance(block, ThinkingContent):
             yield encode_json(_add_signature({"text": block.thinking, "thought": True}, block.signature))
         else:
@@ -206,8 +207,8 @@ def _add_signature(part: dict[str, Any], signature: str | None) -> dict[str, Any
     return part
 
 
-def _build_call(call: ToolCall, written: _EncodedMessages, signature: str | None) -> dict[str, Any]:
-    tools = written.tools
+def _build_call(call: ToolCall, encoded: _EncodedMessages, signature: str | None) -> dict[str, Any]:
+    tools = encoded.tools
     named = _add_call_id(
         call.id, {"name": tools.to_wire(call.name), "args": tools.rename_arguments(call.name, call.arguments)}
     )
@@ -215,26 +216,26 @@ def _build_call(call: ToolCall, written: _EncodedMessages, signature: str | None
 
 
 def _add_call_id(call_id: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The id of a call, unless Gemini gave none and it was made here."""
+    """Add the id of a call, unless the id was generated here because Gemini sent none."""
     return fields if _MINTED.fullmatch(call_id) else {"id": call_id, **fields}
 
 
-def _encode_result(message: ToolResultMessage, written: _EncodedMessages) -> None:
+def _encode_result(message: ToolResultMessage, encoded: _EncodedMessages) -> None:
     images = [_build_part(block) for block in message.content if isinstance(block, ImageContent)]
-    words = message.text or ("(see the image)" if images else "")
+    text = message.text or ("(see the image)" if images else "")
     fields: dict[str, Any] = {
-        "name": written.tools.to_wire(message.tool_name),
-        "response": {"error" if message.is_error else "output": words},
+        "name": encoded.tools.to_wire(message.tool_name),
+        "response": {"error" if message.is_error else "output": text},
     }
-    if images and written.traits.signs:
+    if images and encoded.traits.signs:
         fields["parts"] = images
     else:
-        written.images.extend(map(encode_json, images))
-    written.results.append(encode_json({"functionResponse": _add_call_id(message.tool_call_id, fields)}))
+        encoded.images.extend(map(encode_json, images))
+    encoded.results.append(encode_json({"functionResponse": _add_call_id(message.tool_call_id, fields)}))
 
 
 def _build_part(block: Content) -> dict[str, Any]:
     if isinstance(block, ImageContent):
         return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
-    assert isinstance(block, TextContent)  # a user and a tool say texts and images, which the repair sees to
+    assert isinstance(block, TextContent)  # the transcript repair makes sure of it
     return {"text": block.text}

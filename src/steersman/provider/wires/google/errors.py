@@ -1,4 +1,4 @@
-"""What Gemini's errors mean, as a response or in the midst of a stream, alone or in a list of one."""
+"""Classifies errors of the Gemini API, as a response or inside a stream, alone or in a list of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, Provide
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
 
-# Google's status words, for errors that come with them alone.
+# Google's status names, for errors without a code.
 _STATUS: dict[str, int] = {
     "CANCELLED": 499,
     "INVALID_ARGUMENT": 400,
@@ -40,12 +40,12 @@ _SHOWN = 2_000
 
 
 def classify_response(model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """What a response that is no stream means."""
+    """Classify a response that is not a stream."""
     text = body.decode("utf-8", "replace")
     given = {name.lower(): value for name, value in headers.items()}
-    told = _find_error(body)
-    if told is not None:
-        return _build_error(model, told, status, given, text)
+    error = _find_error(body)
+    if error is not None:
+        return _build_error(model, error, status, given, text)
     if status >= 400:
         plain = "" if is_html_page(text) else text.strip()
         return _build_error(model, {"message": plain}, status, given, text)
@@ -53,23 +53,24 @@ def classify_response(model: Model, status: int, headers: Mapping[str, str], bod
 
 
 def classify_event(model: Model, error: Any) -> ProviderError:
-    """What an error inside a stream means: its own code counts, since the stream began with 200."""
-    told = cast(Mapping[str, Any], error) if isinstance(error, Mapping) else {"message": str(error)}
-    return _build_error(model, told, 200, {}, msgspec.json.encode({"error": error}).decode())
+    """Classify an error inside a stream by its own code, since the HTTP status was 200."""
+    fields = cast(Mapping[str, Any], error) if isinstance(error, Mapping) else {"message": str(error)}
+    return _build_error(model, fields, 200, {}, msgspec.json.encode({"error": error}).decode())
 
 
-def build_malformed_error(provider: str, data: str, error: Exception) -> ProtocolError:
-    """A chunk that is no chunk."""
+def build_malformed_error(model: Model, data: str, error: Exception) -> ProtocolError:
+    """Build the error for an event that is not a chunk."""
     shown = redact_key_patterns(data, _SHOWN)
     return ProtocolError(
-        f"{provider} sent something else than its protocol ({error or type(error).__name__}): {shown[:200]!r}",
-        provider=provider,
+        f"{model.name} sent an event that does not match its protocol ({error or type(error).__name__}): "
+        f"{shown[:200]!r}.",
+        provider=model.provider,
         body=shown,
     )
 
 
 def _find_error(body: bytes) -> Mapping[str, Any] | None:
-    """The error that a JSON body tells, or `None` when it tells none."""
+    """Find the error in a JSON body, or return `None`."""
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -85,52 +86,52 @@ def _find_error(body: bytes) -> Mapping[str, Any] | None:
 
 
 def _build_error(
-    model: Model, told: Mapping[str, Any], status: int, headers: Mapping[str, str], body: str
+    model: Model, error: Mapping[str, Any], status: int, headers: Mapping[str, str], body: str
 ) -> ProviderError:
-    words = str(told.get("message") or "")
-    meant = status if status >= 400 else _find_status(told)
-    kind = _classify_kind(words, told, meant)
-    shown = f"{model.name}: {redact_key_patterns(words, _SHOWN) or f'HTTP status {meant}'}"
+    message = str(error.get("message") or "")
+    known = status if status >= 400 else _find_status(error)
+    kind = _classify_kind(message, error, known)
+    shown = f"{model.name}: {redact_key_patterns(message, _SHOWN) or f'HTTP status {known}'}"
     if kind == "authentication" and (what_to_do := suggest_fix(model.provider, kind, body)):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
     return EXCEPTIONS[kind](
         shown,
         provider=model.provider,
-        status=meant,
+        status=known,
         request_id=find_request_id(headers),
-        retry_after=_find_retry_after(headers, told, words, meant),
+        retry_after=_find_retry_after(headers, error, message, known),
         retryable=should_retry(headers),
         body=redact_key_patterns(body, _SHOWN) or None,
     )
 
 
-def _find_status(told: Mapping[str, Any]) -> int:
-    code = told.get("code")
+def _find_status(error: Mapping[str, Any]) -> int:
+    code = error.get("code")
     if isinstance(code, int) and code >= 400:
         return code
-    return _STATUS.get(str(told.get("status")), 500)
+    return _STATUS.get(str(error.get("status")), 500)
 
 
-def _classify_kind(words: str, told: Mapping[str, Any], status: int) -> ErrorKind:
-    details = _list_details(told)
-    if _WRONG_KEY.search(words) or any(_WRONG_KEY.search(str(detail.get("reason"))) for detail in details):
+def _classify_kind(message: str, error: Mapping[str, Any], status: int) -> ErrorKind:
+    details = _list_details(error)
+    if _WRONG_KEY.search(message) or any(_WRONG_KEY.search(str(detail.get("reason"))) for detail in details):
         return "authentication"
     if status == 429:
         return "quota" if any(_is_daily_quota(detail) for detail in details) else "rate_limit"
-    if is_throttled(words):
+    if is_throttled(message):
         return "rate_limit"
-    if words and is_overflow(words, status=status):
+    if message and is_overflow(message, status=status):
         return "context_overflow"
     return classify_status(status)
 
 
 def _is_daily_quota(detail: Mapping[str, Any]) -> bool:
-    """Whether a quota of the day is used up: no backoff waits that long."""
+    """Whether a daily quota is used up: a backoff never waits that long."""
     return any("PerDay" in str(violation.get("quotaId")) for violation in _list_mappings(detail.get("violations")))
 
 
-def _list_details(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return _list_mappings(told.get("details"))
+def _list_details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return _list_mappings(error.get("details"))
 
 
 def _list_mappings(value: Any) -> list[Mapping[str, Any]]:
@@ -140,14 +141,18 @@ def _list_mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _find_retry_after(
-    headers: Mapping[str, str], told: Mapping[str, Any], words: str, status: int, clock: Callable[[], float] = time.time
+    headers: Mapping[str, str],
+    error: Mapping[str, Any],
+    message: str,
+    status: int,
+    clock: Callable[[], float] = time.time,
 ) -> float | None:
-    """The delay that RetryInfo asks for, else what headers and words say."""
-    for detail in _list_details(told):
+    """Return the delay in RetryInfo, else the one in the headers or the message."""
+    for detail in _list_details(error):
         delay = detail.get("retryDelay")
         if isinstance(delay, str):
             body = msgspec.json.encode({"retryDelay": delay}).decode()
             asked = parse_retry_after({}, clock=clock, body=body)
             if asked is not None:
                 return asked
-    return parse_retry_after(headers, clock=clock, body=words, limited=status == 429)
+    return parse_retry_after(headers, clock=clock, body=message, limited=status == 429)

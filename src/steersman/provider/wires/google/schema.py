@@ -1,7 +1,7 @@
-"""JSON Schema in the part of it that Gemini reads, without loss of meaning.
+"""Converts JSON Schemas to the keywords that Gemini supports, without losing meaning.
 
-What Gemini has a keyword for stays or is rewritten (`const` becomes `enum`, an exclusive bound of integers an inclusive
-one); what it has none for is told in the description, where the model still reads it. References point to `$defs`.
+Keywords with an equivalent are rewritten (`const` becomes `enum`, an exclusive bound of integers an inclusive one). All
+other unsupported keywords go into the description, where the model reads them. References point to `$defs`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ READ = frozenset(
         "type",
     )
 )
-"""The keywords that Gemini documents for JSON Schema; it passes over others."""
+"""The JSON Schema keywords that Gemini documents; it ignores others."""
 
 _SILENT = frozenset(("$comment", "$defs", "$schema", "$vocabulary", "definitions"))
 _OF_TYPE = {
@@ -53,12 +53,12 @@ _BOUNDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -
 
 
 def convert_schema(schema: Mapping[str, Any], rename: Callable[[str], str] = str) -> Schema:
-    """The schema as Gemini reads it; `rename` makes the names of properties legal."""
+    """Convert a schema; `rename` maps property names to legal ones."""
     return _Conversion(schema, rename).convert_root()
 
 
 class _Conversion:
-    """One schema on its way; definitions are converted when something refers to them."""
+    """The conversion of one schema; definitions are converted when something refers to them."""
 
     def __init__(self, root: Mapping[str, Any], rename: Callable[[str], str]) -> None:
         self._root = root
@@ -78,7 +78,7 @@ class _Conversion:
         return converted
 
     def convert(self, schema: Any) -> Schema:
-        """One schema node; `true` and whatever is no schema says nothing."""
+        """Convert one node; `true`, and any value that is not a schema, becomes `{}`."""
         if schema is False:
             return {"description": "No value is allowed here."}
         if not isinstance(schema, Mapping):
@@ -93,10 +93,10 @@ class _Conversion:
         return converted
 
     def _convert_node(self, node: Schema) -> Schema:
-        told: Schema = {}
+        unsupported: Schema = {}
         _convert_tuple_items(node)
         _convert_constant(node)
-        _convert_enumeration(node, told)
+        _convert_enumeration(node, unsupported)
         _convert_bounds(node)
         self._convert_children(node)
         out: Schema = {}
@@ -104,12 +104,12 @@ class _Conversion:
             if key in READ:
                 out[key] = value
             elif key not in _SILENT:
-                told[key] = value
+                unsupported[key] = value
         out.pop("$defs", None)
-        return _add_description(_split_types(out), told)
+        return _add_description(_split_types(out), unsupported)
 
     def _convert_reference(self, node: Schema) -> Schema:
-        """A reference stands alone; what was said beside it goes around it."""
+        """Convert a reference: Gemini takes nothing beside `$ref`, so the rest of the node wraps it with `anyOf`."""
         reference = node.pop("$ref")
         name = self._add_definition(reference)
         beside = self.convert(node)
@@ -141,7 +141,7 @@ class _Conversion:
         return name
 
     def _resolve(self, reference: str) -> Any:
-        """What a reference inside this schema points to, or `None`."""
+        """Return the target of a reference inside this schema, or `None`."""
         if reference != "#" and not reference.startswith("#/"):
             return None
         found: Any = self._root
@@ -170,7 +170,7 @@ class _Conversion:
             node["additionalProperties"] = self.convert(node["additionalProperties"])
 
     def _merge_all_of(self, node: Schema) -> None:
-        """All of several schemas is one schema, where no keyword says two things."""
+        """Merge `allOf` into the node, unless its schemas disagree."""
         parts: Any = node.get("allOf")
         if not isinstance(parts, list) or "$ref" in node:
             return
@@ -187,7 +187,7 @@ class _Conversion:
         node.update(merged)
 
     def _flatten(self, part: Any, inlined: list[str]) -> Schema | None:
-        """A part of `allOf` with its reference followed; `None` where that has no end."""
+        """Return a part of `allOf` with its reference resolved; `None` if the reference is recursive."""
         if not isinstance(part, Mapping):
             return None
         given = cast(Mapping[str, Any], part)
@@ -203,7 +203,7 @@ class _Conversion:
 
 
 def _merge(into: Schema, more: Mapping[str, Any]) -> bool:
-    """Put one schema over another; `False` when they disagree."""
+    """Merge one schema into another; returns `False` if they disagree."""
     for key, value in more.items():
         if key not in into or into[key] == value or key in ("description", "title", *_SILENT):
             into.setdefault(key, value)
@@ -220,7 +220,7 @@ def _merge(into: Schema, more: Mapping[str, Any]) -> bool:
 
 
 def _convert_tuple_items(node: Schema) -> None:
-    """A list of items in the older way of writing a tuple."""
+    """Rewrite a list of `items`, the older form of a tuple, to `prefixItems`."""
     if isinstance(node.get("items"), list):
         node["prefixItems"] = node.pop("items")
         if "additionalItems" in node:
@@ -237,8 +237,8 @@ def _convert_constant(node: Schema) -> None:
         node["enum"] = [node.pop("const")]
 
 
-def _convert_enumeration(node: Schema, told: Schema) -> None:
-    """An enumeration of texts and numbers; one with `null` too is a choice, others are told."""
+def _convert_enumeration(node: Schema, unsupported: Schema) -> None:
+    """Keep an enum of strings and numbers; one with `null` becomes `anyOf`, any other goes into the description."""
     values = node.get("enum")
     if not isinstance(values, Sequence):
         return
@@ -256,7 +256,7 @@ def _convert_enumeration(node: Schema, told: Schema) -> None:
             choice["type"] = kinds[0] if len(kinds) == 1 else kinds
         node["anyOf"] = [choice, {"type": "null"}]
     else:
-        told["enum"] = list(cast(Sequence[Any], values))
+        unsupported["enum"] = list(cast(Sequence[Any], values))
     del node["enum"]
 
 
@@ -265,12 +265,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _convert_bounds(node: Schema) -> None:
-    """An exclusive bound of an integer is an inclusive one beside it."""
+    """Rewrite an exclusive bound of an integer to an inclusive one."""
     if node.get("type") != "integer":
         return
     for exclusive, inclusive, step in _BOUNDS:
         bound: Any = node.get(exclusive)
-        if bound is True and _is_plain(node.get(inclusive)):  # the older way: a flag beside the bound
+        if bound is True and _is_plain(node.get(inclusive)):  # the older form: a flag beside the bound
             node[inclusive] += step
         elif _is_plain(bound):
             nearest = floor(bound) + 1 if step > 0 else ceil(bound) - 1
@@ -282,7 +282,7 @@ def _convert_bounds(node: Schema) -> None:
 
 
 def _split_types(node: Schema) -> Schema:
-    """Several types are a choice between them; one type or `null` may be said as it is."""
+    """Split several types into `anyOf`; one type and `null` stay as they are."""
     kinds = node.get("type")
     if not isinstance(kinds, list):
         return node
@@ -300,10 +300,10 @@ def _split_types(node: Schema) -> Schema:
     return {**out, "anyOf": choices}
 
 
-def _add_description(node: Schema, told: Mapping[str, Any]) -> Schema:
-    """The node with what has no keyword told in its description."""
-    if not told:
+def _add_description(node: Schema, unsupported: Mapping[str, Any]) -> Schema:
+    """Add the unsupported keywords to the description of the node."""
+    if not unsupported:
         return node
-    words = f"JSON Schema: {msgspec.json.encode(told).decode()}"
+    words = f"JSON Schema: {msgspec.json.encode(unsupported).decode()}"
     said = node.get("description")
     return {**node, "description": f"{said}\n{words}" if isinstance(said, str) and said else words}

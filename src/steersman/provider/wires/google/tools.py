@@ -1,4 +1,4 @@
-"""The tools of a request as Gemini is told about them: legal names, readable schemas, encoded once."""
+"""The tools of a request as Gemini declares them: legal names, supported schemas, encoded once."""
 
 from __future__ import annotations
 
@@ -8,60 +8,45 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.wires.encoding import encode_json, memoize_by_identities
 from steersman.provider.wires.google.schema import convert_schema
 from steersman.provider.wires.tool_names import ToolNames
-from steersman.types.content import replace_lone_surrogates
 from steersman.types.model import ToolSpec
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
 NAME_LENGTH = 64
 PARAMETER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
-# Gemini sees its tools in a namespace of this name and at times calls them by their full one.
+# Gemini sees its tools in this namespace and sometimes calls them by the qualified name.
 _NAMESPACE = re.compile(r"default_api[:.]")
-
-_KEPT = 64
-_toolsets: dict[tuple[int, ...], ToolSet] = {}
-
-
-def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
-    """The toolset of these tools; the same tools are encoded once."""
-    key = tuple(map(id, tools))
-    known = _toolsets.get(key)
-    if known is None:
-        if len(_toolsets) >= _KEPT:
-            _toolsets.pop(next(iter(_toolsets)))
-        known = _toolsets[key] = ToolSet(tools)
-    return known
 
 
 class ToolSet:
-    """Tools under their names on the wire; parameters whose names Gemini will not take are renamed there and back."""
+    """The tools of a request: their names and parameter names on the wire, and their encoded form."""
 
-    __slots__ = ("_known", "_names", "_parameters", "_tools", "encoded")
+    __slots__ = ("_known", "_names", "_parameters", "encoded")
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        self._tools = tuple(tools)  # kept alive, so that no other tool can come to have the identity of one of these
         self._names = ToolNames(tools, NAME, NAME_LENGTH)
         self._known = {tool.name for tool in tools}
         self._parameters: dict[str, _Renaming] = {}
         self.encoded = encode_json([self._declare(tool) for tool in tools])
 
     def to_wire(self, name: str) -> str:
-        """The name that the wire takes for a tool."""
+        """Return the name of a tool on the wire."""
         return self._names.to_wire(name)
 
     def rename_arguments(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments of a call under the names that the wire takes."""
+        """Return the arguments of a call with the parameter names on the wire."""
         renamed = self._parameters.get(name)
         return arguments if renamed is None else renamed.apply(arguments, renamed.there)
 
     def decode_call(self, name: str, arguments: str) -> tuple[str, str]:
-        """A call as the model wrote it, under the tool's own names."""
+        """Return the name and the arguments of a call with the tool's own names."""
         own = self._names.from_wire(name)
         if own not in self._known and (short := _NAMESPACE.sub("", name, count=1)) != name:
-            meant = self._names.from_wire(short)
-            own = meant if meant in self._known else own
+            known = self._names.from_wire(short)
+            own = known if known in self._known else own
         renamed = self._parameters.get(own)
         return own, arguments if renamed is None else renamed.decode_arguments(arguments)
 
@@ -76,19 +61,25 @@ class ToolSet:
         return declared
 
 
+@memoize_by_identities(limit=64)
+def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+    """Return the encoded tools; the same tools are encoded once."""
+    return ToolSet(tools)
+
+
 class _Renaming:
-    """Names of properties that Gemini will not take, and what stands for them."""
+    """Property names that Gemini refuses, and their replacements, in both directions."""
 
     __slots__ = ("back", "there")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         names = dict.fromkeys(_find_properties(schema))
         legal = ToolNames(names, PARAMETER, NAME_LENGTH)
-        self.there = {name: written for name in names if (written := legal.to_wire(name)) != name}
+        self.there = {name: legal_name for name in names if (legal_name := legal.to_wire(name)) != name}
         self.back = {legal: name for name, legal in self.there.items()}
 
     def decode_arguments(self, arguments: str) -> str:
-        """The arguments a model wrote; what cannot be read stays as it is."""
+        """Return the arguments with the original names; malformed JSON stays as it is."""
         try:
             value: Any = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -105,7 +96,7 @@ class _Renaming:
 
 
 def _find_properties(schema: Any) -> Iterator[str]:
-    """The names of all properties in a schema, at any depth."""
+    """Yield the names of all properties in a schema, at any depth."""
     if isinstance(schema, Mapping):
         node = cast(Mapping[str, Any], schema)
         properties = node.get("properties")
@@ -120,16 +111,3 @@ def _find_properties(schema: Any) -> Iterator[str]:
     elif isinstance(schema, list):
         for item in cast(list[Any], schema):
             yield from _find_properties(item)
-
-
-_encoder = msgspec.json.Encoder()
-
-
-def encode_json(value: Any) -> bytes:
-    """JSON that every server reads: halves of surrogate pairs are joined, lone ones replaced."""
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        import json
-
-        return replace_lone_surrogates(json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins)).encode()

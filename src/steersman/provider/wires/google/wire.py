@@ -1,4 +1,7 @@
-"""Gemini's `streamGenerateContent`: the provider `google`."""
+"""Gemini's `streamGenerateContent` as a `Wire`: the provider `google`.
+
+The answer is server-sent events, or one JSON array where a proxy drops `alt=sse`: `ArrayDecoder` reads that.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _QUOTE, _OPEN = ord('"'), ord("{")
 
 
 class ArrayDecoder:
-    """Gives each object of an array as soon as it is whole; to be used like an `SseDecoder`."""
+    """Splits a JSON array into its objects, each as soon as it is complete; used like an `SseDecoder`."""
 
     __slots__ = ("_at", "_begin", "_depth", "_kept", "_max", "_quoted")
 
@@ -33,7 +36,7 @@ class ArrayDecoder:
         self._quoted = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The elements that these bytes complete."""
+        """Return the elements that these bytes complete."""
         kept = self._kept
         kept += chunk
         events: list[Event] = []
@@ -55,11 +58,11 @@ class ArrayDecoder:
         return events
 
     def finish(self) -> list[Event]:
-        """An element that the end cut off is none."""
+        """Return nothing: a truncated element is dropped."""
         return []
 
     def _drop_decoded(self) -> None:
-        """Forget what was given; half an escape at the end is looked at again."""
+        """Drop the decoded bytes; an incomplete escape at the end is scanned again."""
         kept = self._kept
         self._at = max(self._at, len(kept) - 1 if kept.endswith(b"\\") else len(kept))
         gone = self._begin if self._depth else self._at
@@ -76,34 +79,34 @@ _VERSIONED = re.compile(r"/v\d+\w*$")
 
 
 class GoogleWire:
-    """The protocol of the Gemini API."""
+    """Encodes requests and decodes answers of the Gemini API."""
 
     name = "google"
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
-        """The request as bytes."""
+        """Encode the request."""
         headers = {"content-type": "application/json"}
         if key is not None:
             headers["x-goog-api-key"] = key
         headers |= model.headers
-        body, most = encode_request(model, request, options)
-        return HttpRequest(build_url(model), headers, body, most)
+        body, limit = encode_request(model, request, options)
+        return HttpRequest(build_url(model), headers, body, limit)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
-        """A fresh decoder for one answer."""
+        """Return a new decoder for one answer."""
         return GoogleDecoder(model, find_tool_set(request.tools))
 
     def array(self, *, max_event_bytes: int) -> ArrayDecoder:
-        """Reads the chunks of an answer that came as a JSON array, as when a proxy drops `alt=sse`."""
+        """Return a decoder for an answer that comes as a JSON array instead of server-sent events."""
         return ArrayDecoder(max_event_bytes=max_event_bytes)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        """What a response that is not a stream means."""
+        """Classify a response that is not a stream."""
         return classify_response(model, status, headers, body)
 
 
 def build_url(model: Model) -> str:
-    """Where the model is asked; a base address may leave out the version, as Google's own client does."""
+    """Return the URL for a model; the base URL may leave out the API version, as in Google's own client."""
     base = (model.base_url or BASE_URL).rstrip("/")
     if not _VERSIONED.search(base):
         base = f"{base}/v1beta"

@@ -1,1 +1,1 @@
-"""OpenAI Chat Completions and the many servers that speak it."""
+"""The OpenAI Chat Completions API and its many compatible servers."""

@@ -1,4 +1,8 @@
-"""The blocks of a Chat Completions answer while they grow: words, thoughts and calls, each shown as it comes."""
+"""The blocks of a Chat Completions answer while they arrive: text, thinking and tool calls.
+
+`Calls` puts tool calls together from their pieces, however a server numbers, names and splits them; `Blocks` turns
+everything into stream events.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,9 @@ from steersman.types.stream import (
 
 
 class OpenCall:
-    """A call while it grows; `number` is the server's, `index` its place in the message once it was shown.
+    """A call while its arguments arrive; `number` is the server's, `index` its place in the message once emitted.
 
-    `half` is the first half of a character, which waits to be shown with the other.
+    `shown` counts the emitted parts; `held` is a high surrogate that waits for its low surrogate.
     """
 
     __slots__ = ("held", "id", "index", "name", "number", "parts", "shown")
@@ -52,24 +56,24 @@ class OpenCall:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing of its arguments has come."""
+        """Whether its arguments are empty so far."""
         return not any(part and not part.isspace() for part in self.parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether its arguments could end here."""
+        """Whether its arguments could end here: they are empty or valid JSON."""
         return self.is_blank or _is_json("".join(self.parts))
 
     def build_call(self, name: str, *, cut: bool) -> ToolCall:
-        """The call as it is now; one that was cut before its arguments began is not one without arguments."""
-        written = "".join(self.parts)
-        if cut and not written.strip():
-            return ToolCall(self.id, name, {}, raw_arguments=written)
-        return parse_tool_call(self.id, name, written)
+        """Build the tool call; if it was cut before its arguments began, it is marked as cut."""
+        arguments = "".join(self.parts)
+        if cut and not arguments.strip():
+            return ToolCall(self.id, name, {}, raw_arguments=arguments)
+        return parse_tool_call(self.id, name, arguments)
 
 
 class Calls:
-    """Which call a piece belongs to: by its index, else by its id, else by its place, else to the last one."""
+    """Finds the call of a piece: by its index, else its id, else its position in the chunk, else the last call."""
 
     __slots__ = ("_by_id", "_by_index", "_known", "_last", "all")
 
@@ -81,7 +85,7 @@ class Calls:
         self.all: list[OpenCall] = []
 
     def add(self, piece: CallPiece, place: int, of: int) -> OpenCall:
-        """The call after this piece, entry `place` of `of` in its chunk."""
+        """Add a piece, entry `place` of `of` in its chunk, and return its call."""
         function = piece.function
         name = (function.name or "") if function is not None else ""
         call = self._find_owner(piece, name, place, of)
@@ -94,14 +98,14 @@ class Calls:
 
     @property
     def growing(self) -> OpenCall | None:
-        """The last call, if it is shown so far and the server counts its calls."""
+        """The last call, if all of it was emitted and the server numbers its calls."""
         call = self._last
         if call is None or call.number is None or call.index is None or call.shown != len(call.parts):
             return None
         return call
 
     def is_named(self, call: OpenCall) -> bool:
-        """Whether its name is that of a tool and cannot become another's."""
+        """Whether its name is complete: a tool has it, and no other tool's name begins with it."""
         name = call.name
         return name in self._known and not any(other.startswith(name) and other != name for other in self._known)
 
@@ -121,7 +125,7 @@ class Calls:
         return call
 
     def _is_another(self, call: OpenCall, id: str | None, name: str) -> bool:
-        """Servers that number every call 0 still give each an id and a name, and finish one before the next."""
+        """Whether this is a new call with the same index: some servers number every call 0, each with its own id."""
         return bool(id and name and call.id) and id != call.id and call.is_whole
 
     def _find_unmarked(self, name: str, place: int, of: int) -> OpenCall:
@@ -140,7 +144,7 @@ class Calls:
         return call
 
     def _join_name(self, call: OpenCall, piece: str) -> str:
-        """A name comes whole, or in pieces, or again with every piece of the arguments."""
+        """Add a piece of the name, which may come whole, in pieces, or again with every piece of the arguments."""
         name = call.name
         if not name or (piece.startswith(name) and name not in self._known):
             return piece
@@ -162,7 +166,7 @@ def _is_json(text: str) -> bool:
 def _encode_arguments(arguments: Any) -> str:
     try:
         return msgspec.json.encode(arguments).decode()
-    except UnicodeEncodeError:  # half a character alone is spelled out, so that nobody runs the call with another
+    except UnicodeEncodeError:  # a lone surrogate stays escaped: the call must not run with another character
         from json import dumps
 
         return dumps(arguments)
@@ -171,11 +175,11 @@ def _encode_arguments(arguments: Any) -> str:
 _FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 _TAGS, _PARTS, _DETAILS = "<think>", "content", "reasoning_details"
 NOT_REPLAYED = frozenset((_TAGS, _PARTS))
-"""Thinking that came inside the content; there is no field to send it back in."""
+"""Origins of thinking that came inside the content; no field exists to send it back in."""
 
 
 class KnownNames(Protocol):
-    """Tool names as the server knows them, and as we do."""
+    """Maps tool names on the wire to our own."""
 
     @property
     def known(self) -> frozenset[str]: ...
@@ -183,7 +187,7 @@ class KnownNames(Protocol):
 
 
 class Blocks:
-    """What has come of an answer. At most one block of words is open, and it ends where another block begins."""
+    """The blocks of one answer. At most one text or thinking block is open; it stops where another block starts."""
 
     __slots__ = (
         "_calls", "_content", "_details", "_field", "_held", "_names", "_open", "_tags", "_waiting",
@@ -191,16 +195,16 @@ class Blocks:
     )  # fmt: skip
 
     def __init__(self, names: KnownNames, *, think_tags: bool) -> None:
-        # The block that grows: its kind ("" for none), its place, and its words so far.
+        # The open block: its kind ("" for none), its index, and its text so far.
         self._open = ""
         self.index = 0
         self.parts: list[str] = []
-        # Whether words may hold half a surrogate pair, and the half that waits for the other.
+        # Whether text may hold lone surrogates, and the high surrogate that waits for its other half.
         self.has_lone_surrogates = False
         self._held = ""
         self._names = names
         self._calls: Calls | None = None
-        # A call that is not shown yet, for its name is also the beginning of another's.
+        # A call that is not emitted yet, because another tool's name begins with its name.
         self._waiting: OpenCall | None = None
         self._content: list[Content | OpenCall | None] = []
         self._field: str | None = None
@@ -209,20 +213,20 @@ class Blocks:
 
     @property
     def has_open_text(self) -> bool:
-        """Whether a text is open that further words are simply added to."""
+        """Whether a text block is open to which plain text can be appended."""
         return self._open == "text" and not self.has_lone_surrogates and self._tags is None
 
     @property
     def growing(self) -> OpenCall | None:
-        """The call that further arguments are simply added to."""
+        """The call to which further arguments can be appended."""
         return None if self._open or self.has_lone_surrogates or self._calls is None else self._calls.growing
 
     def list_content(self) -> list[Content]:
-        """The blocks that are whole."""
+        """Return the blocks that have stopped."""
         return [block for block in self._content if block is not None and not isinstance(block, OpenCall)]
 
     def add_thinking(self, delta: Delta, out: list[StreamEvent]) -> None:
-        """Servers give the same thought under several names: the first that says something counts."""
+        """Add thinking; servers send the same text in several fields, and the first that is not empty counts."""
         fields = _FIELDS if self._field not in _FIELDS else (self._field, *_FIELDS)
         words = ""
         for field in fields:
@@ -231,16 +235,16 @@ class Blocks:
                 break
         if delta.reasoning_details:
             self._details = self._details or Details()
-            told = self._details.add(delta.reasoning_details)
+            text = self._details.add(delta.reasoning_details)
             self._field = _DETAILS
-            words = words or told
+            words = words or text
             if self._open != "thinking":
                 self._start_block("thinking", out)
         if words:
             self.add_text("thinking", words, out)
 
     def add_content(self, words: str | list[Any], out: list[StreamEvent]) -> None:
-        """Words of the answer, which may have thoughts among them: as parts, or between tags."""
+        """Add content, which may contain thinking: as parts, or between tags."""
         if not isinstance(words, str):
             pieces = split_parts(words)
         elif self._tags is not None:
@@ -255,7 +259,7 @@ class Blocks:
                 self.add_text("thinking" if thought else "text", piece, out)
 
     def add_text(self, kind: str, words: str, out: list[StreamEvent]) -> None:
-        """More words of a kind, in the block that is open or in a new one."""
+        """Add text or thinking to the open block, or to a new one."""
         if self._open != kind:
             self._start_block(kind, out)
         if self.has_lone_surrogates:
@@ -266,7 +270,7 @@ class Blocks:
         out.append(TextDelta(words, self.index) if kind == "text" else ThinkingDelta(words, self.index))
 
     def _join_surrogates(self, words: str) -> str:
-        """Half a surrogate pair at the end waits for the other half."""
+        """Join split surrogate pairs; a high surrogate at the end waits for the next delta."""
         words, self._held = split_trailing_surrogate(self._held + words)
         return replace_lone_surrogates(words)
 
@@ -281,7 +285,7 @@ class Blocks:
         out.append(TextStart(self.index) if kind == "text" else ThinkingStart(self.index))
 
     def _stop_block(self, out: list[StreamEvent]) -> None:
-        """End the block of words that is open."""
+        """Stop the open text or thinking block."""
         if not self._open:
             return
         if self._held:
@@ -300,23 +304,23 @@ class Blocks:
         self._open = ""
 
     def add_call(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> None:
-        """A piece of a call, entry `place` of `of` in its chunk."""
+        """Add a piece of a call, entry `place` of `of` in its chunk."""
         self._stop_block(out)
         if self._calls is None:
             self._calls = Calls(self._names.known)
         calls = self._calls
         call = calls.add(piece, place, of)
         if self._waiting is not None and self._waiting is not call:
-            self._start_call(self._waiting, out)  # where another begins, its name is whole
+            self._start_call(self._waiting, out)  # its name is complete, because another call begins
         index = call.index
         if index is None:
             if not call.name or (call.is_blank and not calls.is_named(call)):
-                # The name may still be growing.
+                # The name may not be complete yet.
                 self._waiting = call if call.name in self._names.known else None
                 return
             index = self._start_call(call, out)
         if not isinstance(self._content[index], OpenCall):
-            return  # more of a call that has ended
+            return  # the call has stopped
         shown, call.shown = call.shown, len(call.parts)
         self._emit_arguments(call, index, "".join(call.parts[shown:]), out)
 
@@ -328,7 +332,7 @@ class Blocks:
         return index
 
     def _emit_arguments(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
-        """More of the arguments, as they will be read: half a character alone is spelled out."""
+        """Emit more of the arguments; lone surrogates are escaped."""
         if self.has_lone_surrogates:
             words, call.held = split_trailing_surrogate(call.held + words)
             words = escape_lone_surrogates(words)
@@ -336,7 +340,7 @@ class Blocks:
             out.append(ToolCallDelta(words, index))
 
     def stop_all(self, out: list[StreamEvent], *, cut: bool) -> None:
-        """Close every block that is open; `cut` when the answer ended for want of room."""
+        """Stop every open block; `cut` says that the answer reached its token limit."""
         if self._tags is not None:
             words, thought = self._tags.flush()
             if words:
@@ -351,7 +355,7 @@ class Blocks:
         index = call.index
         if index is None:
             if not call.name and call.is_blank:
-                return  # an empty entry at the end of the list, as some servers send
+                return  # some servers send an empty last entry
             index = self._start_call(call, out)
             self._emit_arguments(call, index, "".join(call.parts), out)
         if isinstance(self._content[index], OpenCall):

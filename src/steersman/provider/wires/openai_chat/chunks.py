@@ -1,4 +1,8 @@
-"""The chunks of a Chat Completions stream: typed, lenient where servers are, and blind to what nobody needs."""
+"""The chunks of a Chat Completions stream, as far as they are decoded, and the frame around their text.
+
+The chunks of a text differ only in the text, so `Frame` remembers what comes before and after it and skips JSON
+decoding for the chunks that match.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ NOTHING = msgspec.Raw()
 
 
 class Function(msgspec.Struct, gc=False):
-    """A piece of a call; some servers give the arguments as an object."""
+    """A piece of a call; some servers send the arguments as an object."""
 
     name: str | None = None
     arguments: Any = None
@@ -29,7 +33,7 @@ class CallPiece(msgspec.Struct, gc=False):
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What is new; a content of parts is Mistral's form."""
+    """The new text, thinking and calls; Mistral sends the content as a list of parts."""
 
     content: str | list[Any] | None = None
     tool_calls: list[CallPiece] | None = None
@@ -42,7 +46,7 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    """One of the answers asked for; there is never more than one, but servers number them oddly."""
+    """An answer; a request asks for one, but some servers number it oddly."""
 
     index: int | None = 0
     delta: Delta | None = None
@@ -53,13 +57,13 @@ class Choice(msgspec.Struct, gc=False):
 
 
 class Groq(msgspec.Struct, gc=False):
-    """Where Groq puts the usage."""
+    """The field in which Groq sends the usage."""
 
     usage: msgspec.Raw = NOTHING
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """One event of the stream: of its many fields only those that differ from chunk to chunk."""
+    """One event of the stream, with the fields that differ from chunk to chunk."""
 
     choices: list[Choice] | None = None
     usage: msgspec.Raw = NOTHING
@@ -68,7 +72,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class ChunkHead(msgspec.Struct):
-    """What every chunk repeats; some servers number what others name."""
+    """The fields that every chunk repeats; some servers send a number as the id."""
 
     id: str | int | None = None
     object: str | None = None
@@ -79,7 +83,7 @@ _heads = msgspec.json.Decoder(ChunkHead)
 
 
 def decode_head(data: str) -> ChunkHead:
-    """What a chunk says about itself, as far as it can be read."""
+    """Decode the repeated fields of a chunk, as far as possible."""
     try:
         return _heads.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -92,7 +96,7 @@ def decode_head(data: str) -> ChunkHead:
 
 
 def decode_leniently(data: str) -> Chunk | None:
-    """A chunk that does not fit the types: numbers as text, half surrogate pairs; `None` for what is not a chunk.
+    """Decode a chunk that the typed decoder refuses: numbers as text, lone surrogates; `None` if it is not an object.
 
     Raises `ValueError` when it is not JSON.
     """
@@ -126,7 +130,7 @@ def _convert_chunk(fields: dict[str, Any]) -> Chunk | None:
 
 
 def _repair_calls(choice: dict[str, Any]) -> None:
-    """Ids that are numbers as the text of them, and no half of a character in an id or a name."""
+    """Turn numeric ids into text, and replace lone surrogates in ids and names."""
     for delta in (choice.get("delta"), choice.get("message")):
         calls: object = cast(dict[str, Any], delta).get("tool_calls") if isinstance(delta, dict) else None
         for call in cast(list[Any], calls) if isinstance(calls, list) else ():
@@ -165,11 +169,11 @@ _details = msgspec.json.Decoder(_Details | None, strict=False)
 
 
 def decode_usage(raw: msgspec.Raw) -> Usage | None:
-    """The counts in normal form: what came from a cache counted apart, reasoning inside the output."""
+    """Return the usage: input without cached tokens, output including reasoning."""
     try:
         counts = _counts.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return None  # unknown is better than an answer lost over its bill
+        return None  # malformed usage must not lose the answer
     if counts.prompt_tokens is None and counts.completion_tokens is None:
         return None
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
@@ -180,13 +184,13 @@ def decode_usage(raw: msgspec.Raw) -> Usage | None:
     written = details.cache_write_tokens
     reasoning = _decode_details(counts.completion_tokens_details).reasoning_tokens
     if completion is not None and reasoning and counts.total_tokens == (prompt or 0) + completion + reasoning:
-        completion += reasoning  # xAI and others count it beside the output
+        completion += reasoning  # xAI and others do not include it in the output
     fresh = None if prompt is None else max(0, prompt - (cached or 0) - (written or 0))
     return Usage(fresh, completion, cached, written, reasoning, cost=counts.cost)
 
 
 def _decode_details(raw: msgspec.Raw) -> _Details:
-    """Details, where they can be read: some gateways write an empty list for none."""
+    """Decode token details; some gateways send an empty list for none."""
     try:
         return (_details.decode(raw) if raw else None) or _NO_DETAILS
     except (msgspec.DecodeError, RecursionError):
@@ -197,7 +201,7 @@ _PROBE = "?"
 
 
 class Frame:
-    """What stands before and after the words."""
+    """The JSON before and after the text of a chunk."""
 
     __slots__ = ("_after", "_before", "_end", "_start")
 
@@ -208,7 +212,7 @@ class Frame:
         self._end = -len(after)
 
     def read_words(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
-        """The words of the events from `start` on, up to one that is not in this frame or writes them otherwise."""
+        """Return the texts of the events from `start` on, up to one that does not match the frame or has escapes."""
         before, after, first, last = self._before, self._after, self._start, self._end
         found: list[str] = []
         for at in range(start, len(events)):
@@ -223,9 +227,10 @@ class Frame:
 
 
 def find_frame(data: str, words: str) -> Frame | None:
-    """The frame of a chunk with these words; `None` where they are not found, or are not what they seem.
+    """Find the frame of a chunk with this text, or return `None`.
 
-    Other words are put in their place: where those are then the content, any text in that place is.
+    The text may occur elsewhere in the chunk. So it is replaced by another text: if that is then the content, the place
+    is right.
     """
     quoted = f'"{words}"'
     at = data.find(quoted)
@@ -233,7 +238,7 @@ def find_frame(data: str, words: str) -> Frame | None:
         head, tail = data[:at], data[at + len(quoted) :]
         if _has_content(f'{head}"{words}{_PROBE}"{tail}', words + _PROBE):
             return Frame(f'{head}"', f'"{tail}')
-        # A comma or a colon stands between quotes elsewhere too.
+        # Text such as a comma or a colon may occur in quotes elsewhere.
         at = data.find(quoted, at + 1)
     return None
 

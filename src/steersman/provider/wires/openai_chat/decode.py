@@ -1,6 +1,6 @@
-"""Reads a Chat Completions stream: chunks in, stream events and the whole message out.
+"""Decodes a Chat Completions stream: chunks in, stream events and the whole message out.
 
-A chunk is decoded once, its words are appended to a list and joined when the block ends: nothing is done twice.
+Each chunk is decoded once; its text is appended to a list, which is joined when the block stops.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ STOP_REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "refusal",
 }
-"""The words of the protocol. Any other is kept as it is, and is never a success unless the model's settings say so."""
+"""The finish reasons of the protocol. Any other is an error, unless the model's settings map it."""
 
 
 class OpenAIChatDecoder:
-    """One answer while it arrives."""
+    """Decodes one answer."""
 
     __slots__ = (
         "_blocks",
         "_choice",
         "_empty_chunks",
-        "_flows",
         "_frame",
         "_framed",
         "_growing",
+        "_has_open_text",
         "_id",
         "_model",
         "_quirks",
@@ -79,34 +79,34 @@ class OpenAIChatDecoder:
         self._reason: str | None = None
         self._usage: msgspec.Raw = NOTHING
         self._id: str | None = None
-        # Which of several answers is read; -1 until the first chunk.
+        # The index of the choice that is decoded; -1 until the first chunk.
         self._choice = -1
         self._empty_chunks: Sequence[Chunk] = ()
-        # What the words of its chunks stand in, looked for once.
+        # The JSON around the text of a chunk, searched for once.
         self._frame: Frame | None = None
         self._framed = False
-        # Whether a text is open that further words are simply added to, or the call whose arguments are.
-        self._flows = False
+        # Whether plain text can be appended to the open block; or the call to which arguments can be appended.
+        self._has_open_text = False
         self._growing: OpenCall | None = None
         self._unknown_events: list[str] = []
 
     @property
     def complete(self) -> bool:
-        """Whether a finish reason has come; `[DONE]` may be missing."""
+        """Whether a finish reason has arrived; `[DONE]` may be missing."""
         return self._reason is not None
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """What one server-sent event means."""
+        """Decode one event."""
         out: list[StreamEvent] = []
         self.feed_all(((event, data),), out)
         return out
 
     def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
-        """What several events mean, up to the terminal one."""
+        """Decode several events, up to the terminal one."""
         at = 0
         while at < len(events) and not self.done:
-            # Nearly every event is a few more words of the text and nothing else.
-            words = self._frame.read_words(events, at) if self._flows and self._frame is not None else ()
+            # The fast path: nearly every event holds only more text.
+            words = self._frame.read_words(events, at) if self._has_open_text and self._frame is not None else ()
             if words:
                 self._blocks.parts += words
                 index = self._blocks.index
@@ -117,7 +117,7 @@ class OpenAIChatDecoder:
                 at += 1
 
     def _feed_one(self, event: str, data: str, out: list[StreamEvent]) -> None:
-        """Any event; more words of the text that is open come first."""
+        """Decode one event; more text for the open block is tried first."""
         if data == "[DONE]":
             self.done = True
             self._stop_blocks(out)
@@ -131,11 +131,11 @@ class OpenAIChatDecoder:
             if other is None:
                 return
             chunk = other
-        if not self._flows or not self._extend_text(chunk, event, data, out):
+        if not self._has_open_text or not self._extend_text(chunk, event, data, out):
             self._add_chunk(chunk, event, data, out)
 
     def _extend_text(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
-        """Add to the text that is open; whether that was all the chunk says."""
+        """Append to the open text block; returns whether the chunk held nothing else."""
         delta = chunk.choices[0].delta if chunk.choices and event != "error" else None
         words = None if delta is None else delta.content
         if delta is None or type(words) is not str or not words:
@@ -152,7 +152,7 @@ class OpenAIChatDecoder:
         return True
 
     def _add_chunk(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
-        """Any chunk but more of the text that is open."""
+        """Add a chunk that is not only more text."""
         if chunk.usage is not NOTHING and chunk.usage != _NULL:
             self._usage = chunk.usage
         if not chunk.choices or chunk.error is not None or event == "error":
@@ -161,7 +161,7 @@ class OpenAIChatDecoder:
             self._add_choice(chunk, data, out)
 
     def _extend_call(self, call: OpenCall, choice: Choice, out: list[StreamEvent]) -> bool:
-        """Add to the arguments of the call that grows; whether that was all the chunk says."""
+        """Append to the arguments of a call; returns whether the choice held nothing else."""
         delta = choice.delta
         if delta is None or choice.index != self._choice or choice.finish_reason is not None:
             return False
@@ -185,7 +185,7 @@ class OpenAIChatDecoder:
         return True
 
     def _add_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
-        """Any chunk of an answer but more of the block that is open."""
+        """Add a chunk that starts or stops a block, or holds several things."""
         choice = self._find_choice(chunk, data, out)
         if choice is None:
             return
@@ -193,11 +193,11 @@ class OpenAIChatDecoder:
             self._add_delta(choice.delta, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
             self._record_stop(chunk, choice, data, out)
-        self._flows = self._blocks.has_open_text
+        self._has_open_text = self._blocks.has_open_text
         self._growing = self._blocks.growing if self._reason is None else None
 
     def finish(self) -> AssistantMessage:
-        """The whole answer; an end without a reason is not one."""
+        """Return the whole answer; raises without a finish reason or `[DONE]`."""
         if self._reason is None and not (self.done and self._choice >= 0):
             raise build_incomplete_error(
                 self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._unknown_events
@@ -223,8 +223,8 @@ class OpenAIChatDecoder:
         if self._refusal:
             return "refusal", replace_lone_surrogates("".join(self._refusal))
         if reason is None:
-            said = "no finish_reason" if raw is None else f"the finish_reason {raw!r}"
-            return "error", f"The server ended its answer with {said}, which does not say that it is complete."
+            ending = "no finish_reason" if raw is None else f"the finish_reason {raw!r}"
+            return "error", f"The server ended its answer with {ending}, which does not mean that it is complete."
         if reason == "refusal":
             return reason, f"The answer was withheld (finish_reason {raw!r})."
         calls = [block for block in content if type(block) is ToolCall]
@@ -233,16 +233,16 @@ class OpenAIChatDecoder:
         return reason, None
 
     def _decode_leniently(self, event: str, data: str) -> Chunk | None:
-        """What the typed decoder would not take: the end, a comment sent as data, a chunk bent out of shape."""
+        """Decode what the typed decoder refuses: `[DONE]` with spaces, a comment sent as data, a malformed chunk."""
         text = data.strip()
         if text == "[DONE]":
             self.done = True
             return None
         if not text or text.startswith(":"):
             return None
-        # From here on every word is looked at.
+        # From here on the text may hold lone surrogates.
         self._blocks.has_lone_surrogates = True
-        self._flows, self._growing = False, None
+        self._has_open_text, self._growing = False, None
         try:
             chunk = decode_leniently(text)
         except ValueError as error:
@@ -256,7 +256,7 @@ class OpenAIChatDecoder:
         return Chunk() if chunk is None else chunk
 
     def _add_without_choice(self, chunk: Chunk, event: str, data: str) -> None:
-        """A chunk without a choice: usage, filter results, an error."""
+        """Add a chunk without a choice: usage, filter results, or an error."""
         if (
             chunk.error is not None
             or event == "error"
@@ -268,7 +268,7 @@ class OpenAIChatDecoder:
             keep_unknown_event(self._unknown_events, data)
 
     def _find_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
-        """The choice that is read: the one that came first, whatever its number; `None` when it is not in the chunk."""
+        """Return the choice to decode: that of the first chunk, whatever its index; `None` if this chunk lacks it."""
         choices = chunk.choices or []
         if choices and choices[0].index == self._choice:
             return choices[0]
@@ -284,7 +284,7 @@ class OpenAIChatDecoder:
         return None
 
     def _record_usage(self, chunk: Chunk, choice: Choice | None) -> None:
-        """Usage outside its usual place."""
+        """Record usage that comes in an unusual field."""
         if chunk.x_groq is not None and chunk.x_groq.usage is not NOTHING:
             self._usage = chunk.x_groq.usage
         if choice is not None and choice.usage is not NOTHING and choice.usage != _NULL:
@@ -336,5 +336,5 @@ _NO_MORE = Delta()
 
 @lru_cache(maxsize=8)
 def _build_empty_chunks(choice: int) -> Sequence[Chunk]:
-    """Chunks of a choice that say nothing, in the two ways in which servers write that there is no usage yet."""
+    """Build the two forms of an empty chunk: without usage, and with `"usage": null`."""
     return tuple([Chunk([Choice(choice, Delta())], usage) for usage in (NOTHING, _NULL)])

@@ -1,6 +1,6 @@
-"""A request to Chat Completions as bytes. The messages stand last: a longer conversation extends the same bytes.
+"""Encodes a request to Chat Completions; the messages come last, so a longer conversation only appends.
 
-A message is encoded once for a growing transcript; a later turn encodes the new ones and joins.
+Each message of a growing transcript is encoded once; a later turn encodes only the new ones.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.wires.encoding import encode_json, memoize_by_identities, memoize_by_identity
 from steersman.provider.wires.openai_chat.blocks import NOT_REPLAYED
 from steersman.provider.wires.openai_chat.quirks import Quirks
-from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
@@ -23,7 +23,6 @@ from steersman.types.content import (
     TextContent,
     ThinkingContent,
     ToolCall,
-    replace_lone_surrogates,
     text_of,
 )
 from steersman.types.frozen import MemoList
@@ -39,47 +38,26 @@ _PICTURES = "(The pictures of the tool results above.)"
 _NOTED = "Noted."
 _MEMO = "openai-chat"
 
-encode = msgspec.json.Encoder().encode
-
-
-def encode_json(value: object) -> bytes:
-    """JSON of any value, even one with halves of surrogate pairs."""
-    try:
-        return encode(value)
-    except UnicodeEncodeError:
-        return encode(_replace_surrogates(msgspec.to_builtins(value)))
-
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
     """The tools of a request: their names on the wire, and their encoded form."""
 
-    tools: tuple[ToolSpec, ...] = field(repr=False)
     names: ToolNames
     known: frozenset[str]
     encoded: bytes
 
     def from_wire(self, name: str) -> str:
-        """A tool's own name."""
+        """Return the tool's own name."""
         return self.names.from_wire(name) if name else name
 
 
-_tool_sets: dict[tuple[int, ...], ToolSet] = {}
-_MAX_TOOL_SETS = 1024
-
-
+@memoize_by_identities(limit=1024)
 def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
-    """The encoded tools; the same tools are encoded once."""
-    key = tuple(map(id, tools))
-    known = _tool_sets.get(key)
-    if known is None:
-        if len(_tool_sets) >= _MAX_TOOL_SETS:
-            _tool_sets.pop(next(iter(_tool_sets)))
-        names = ToolNames(tools, _NAME, _NAME_LENGTH)
-        encoded = encode_json([_declare(spec, names) for spec in tools])
-        known = ToolSet(tuple(tools), names, frozenset(names.to_wire(spec.name) for spec in tools), encoded)
-        _tool_sets[key] = known  # it keeps its tools alive, so no other tool can come to have their identities
-    return known
+    """Return the encoded tools; the same tools are encoded once."""
+    names = ToolNames(tools, _NAME, _NAME_LENGTH)
+    known = frozenset(names.to_wire(spec.name) for spec in tools)
+    return ToolSet(names, known, encode_json([_declare(spec, names) for spec in tools]))
 
 
 def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
@@ -91,7 +69,7 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
 def encode_request(
     model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet
 ) -> tuple[bytes, int | None]:
-    """The body of a request, and how many tokens it lets the model write."""
+    """Return the request body and its limit on output tokens."""
     settings = _build_options(model, request, options, quirks)
     head = encode_json(settings)
     system = b""
@@ -156,7 +134,7 @@ def _build_output_format(schema: Mapping[str, Any], quirks: Quirks) -> dict[str,
 
 
 def _is_strict(schema: object) -> bool:
-    """Whether a schema is of the kind that the server can enforce: closed objects with every property required."""
+    """Whether the server can enforce the schema: closed objects with every property required."""
     if isinstance(schema, list):
         return all(map(_is_strict, cast(list[object], schema)))
     if not isinstance(schema, Mapping):
@@ -178,7 +156,7 @@ _LOOSE = frozenset(("oneOf", "allOf", "not", "if", "patternProperties", "default
 
 @dataclass(slots=True)
 class _EncodedMessages:
-    """The messages of a growing transcript as they go over the wire, and where each of them ends."""
+    """The encoded messages of a growing transcript, and the offset at which each one ends."""
 
     tool_names: frozenset[str]
     bytes: bytearray = field(default_factory=bytearray)
@@ -186,36 +164,36 @@ class _EncodedMessages:
 
 
 def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> Iterable[bytes | bytearray]:
-    """The encoded messages; of a view of a list that only grows, what an earlier request needed is still there."""
+    """Encode the messages; those of a list that only grows are encoded once."""
     base: object = getattr(messages, "base", None)
-    source, written = messages, None
+    source, encoded = messages, None
     if isinstance(base, MemoList):
-        # The list behind a view is quicker to look into.
+        # The list behind the view is faster to index.
         source = cast(MemoList[Message], base)
-        written = _find_encoded(source, writer)
-    written = written or _EncodedMessages(frozenset())
+        encoded = _find_encoded(source, writer)
+    encoded = encoded or _EncodedMessages(frozenset())
     count = len(messages)
-    for index in range(len(written.ends), count):
-        writer.encode_message(source, index, written.bytes)
-        written.ends.append(len(written.bytes))
+    for index in range(len(encoded.ends), count):
+        writer.encode_message(source, index, encoded.bytes)
+        encoded.ends.append(len(encoded.bytes))
     if count == 0:
         return ()
-    # A copy: the buffer may not grow while somebody looks at it.
-    whole = written.bytes if count == len(written.ends) else bytes(memoryview(written.bytes)[: written.ends[count - 1]])
+    # A copy, because a buffer cannot grow while a memoryview exists.
+    whole = encoded.bytes if count == len(encoded.ends) else bytes(memoryview(encoded.bytes)[: encoded.ends[count - 1]])
     return (whole, *writer.encode_images(source, count))
 
 
 def _find_encoded(base: MemoList[Message], writer: _MessageEncoder) -> _EncodedMessages:
     key = _build_memo_key(writer.quirks)
-    written: _EncodedMessages | None = base.memo.get(key)
-    if written is None or written.tool_names != writer.tools.known:
-        written = base.memo[key] = _EncodedMessages(writer.tools.known)
-    return written
+    encoded: _EncodedMessages | None = base.memo.get(key)
+    if encoded is None or encoded.tool_names != writer.tools.known:
+        encoded = base.memo[key] = _EncodedMessages(writer.tools.known)
+    return encoded
 
 
 @memoize_by_identity
 def _build_memo_key(quirks: Quirks) -> str:
-    """Everything that what is written depends on, besides the messages and the names of tools."""
+    """Build a key of all quirks that change the encoded messages."""
     return (
         f"{_MEMO}:{quirks.call_ids}:{quirks.empty_content}:{quirks.replay_reasoning}:{quirks.require_reasoning}:"
         f"{quirks.tool_result_name}:{quirks.assistant_after_tool}"
@@ -223,7 +201,7 @@ def _build_memo_key(quirks: Quirks) -> str:
 
 
 class _MessageEncoder:
-    """Writes messages as one server wants them."""
+    """Encodes messages with the quirks of one server."""
 
     __slots__ = ("_to_id", "names", "quirks", "tools")
 
@@ -234,7 +212,7 @@ class _MessageEncoder:
         self._to_id: Callable[[str], str] = encode_short_call_id if quirks.call_ids == "nine" else encode_call_id
 
     def encode_message(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
-        """Append one message, after what has to stand before it."""
+        """Append one message, and first what has to come before it."""
         message = messages[index]
         after = index > 0 and isinstance(messages[index - 1], ToolResultMessage)
         if after and not isinstance(message, ToolResultMessage):
@@ -252,27 +230,27 @@ class _MessageEncoder:
             out += encode_json({"role": "user", "content": _build_content(message.content)})
 
     def encode_images(self, messages: Sequence[Message], index: int) -> Iterable[bytes]:
-        """What follows the results that end before `index`: a tool message holds words only, so pictures come after."""
-        pictures: list[ImageContent] = []
+        """Encode the images of the tool results before `index`: a tool message holds only text, so they follow it."""
+        images: list[ImageContent] = []
         at = index - 1
         while at >= 0 and type(message := messages[at]) is ToolResultMessage:
             if len(message.content) != 1 or type(message.content[0]) is not TextContent:
-                pictures[:0] = [block for block in message.content if isinstance(block, ImageContent)]
+                images[:0] = [block for block in message.content if isinstance(block, ImageContent)]
             at -= 1
-        if not pictures:
+        if not images:
             return ()
-        parts = [{"type": "text", "text": _PICTURES}, *map(_build_image, pictures)]
-        note = (
+        parts = [{"type": "text", "text": _PICTURES}, *map(_build_image, images)]
+        noted = (
             b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}' if self.quirks.assistant_after_tool else b""
         )
-        return (note + b"," + encode_json({"role": "user", "content": parts}),)
+        return (noted + b"," + encode_json({"role": "user", "content": parts}),)
 
     def _build_answer(self, message: AssistantMessage) -> dict[str, Any]:
-        words = text_of(message.content)
+        text = text_of(message.content)
         calls = message.tool_calls
         answer: dict[str, Any] = {"role": "assistant"}
-        if words:
-            answer["content"] = words
+        if text:
+            answer["content"] = text
         elif self.quirks.empty_content != "omit":
             answer["content"] = None if self.quirks.empty_content == "null" else ""
         replay, field = self.quirks.replay_reasoning, self.quirks.require_reasoning
@@ -299,7 +277,7 @@ class _MessageEncoder:
 
 
 def _build_reasoning(content: Sequence[Content]) -> dict[str, Any]:
-    """The thinking of an answer, under the names it came by."""
+    """Build the reasoning fields of an answer, under the names in which they came."""
     fields: dict[str, Any] = {}
     details: list[bytes] = []
     for block in content:
@@ -316,7 +294,7 @@ def _build_reasoning(content: Sequence[Content]) -> dict[str, Any]:
 
 
 def _build_content(content: Sequence[Content]) -> Any:
-    """A text where it is only words, since not every server takes parts."""
+    """Return a string if the content is only text, because not every server takes parts."""
     if all(isinstance(block, TextContent) for block in content):
         return "\n".join([block.text for block in content if isinstance(block, TextContent)])
     return [
@@ -331,12 +309,12 @@ def _build_image(image: ImageContent) -> dict[str, Any]:
 
 
 def encode_call_id(id: str) -> str:
-    """The id if OpenAI takes it, else one that depends on nothing but it."""
+    """Return the id if OpenAI takes it, else one derived from it."""
     return id if _ID.fullmatch(id) else f"call_{_hash(id)[:24]}"
 
 
 def encode_short_call_id(id: str) -> str:
-    """The id if it is nine letters and digits, else nine that depend on nothing but it."""
+    """Return the id if it is nine letters and digits, else nine characters derived from it."""
     if _NINE.fullmatch(id):
         return id
     number = int(_hash(id), 16)
@@ -351,16 +329,3 @@ def _hash(text: str) -> str:
     from hashlib import sha256
 
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _replace_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, Mapping):
-        return {
-            replace_lone_surrogates(key): _replace_surrogates(item)
-            for key, item in cast(Mapping[str, Any], value).items()
-        }
-    if isinstance(value, list | tuple):
-        return [_replace_surrogates(item) for item in cast(Sequence[Any], value)]
-    return value

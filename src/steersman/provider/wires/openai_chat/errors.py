@@ -1,4 +1,4 @@
-"""What the errors of Chat Completions servers mean: a status, an object inside a stream, JSON or HTML inside a 200."""
+"""Classifies errors of Chat Completions servers: an error status, an error in a stream, a 200 with JSON or HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steersman.types.errors import EXCEPTIONS, ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
 
-# Words of `code` and `type` that say more than a status; those of a type only where there is no status.
+# Values of `code` and `type` that say more than the status; those in `_TYPES` count only without a status.
 _CODES: dict[str, ErrorKind] = {
     "billing_hard_limit_reached": "quota",
     "billing_not_active": "quota",
@@ -42,7 +42,7 @@ _TYPES: dict[str, ErrorKind] = {
 }
 
 IN_STREAM = frozenset(("insufficient_system_resource", "network_error"))
-"""The finish reasons that are errors of the server, after which the same request may succeed."""
+"""The finish reasons that are errors of the server; a retry may succeed."""
 
 _SHOWN = 500
 
@@ -50,7 +50,7 @@ _SHOWN = 500
 def classify_response(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
 ) -> ProviderError:
-    """What a response that is not a stream means."""
+    """Classify a response that is not a stream."""
     given = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace").strip()
     error = _find_error(text)
@@ -71,7 +71,7 @@ def classify_response(
 
 
 def classify_event(model: Model, data: str) -> ProviderError:
-    """What an error inside a stream means, whose status was 200; a server that gives no reason may succeed later."""
+    """Classify an error inside a stream, whose status was 200; without a reason it counts as temporary."""
     error = _find_error(data) or {"message": data}
     return _build_error(
         model, error, data, status=_find_status(error), retry_after=parse_retry_after({}, clock=time.time, body=data)
@@ -88,9 +88,9 @@ def _build_error(
     retry_after: float | None = None,
 ) -> ProviderError:
     words = _find_message(error)
-    said = words or (f"HTTP status {status}" if status else "an error without a reason")
+    reason = words or (f"HTTP status {status}" if status else "an error without a message")
     kind = _classify_kind(error, words or text, status)
-    shown = f"{model.name}: {redact_key_patterns(said, _SHOWN)}"
+    shown = f"{model.name}: {redact_key_patterns(reason, _SHOWN)}"
     if what_to_do := suggest_fix(model.provider, kind, text):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
     return EXCEPTIONS[kind](
@@ -119,7 +119,7 @@ def _classify_kind(error: Mapping[str, Any], words: str, status: int | None) -> 
 
 
 def _find_error(text: str) -> dict[str, Any] | None:
-    """The error a body or an event tells, in any of the forms servers have for it; `None` when it is none."""
+    """Find the error in a body or an event, in any of the forms that servers use; `None` if there is none."""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -151,7 +151,7 @@ def _find_choice_error(choice: Any) -> dict[str, Any] | None:
         return cast(dict[str, Any], error)
     reason = fields.get("finish_reason")
     if reason in IN_STREAM:
-        return {"message": f"the answer broke off (finish_reason {reason!r})", "type": reason}
+        return {"message": f"the server ended the answer early (finish_reason {reason!r})", "type": reason}
     return None
 
 
@@ -167,7 +167,7 @@ def _take_text(value: object) -> str | None:
 
 
 def _find_status(error: Mapping[str, Any]) -> int | None:
-    """The status that an error names where the response's own says nothing."""
+    """Return the status that the error itself names."""
     for name in ("code", "status", "status_code"):
         value = error.get(name)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:

@@ -1,8 +1,8 @@
-"""How servers that speak Chat Completions differ: one set of flags, a preset per server, a model's settings over both.
+"""How Chat Completions servers differ: one set of flags, a preset per server, and a model's settings over both.
 
     Model("openai-chat", "qwen3", base_url="http://127.0.0.1:8000/v1", settings={"think_tags": True})
 
-What is not a flag goes to the server as it is, through `settings["extra_body"]`.
+Other fields of the request body go into `settings["extra_body"]`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from steersman.provider.streaming.output_tool import OutputMode
-from steersman.provider.wires.protocol import memoize_by_identity
+from steersman.provider.wires.encoding import memoize_by_identity
 from steersman.types.messages import StopReason
 from steersman.types.model import Model, Request, StreamOptions
 
@@ -23,42 +23,41 @@ Replay: TypeAlias = Literal["tool_calls", "always", "never"]
 
 
 class Quirks(msgspec.Struct, frozen=True):
-    """What a server wants otherwise than most; each may be set in `Model.settings`."""
+    """How a server differs from most; each flag can be set in `Model.settings`."""
 
     system_role: Literal["system", "developer"] = "system"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     call_ids: Literal["any", "nine"] = "any"
     """`nine`: ids of exactly nine letters and digits (Mistral)."""
     empty_content: Literal["null", "empty", "omit"] = "null"
-    """What stands for the text of an answer that only calls tools."""
+    """The content of an answer that only calls tools."""
     replay_reasoning: Replay = "tool_calls"
-    """Which answers go back with their reasoning, under the field it came in."""
+    """Which answers are sent back with their reasoning, in the field in which it came."""
     require_reasoning: str | None = None
-    """A field that every answer that goes back with its reasoning must have, if only as an empty text, because
-    it came from another model (DeepSeek, Kimi)."""
+    """A field that every answer sent back with reasoning must have, if only empty (DeepSeek, Kimi)."""
     thinking: Literal["effort", "openrouter", "switch", "template", "none"] = "effort"
-    """How a thinking level is asked for: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
+    """Where the thinking level goes: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
     output_format: Literal["json_schema", "json_object", "tool", "none"] = "json_schema"
-    """How the form of an answer is told; `tool`: as a tool that must be called, `none`: by the system prompt alone."""
+    """How to ask for structured output; `tool`: with a tool that must be called, `none`: only in the system prompt."""
     output_with_tools: bool = False
-    """Whether a server that is told the form of an answer still calls tools; most then only write that form."""
+    """Whether a server still calls tools when it gets an output schema; most do not."""
     stream_usage: bool = True
-    """Whether stream_options.include_usage is known to the server."""
+    """Whether the server accepts stream_options.include_usage."""
     parallel_tool_calls: bool | None = None
     required_choice: Literal["required", "any"] = "required"
     tool_result_name: bool = False
     assistant_after_tool: bool = False
-    """Whether a user message may not follow a tool result directly."""
+    """Whether an assistant message must come between a tool result and a user message."""
     cache_key: bool = False
     """Whether the session's id is sent as prompt_cache_key."""
     think_tags: bool = False
     """Whether `<think>...</think>` at the start of the text is thinking."""
     finish_reasons: Mapping[str, StopReason] = {}
-    """What words of the server's own mean; "null" stands for an end without a word."""
+    """The stop reasons for the server's own finish reasons; "null" means no finish reason."""
 
 
 class Preset(msgspec.Struct, frozen=True):
-    """A known server: where it is, which variables hold its key, and its flags."""
+    """A known server: its URL, the environment variables for its key, and its flags."""
 
     base_url: str
     keys: tuple[str, ...] = ()
@@ -118,14 +117,14 @@ PRESETS: dict[str, Preset] = {
 """Servers known by name."""
 
 _PLAIN = Quirks()
-# A gateway hands on what it is sent, and these models of OpenAI's refuse the older name wherever they stand.
+# Gateways forward the request unchanged, and these OpenAI models refuse `max_tokens` everywhere.
 _BEHIND = Quirks(max_tokens_field="max_completion_tokens")
 _NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
 def find_quirks(model: Model) -> Quirks:
-    """The flags for a model: its provider's preset, and its own settings over them."""
+    """Return the flags for a model: the preset of its provider, overridden by its settings."""
     return _find_own_quirks(model) if model.settings else _find_preset_quirks(model)
 
 
@@ -145,7 +144,7 @@ def _find_own_quirks(model: Model) -> Quirks:
 
 
 def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
-    """How the form of an answer is told to this server."""
+    """Choose how to ask this server for structured output."""
     del options
     quirks = find_quirks(model)
     if quirks.output_format == "none":
@@ -156,7 +155,7 @@ def choose_output_mode(model: Model, request: Request, options: StreamOptions) -
 
 @lru_cache(maxsize=64)
 def _is_openai(base_url: str | None) -> bool:
-    """Whether an address is OpenAI's own, or a deployment of its models: the newer names of things hold there."""
+    """Whether a URL is that of OpenAI or Azure, which use the newer field names."""
     from urllib.parse import urlsplit
 
     return base_url is None or f".{urlsplit(base_url).hostname or ''}".endswith((".openai.com", ".azure.com"))
@@ -167,4 +166,4 @@ def _apply_settings(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:
         return msgspec.convert({**msgspec.structs.asdict(quirks), **given}, Quirks)
     except msgspec.ValidationError as error:
         names = ", ".join(sorted(given))
-        raise ValueError(f"A setting of the model ({names}) is not what it can be: {error}.") from error
+        raise ValueError(f"Invalid setting of the model ({names}): {error}.") from error

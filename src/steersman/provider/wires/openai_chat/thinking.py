@@ -1,4 +1,4 @@
-"""Thinking in the forms that compatible servers give it: tags in the text, parts of it, and OpenRouter's details."""
+"""Thinking in the forms of compatible servers: tags in the text, parts of the content, and OpenRouter's details."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class TagSplitter:
-    """Tells thinking from text where the model writes `<think>` first; a tag may come in pieces.
+    """Splits thinking from text if the text starts with `<think>`; a tag may come in pieces.
 
-    Only the very start of the text counts: a tag further on is something the model talks about.
+    Only a tag at the very start counts: a later one is part of the text.
     """
 
     __slots__ = ("_held", "_state")
@@ -25,7 +25,7 @@ class TagSplitter:
         self._state = "start"
 
     def split(self, text: str) -> Iterable[tuple[str, bool]]:
-        """The text so far that can be told apart, each piece with whether it is thinking."""
+        """Return the pieces of the text that are certain, each with whether it is thinking."""
         if self._state == "text":
             return ((text, False),)
         held = self._held + text
@@ -36,7 +36,7 @@ class TagSplitter:
         return self._split_after(held)
 
     def flush(self) -> tuple[str, bool]:
-        """What was held back when the text is over."""
+        """Return the text that was held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held, self._state == "thinking"
 
@@ -61,7 +61,7 @@ class TagSplitter:
         return ((held[: len(held) - keep], True),)
 
     def _split_after(self, held: str) -> Iterable[tuple[str, bool]]:
-        """The line ends between the tag and the text belong to neither."""
+        """Drop the whitespace between the closing tag and the text."""
         text = held.lstrip()
         if not text:
             return ()
@@ -70,7 +70,7 @@ class TagSplitter:
 
 
 def _measure_overlap(text: str) -> int:
-    """How much of the end of the text may be the start of the closing tag."""
+    """Return how many characters at the end of the text may be the start of the closing tag."""
     for length in range(min(len(CLOSE) - 1, len(text)), 0, -1):
         if CLOSE.startswith(text[-length:]):
             return length
@@ -78,7 +78,7 @@ def _measure_overlap(text: str) -> int:
 
 
 def split_parts(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
-    """The words of a content that comes as a list of parts, each with whether it is thinking."""
+    """Yield the texts of a list of content parts, each with whether it is thinking."""
     for part in content:
         if isinstance(part, str):
             yield part, False
@@ -93,17 +93,17 @@ def split_parts(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
 
 
 class Details:
-    """OpenRouter's `reasoning_details`: the pieces of a text are joined, everything else goes back as it came."""
+    """Collects OpenRouter's `reasoning_details`: joins the pieces of a text and keeps everything else unchanged."""
 
     __slots__ = ("_entries", "_texts")
 
     def __init__(self) -> None:
         self._entries: list[dict[str, Any]] = []
-        # The growing texts of each entry, joined once at the end.
+        # The pieces of each text of an entry, joined once at the end.
         self._texts: list[dict[str, list[str]]] = []
 
     def add(self, pieces: Iterable[dict[str, Any]]) -> str:
-        """Take the pieces in; gives what they say in words."""
+        """Add the pieces and return their text."""
         words: list[str] = []
         for piece in pieces:
             texts = {key: piece[key] for key in _TEXTS if isinstance(piece.get(key), str)}
@@ -139,7 +139,7 @@ _TEXTS = ("text", "summary")
 def _encode_entries(entries: list[dict[str, Any]]) -> str:
     try:
         return msgspec.json.encode(entries).decode()
-    except UnicodeEncodeError:  # halves of characters
+    except UnicodeEncodeError:  # lone surrogates
         from json import dumps
 
         return replace_lone_surrogates(dumps(entries, ensure_ascii=False, separators=(",", ":")))

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, which nearly every model server speaks in its own way."""
+"""OpenAI Chat Completions as a `Wire`; nearly every model server implements it, each with its own quirks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from steersman.types.model import Model, Request, StreamOptions
 
 
 class OpenAIChat:
-    """The protocol; the model's provider and settings tell how its server departs from it."""
+    """Encodes requests and decodes answers; the model's provider and settings select the quirks of its server."""
 
     __slots__ = ()
 
     name = "openai-chat"
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
-        """The request as bytes; a local server may need no key."""
+        """Encode the request; a local server may need no key."""
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         if key:
             headers["authorization"] = f"Bearer {key}"
         headers.update(model.headers)
-        body, most = encode_request(model, request, options, find_quirks(model), find_tool_set(request.tools))
-        return HttpRequest(build_url(_find_base_url(model)), headers, body, most)
+        body, limit = encode_request(model, request, options, find_quirks(model), find_tool_set(request.tools))
+        return HttpRequest(build_url(_find_base_url(model)), headers, body, limit)
 
     def decoder(self, model: Model, request: Request) -> OpenAIChatDecoder:
-        """A fresh decoder for one answer."""
+        """Return a new decoder for one answer."""
         return OpenAIChatDecoder(model, find_quirks(model), find_tool_set(request.tools))
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        """What a response that is not a stream means."""
+        """Classify a response that is not a stream."""
         return classify_response(model, status, headers, body)
 
 
@@ -51,7 +51,7 @@ def _find_base_url(model: Model) -> str:
 
 @lru_cache(maxsize=64)
 def build_url(base: str) -> str:
-    """Where to post: a base address may have a query, or be the whole address already."""
+    """Return the URL to post to; a base URL may have a query, or be the whole URL already."""
     path, mark, query = base.partition("?")
     path = path.rstrip("/")
     if not path.endswith("/chat/completions"):

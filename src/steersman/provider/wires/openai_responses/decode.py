@@ -1,7 +1,7 @@
-"""Reads a Responses stream: items open, grow by deltas, and are told whole when done; one terminal event ends it.
+"""Decodes a Responses stream: each item is announced, grows by deltas and is sent whole at its end.
 
-What an item says when it is done counts; the deltas only show it early. Items are found by their index, or by id where
-a server gives no index, and the newest is meant where it gives neither.
+The whole item counts; its deltas only show it early. Items are found by index, else by id, else the newest one is
+taken. One terminal event ends the stream.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _DELTAS = {
     "response.reasoning_text.delta": "reasoning",
     "response.function_call_arguments.delta": "function_call",
 }
-"""The deltas, and the kind of item each belongs to."""
+"""The delta events, and the type of the item of each."""
 
 _WHOLES = {
     "response.output_text.done": "response.output_text.delta",
     "response.refusal.done": "response.refusal.delta",
     "response.function_call_arguments.done": "response.function_call_arguments.delta",
 }
-"""The events that tell a part whole, and the deltas they close."""
+"""The events with a whole part, and the delta events they end."""
 
 _TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.done"))
 _READ = frozenset((*_DELTAS, *_TERMINAL, "response.output_item.added", "response.output_item.done", "error"))
@@ -71,7 +71,7 @@ _CALLS = frozenset(("function_call", CUSTOM))
 
 
 class OpenAIResponsesDecoder:
-    """One answer."""
+    """Decodes one answer."""
 
     __slots__ = (
         "_blocks",
@@ -97,7 +97,7 @@ class OpenAIResponsesDecoder:
         self._started = False
         self._unknown_events: list[str] = []
         self._blocks = 0
-        # The last delta's event, and its block: the next delta is nearly always more of the same.
+        # The last delta event and its block: the next delta nearly always belongs to the same block.
         self._hot = Event()
         self._hot_block: OpenBlock | None = None
         self._response = Response()
@@ -107,11 +107,11 @@ class OpenAIResponsesDecoder:
 
     @property
     def complete(self) -> bool:
-        """Only with its terminal event."""
+        """Same as `done`: an answer is complete only with its terminal event."""
         return self.done
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """What one event means; raises for an error event, a failed response, or what is not an event at all."""
+        """Decode one event; raises for an error event, a failed response, or malformed data."""
         try:
             read = events.decode(data)
         except (msgspec.DecodeError, RecursionError):
@@ -131,7 +131,7 @@ class OpenAIResponsesDecoder:
         return self._start_message(kind, self._add_event(kind, read, data, read.delta))
 
     def finish(self) -> AssistantMessage:
-        """The whole answer; `IncompleteStreamError` when its terminal event has not come."""
+        """Return the whole answer; raises if the terminal event is missing."""
         if not self.done:
             raise build_incomplete_error(
                 self._model, "openai", "'response.completed'", () if self._started else self._unknown_events
@@ -155,10 +155,10 @@ class OpenAIResponsesDecoder:
         return [StreamStart(), *shown]
 
     def _feed_leniently(self, event: str, data: str) -> Sequence[StreamEvent]:
-        """An event that the ordinary decoder will not take."""
+        """Decode an event that the strict decoder refuses."""
         text = data.strip()
         if not text or text == "[DONE]" or text.startswith(":"):
-            return ()  # other protocols' endings, and comments that a proxy wrapped as data
+            return ()  # the end marker of another protocol, or a comment that a proxy sent as data
         try:
             read, delta = decode_with_surrogates(data)
         except (ValueError, RecursionError) as error:
@@ -168,13 +168,13 @@ class OpenAIResponsesDecoder:
         return self._start_message(kind, self._add_event(kind, read, data, delta))
 
     def _check_unknown(self, event: str, data: str, error: Exception) -> None:
-        """An event nobody knows may have any form; one of ours, or no JSON at all, is the server's mistake."""
+        """Skip an event of an unknown type; raise if its type is known or if it is not JSON."""
         try:
             kind = decode_type(data) or event
         except (msgspec.DecodeError, RecursionError):
             kind = ""
         if not kind or kind in _READ:
-            raise build_malformed_error(self._model, "sent an event that is not of its protocol", data) from error
+            raise build_malformed_error(self._model, "an event", data) from error
         keep_unknown_event(self._unknown_events, data)
 
     def _add_event(self, kind: str, read: Event, data: str, delta: str) -> Sequence[StreamEvent]:
@@ -199,7 +199,7 @@ class OpenAIResponsesDecoder:
         try:
             return decode_item(raw)
         except msgspec.DecodeError as error:
-            raise build_malformed_error(self._model, "sent an item that is not of its protocol", data) from error
+            raise build_malformed_error(self._model, "an item", data) from error
 
     def _start_item(self, read: Event, data: str) -> Sequence[StreamEvent]:
         shown: Events = []
@@ -216,7 +216,7 @@ class OpenAIResponsesDecoder:
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
             guess = OutputItem(type=_DELTAS[kind], id=read.item_id)
-            item = self._output.open(read.output_index, guess, told=False)
+            item = self._output.open(read.output_index, guess, announced=False)
         if item.done or item.kind != _DELTAS[kind]:
             return ()
         shown: Events = []
@@ -229,12 +229,12 @@ class OpenAIResponsesDecoder:
             block = self._find_block(item, read.content_index or 0, "text", shown)
             block.refused = kind == "response.refusal.delta"
         if block is None:
-            return ()  # a call without a name, or a second telling of the same thought: the end says what it was
+            return ()  # a call without a name, or the same thinking a second time: the whole item decides
         self._hot, self._hot_block = read, block
         return [*shown, *block.add_joined(delta)]
 
     def _find_thinking_block(self, item: OpenItem, kind: str, number: int, shown: Events) -> OpenBlock | None:
-        """The block of a reasoning item, which shows its summary or its text, whichever comes first, but not both."""
+        """Return the block of a reasoning item; it shows the summary or the text, whichever comes first, not both."""
         if item.part is not None and item.part[0] != kind:
             return None
         block = self._find_block(item, 0, "thinking", shown)
@@ -252,7 +252,7 @@ class OpenAIResponsesDecoder:
         return block
 
     def _add_whole_part(self, kind: str, read: Event) -> Sequence[StreamEvent]:
-        """A part told whole, which says something new only where its deltas did not come."""
+        """Add a whole part, which is new only if its deltas are missing."""
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
             return ()
@@ -260,7 +260,7 @@ class OpenAIResponsesDecoder:
         return () if block is not None and block.parts else self._add_delta(kind, read, _find_whole_text(read))
 
     def _stop_item(self, item: OpenItem, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
-        """Close an item with what it says when it is done."""
+        """Stop an item with its whole content."""
         shown: Events = []
         if not item.done:
             item.done = True
@@ -279,7 +279,7 @@ class OpenAIResponsesDecoder:
         item.name = item.name or whole.name or ""
         words = encode_arguments(whole)
         if not item.name and not words:
-            return  # the shadow of a call, which some servers send after the last one
+            return  # an empty call, which some servers send after the last one
         block = self._find_block(item, 0, "tool_call", shown)
         shown += block.add_rest(words)
         call = build_call(whole, item.call_id, self._names.from_wire(item.name), "".join(block.parts), cut=cut)
@@ -300,7 +300,7 @@ class OpenAIResponsesDecoder:
     def _stop_thinking(self, item: OpenItem, whole: OutputItem, raw: bytes, shown: Events) -> None:
         thought = build_thinking(whole, raw, "")
         words = join_reasoning(whole) if whole.type == "reasoning" else ""
-        if item.blocks or words or thought.signature is not None:  # else there is nothing to show or to send back
+        if item.blocks or words or thought.signature is not None:  # else there is nothing to emit or to send back
             block = self._find_block(item, 0, "thinking", shown)
             shown += block.add_rest(words)
             shown.append(block.end(msgspec.structs.replace(thought, thinking="".join(block.parts))))
@@ -309,7 +309,7 @@ class OpenAIResponsesDecoder:
         try:
             response = responses.decode(read.response) if is_given(read.response) else Response()
         except msgspec.DecodeError as error:
-            raise build_malformed_error(self._model, "sent a response that is not of its protocol", data) from error
+            raise build_malformed_error(self._model, "a response", data) from error
         status = response.status or kind.removeprefix("response.")
         if kind == "response.failed" or status == "failed":
             raise classify_event(self._model, parse_error(response.error), body=data)
@@ -321,7 +321,7 @@ class OpenAIResponsesDecoder:
         return shown
 
     def _stop_open_items(self, response: Response, data: str, *, cut: bool) -> Events:
-        """Close what is still open, and take over what was not streamed at all."""
+        """Stop the open items, and add items that were not streamed."""
         shown: Events = []
         known, output = self._output.items, response.output or []
         if len(known) < len(output) or not all(item.done for item in known):
@@ -335,7 +335,7 @@ class OpenAIResponsesDecoder:
         return shown
 
     def _classify_stop(self, status: str, response: Response) -> None:
-        """The stop reason, from what the server says and from what has come."""
+        """Set the stop reason, from the status and from the content."""
         reason: object = status
         if status == "incomplete" and response.incomplete_details is not None:
             reason = response.incomplete_details.reason or status
@@ -351,7 +351,7 @@ class OpenAIResponsesDecoder:
             self._reason = "length"
         elif reason not in ("completed", "done"):
             self._reason = "error"
-            self._error = f"The response ended {status!r} for a reason that is not known here: {reason!r}."
+            self._error = f"The response ended as {status!r} for an unknown reason: {reason!r}."
         elif calls:
             self._reason = "length" if any(call.is_truncated for call in calls) else "tool_use"
 

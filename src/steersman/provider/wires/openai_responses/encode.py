@@ -1,19 +1,20 @@
-"""A request to OpenAI Responses as bytes; the input stands last, so that a longer conversation extends the same bytes.
+"""Encodes a request to the OpenAI Responses API; the input comes last, so a longer conversation only appends.
 
-Nothing is stored on the server. A reasoning item goes back whole, with its encrypted content, and only before an item
-that follows it; messages and calls go back without the ids that the server would look for in vain.
+The server stores nothing (`store: false`). A reasoning item goes back whole, with its encrypted content, and only if an
+item follows it; messages and calls go back without ids, because the server does not know them any more.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.wires.encoding import encode_json, memoize_by_identities
 from steersman.provider.wires.openai_responses.schema import convert_parameters, is_object, is_strict
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.provider.wires.tool_names import ToolNames
@@ -30,10 +31,10 @@ from steersman.types.messages import AssistantMessage, Message, ToolResultMessag
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
 CUSTOM = "custom_tool_call"
-"""The signature of a call to a custom tool: its argument is free text, and its result has a type of its own."""
+"""The signature of a call to a custom tool, whose argument is free text and whose result has its own type."""
 
 PHASES = frozenset(("commentary", "final_answer"))
-"""The signatures of texts: what part of an answer the model says they are."""
+"""The signatures of texts: the phase of the answer that the model gives them."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME_LENGTH = 64
@@ -43,12 +44,10 @@ _MIN_OUTPUT_TOKENS = 16
 _MEMO = "openai-responses messages"
 _TOOLS_MEMO = "openai-responses tools"
 
-# Models that do not reason, and refuse a request that speaks of reasoning.
+# Models that do not reason and refuse options for reasoning.
 _PLAIN = re.compile(r"(?:ft:)?(?:gpt-3\.5|gpt-4|gpt-5-chat|chatgpt-)")
-# The models that know the effort "minimal"; later ones call their least effort "low".
+# The models with the effort "minimal"; the lowest effort of later models is "low".
 _MINIMAL = re.compile(r"gpt-5(?:-mini|-nano)?(?:-\d{4}.*)?")
-
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +60,14 @@ class ToolSet:
 
     @property
     def renamed(self) -> tuple[tuple[str, str], ...]:
-        """What the names in a transcript depend on."""
+        """The changed names; encoded messages depend on them."""
         pairs = ((tool.name, self.names.to_wire(tool.name)) for tool in self.tools)
         return tuple((name, wire) for name, wire in pairs if name != wire)
 
 
 @dataclass(slots=True)
 class _EncodedMessages:
-    """The encoded messages of a conversation, one piece per message, and which calls went to custom tools."""
+    """The encoded messages of a conversation, one piece per message, and the ids of calls to custom tools."""
 
     names: ToolNames
     renamed: tuple[tuple[str, str], ...]
@@ -76,12 +75,8 @@ class _EncodedMessages:
     custom: set[str] = field(default_factory=set[str])
 
 
-_tool_sets: dict[tuple[int, ...], ToolSet] = {}
-_MAX_TOOL_SETS = 64
-
-
 def find_tool_set(request: Request) -> ToolSet:
-    """The encoded tools of a request; a conversation that keeps its tools has them encoded once."""
+    """Return the encoded tools of a request; a conversation encodes the same tools once."""
     tools = request.tools
     base: object = getattr(request.messages, "base", None)
     if not isinstance(base, MemoList):
@@ -92,21 +87,14 @@ def find_tool_set(request: Request) -> ToolSet:
     return known
 
 
+@memoize_by_identities(limit=64)
 def _find_shared_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
-    key = tuple(map(id, tools))
-    known = _tool_sets.get(key)
-    if known is None:
-        if len(_tool_sets) >= _MAX_TOOL_SETS:
-            _tool_sets.pop(next(iter(_tool_sets)))
-        names = ToolNames(tools, _NAME, _NAME_LENGTH)
-        encoded = [encode_json(_declare(spec, names)) for spec in tools]
-        # The set keeps its tools alive, so no other tool can come to have their identities.
-        known = _tool_sets[key] = ToolSet(tuple(tools), names, encoded)
-    return known
+    names = ToolNames(tools, _NAME, _NAME_LENGTH)
+    return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools])
 
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
-    """The body of a request, and how many tokens it lets the model write."""
+    """Return the request body and its limit on output tokens."""
     tools = find_tool_set(request)
     fields = _build_options(model, request, options)
     if request.tools:
@@ -151,7 +139,7 @@ def _build_output_format(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
     parameters, rule = convert_parameters(spec.parameters)
     words = f"{spec.description}\n\n{rule}".strip() if rule else spec.description
-    # Said, because a server that is not told takes the schema for a strict one.
+    # Explicit, because the server takes a schema as strict by default.
     return {
         "type": "function",
         "name": names.to_wire(spec.name),
@@ -162,32 +150,32 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
 
 
 def _encode_messages(request: Request, tools: ToolSet) -> bytes:
-    """The messages, encoded; those of a list that only grows are encoded once."""
+    """Encode the messages; those of a list that only grows are encoded once."""
     messages = request.messages
     base: object = getattr(messages, "base", None)
-    written = _EncodedMessages(tools.names, tools.renamed)
+    encoded = _EncodedMessages(tools.names, tools.renamed)
     if isinstance(base, MemoList):
         known: _EncodedMessages | None = base.memo.get(_MEMO)
-        if known is not None and known.renamed == written.renamed:
-            written = known
+        if known is not None and known.renamed == encoded.renamed:
+            encoded = known
         else:
-            base.memo[_MEMO] = written
-    pieces = written.pieces
+            base.memo[_MEMO] = encoded
+    pieces = encoded.pieces
     for index in range(len(pieces), len(messages)):
-        pieces.append(_encode_message(messages[index], written))
+        pieces.append(_encode_message(messages[index], encoded))
     return b",".join(filter(None, pieces if len(pieces) == len(messages) else pieces[: len(messages)]))
 
 
-def _encode_message(message: Message, written: _EncodedMessages) -> bytes:
+def _encode_message(message: Message, encoded: _EncodedMessages) -> bytes:
     if isinstance(message, AssistantMessage):
-        return b",".join(_encode_answer(message.content, written))
+        return b",".join(_encode_answer(message.content, encoded))
     if isinstance(message, ToolResultMessage):
-        return _encode_result(message, written)
+        return _encode_result(message, encoded)
     return encode_json({"role": "user", "content": [_build_part(block) for block in message.content]})
 
 
-def _encode_answer(content: Sequence[Content], written: _EncodedMessages) -> Iterable[bytes]:
-    """An answer's items in their order; reasoning that nothing follows is left out, for the server would refuse it."""
+def _encode_answer(content: Sequence[Content], encoded: _EncodedMessages) -> Iterable[bytes]:
+    """Encode the items of an answer in order; reasoning at the end is left out, because the server would refuse it."""
     last = max((at for at, block in enumerate(content) if not _is_reasoning(block)), default=-1)
     texts: list[TextContent] = []
     for block in content[: last + 1]:
@@ -202,7 +190,7 @@ def _encode_answer(content: Sequence[Content], written: _EncodedMessages) -> Ite
             yield _encode_texts(texts)
             texts = []
         if isinstance(block, ToolCall):
-            yield _encode_call(block, written)
+            yield _encode_call(block, encoded)
         elif isinstance(block, ImageContent):
             yield encode_json({"role": "user", "content": [_build_part(block)]})
         else:
@@ -212,7 +200,7 @@ def _encode_answer(content: Sequence[Content], written: _EncodedMessages) -> Ite
 
 
 def _is_reasoning(block: Content) -> bool:
-    """Whether the block needs a follower; an item of a kind unknown here, kept as it came, may be one."""
+    """Whether an item must follow the block; an item of an unknown type counts as such an item."""
     if isinstance(block, TextContent):
         return not block.text
     return isinstance(block, ThinkingContent) and not block.redacted
@@ -230,7 +218,7 @@ def _encode_texts(texts: Sequence[TextContent]) -> bytes:
 
 
 def _encode_thinking(block: ThinkingContent) -> Iterable[bytes]:
-    """An item as the server gave it; thinking without its item is the model's own affair and is left out."""
+    """Encode an item as the server sent it; thinking without a signature is left out."""
     signature = block.signature
     if signature is None:
         return
@@ -241,10 +229,10 @@ def _encode_thinking(block: ThinkingContent) -> Iterable[bytes]:
         yield encode_json({"type": "reasoning", "summary": summary, "encrypted_content": signature})
 
 
-def _encode_call(call: ToolCall, written: _EncodedMessages) -> bytes:
-    name = written.names.to_wire(call.name)
+def _encode_call(call: ToolCall, encoded: _EncodedMessages) -> bytes:
+    name = encoded.names.to_wire(call.name)
     if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
-        written.custom.add(call.id)
+        encoded.custom.add(call.id)
         item = {"type": CUSTOM, "call_id": encode_call_id(call.id), "name": name, "input": call.arguments["input"]}
     else:
         arguments = encode_json(call.arguments).decode()
@@ -252,12 +240,12 @@ def _encode_call(call: ToolCall, written: _EncodedMessages) -> bytes:
     return encode_json(item)
 
 
-def _encode_result(message: ToolResultMessage, written: _EncodedMessages) -> bytes:
+def _encode_result(message: ToolResultMessage, encoded: _EncodedMessages) -> bytes:
     content = message.content
     output: Any = [_build_part(block) for block in content]
     if len(content) == 1 and isinstance(content[0], TextContent):
         output = content[0].text
-    kind = "custom_tool_call_output" if message.tool_call_id in written.custom else "function_call_output"
+    kind = "custom_tool_call_output" if message.tool_call_id in encoded.custom else "function_call_output"
     return encode_json({"type": kind, "call_id": encode_call_id(message.tool_call_id), "output": output})
 
 
@@ -267,38 +255,19 @@ def _build_part(block: Content) -> dict[str, Any]:
     if isinstance(block, ImageContent):
         url = f"data:{block.mime_type};base64,{block.data}"
         return {"type": "input_image", "detail": "auto", "image_url": url}
-    raise TypeError(f"A user or a tool can say text and images, got a {block.type} block.")
+    raise TypeError(f"User messages and tool results hold text and images, got a {block.type} block.")
 
 
 def encode_call_id(id: str) -> str:
-    """The id as the API takes it; the same id is always written the same way."""
+    """Return a legal id for a call; the same id always gives the same result."""
     return id if _ID.fullmatch(id) else shorten(re.sub(r"[^a-zA-Z0-9_-]", "_", id), _KEY_LENGTH, of=id)
 
 
 def shorten(text: str, length: int, *, of: str | None = None) -> str:
-    """The text if it is short enough, else its beginning and a mark that no other text has."""
+    """Return the text if it is short enough, else its beginning and a hash."""
     if of is None and len(text) <= length:
         return text
     from hashlib import sha256
 
-    mark = sha256((text if of is None else of).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{text[: length - len(mark) - 1]}_{mark}"
-
-
-def encode_json(value: Any) -> bytes:
-    """The value as JSON; half a surrogate pair, which UTF-8 cannot hold, is replaced."""
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(map_texts(value, replace_lone_surrogates))
-
-
-def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The same JSON value with every text changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {change(key): map_texts(item, change) for key, item in cast(dict[str, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [map_texts(item, change) for item in cast(Sequence[Any], value)]
-    return value
+    digest = sha256((text if of is None else of).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{text[: length - len(digest) - 1]}_{digest}"

@@ -1,4 +1,4 @@
-"""What OpenAI's errors mean, whether they come as a status, as an event, or as a failed response."""
+"""Classifies errors of the OpenAI Responses API: an error status, an error event, or a failed response."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, Provide
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
 
-# Codes and types of errors, wherever they stand; the status decides about the rest.
+# Values of `code` and `type`; for all others the status decides.
 _KINDS: dict[str, ErrorKind] = {
     "authentication_error": "authentication",
     "invalid_api_key": "authentication",
@@ -51,7 +51,7 @@ _SHOWN = 2_000
 
 
 class ErrorFields(msgspec.Struct):
-    """An error as servers tell it; compatible ones put a status where OpenAI has a word."""
+    """The fields of an error; compatible servers put a status into `code`."""
 
     message: Any = None
     type: Any = None
@@ -69,7 +69,7 @@ _bodies: msgspec.json.Decoder[_Body] = msgspec.json.Decoder(_Body)
 
 
 def parse_error(value: object) -> ErrorFields:
-    """An error out of whatever stands where one should."""
+    """Parse an error object, or a string in its place."""
     if isinstance(value, str):
         return ErrorFields(message=value)
     if not isinstance(value, Mapping):
@@ -80,35 +80,39 @@ def parse_error(value: object) -> ErrorFields:
 def classify_response(
     model: Model, status: int, headers: Mapping[str, str], body: bytes, *, clock: Callable[[], float] = time.time
 ) -> ProviderError:
-    """What a response that is no stream means: an error status, a JSON error inside a 200, a page of HTML."""
+    """Classify a response that is not a stream: an error status, a JSON error with status 200, an HTML page."""
     text = body.decode("utf-8", "replace").strip()
     given = {name.lower(): value for name, value in headers.items()}
-    said = _find_error(body)
-    if said is None and status < 400:
+    error = _find_error(body)
+    if error is None and status < 400:
         return not_a_stream_error(model, status, given, text)
-    if said is None:
-        said = ErrorFields(message="" if is_html_page(text) else text)
-    embedded = _find_status(said)
+    if error is None:
+        error = ErrorFields(message="" if is_html_page(text) else text)
+    embedded = _find_status(error)
     if status < 400 and embedded is not None:
         status = embedded
     wait = parse_retry_after(given, clock=clock, body=text, limited=status == 429)
-    return _build_error(model, said, status=status, headers=given, body=text, wait=wait)
+    return _build_error(model, error, status=status, headers=given, body=text, wait=wait)
 
 
-def classify_event(model: Model, said: ErrorFields, *, body: str) -> ProviderError:
-    """What an error inside a stream means: the stream's own status is 200 and says nothing."""
-    wait = parse_retry_after({}, clock=time.time, body=said.message if isinstance(said.message, str) else "")
-    return _build_error(model, said, status=_find_status(said), headers={}, body=body, wait=wait)
+def classify_event(model: Model, error: ErrorFields, *, body: str) -> ProviderError:
+    """Classify an error event of a stream, whose status was 200."""
+    wait = parse_retry_after({}, clock=time.time, body=error.message if isinstance(error.message, str) else "")
+    return _build_error(model, error, status=_find_status(error), headers={}, body=body, wait=wait)
 
 
-def build_malformed_error(model: Model, what: str, text: str) -> ProtocolError:
-    """An error that shows the beginning of what came instead."""
-    shown = redact_key_patterns(text, _SHOWN)
-    return ProtocolError(f"{model.name} {what}: {shown[:200]!r}.", provider=model.provider, body=shown or None)
+def build_malformed_error(model: Model, what: str, data: str) -> ProtocolError:
+    """Build a protocol error that shows the beginning of the malformed data."""
+    shown = redact_key_patterns(data, _SHOWN)
+    return ProtocolError(
+        f"{model.name} sent {what} that does not match its protocol: {shown[:200]!r}.",
+        provider=model.provider,
+        body=shown or None,
+    )
 
 
 def _find_error(body: bytes) -> ErrorFields | None:
-    """The error that a JSON body tells, or `None` when it tells none."""
+    """Find the error in a JSON body, or return `None`."""
     try:
         read = _bodies.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -117,17 +121,17 @@ def _find_error(body: bytes) -> ErrorFields | None:
     return parse_error(found) if found else None
 
 
-def _find_status(said: ErrorFields) -> int | None:
-    return said.code if isinstance(said.code, int) and 400 <= said.code < 600 else None
+def _find_status(error: ErrorFields) -> int | None:
+    return error.code if isinstance(error.code, int) and 400 <= error.code < 600 else None
 
 
 def _build_error(
-    model: Model, said: ErrorFields, *, status: int | None, headers: Mapping[str, str], body: str, wait: float | None
+    model: Model, error: ErrorFields, *, status: int | None, headers: Mapping[str, str], body: str, wait: float | None
 ) -> ProviderError:
-    words = said.message.strip() if isinstance(said.message, str) else ""
-    codes = [word for word in (said.code, said.type) if isinstance(word, str) and word]
+    words = error.message.strip() if isinstance(error.message, str) else ""
+    codes = [word for word in (error.code, error.type) if isinstance(word, str) and word]
     kind = _classify_kind(words or body, codes, status)
-    shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without words")
+    shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without a message")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
     if what_to_do := suggest_fix(model.provider, kind, body):
         text = f"{text}. {what_to_do}"
@@ -156,5 +160,5 @@ def _classify_kind(words: str, codes: Sequence[str], status: int | None) -> Erro
             return kind
     if status is not None:
         return classify_status(status)
-    # Without a code or a status a failure inside a stream is the server's.
+    # An error in a stream without code and status is a failure of the server.
     return "invalid_request" if codes else "overloaded"

@@ -1,6 +1,6 @@
-"""The events of a Responses stream, as far as they matter here.
+"""The events of a Responses stream that are decoded.
 
-Everything but what a delta needs is left undecoded until it is asked for; fields nobody knows are passed over.
+Only the fields of a delta are decoded at once; the others stay raw until they are needed. Unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.wires.openai_responses.encode import encode_json
+from steersman.provider.wires.encoding import encode_json
 from steersman.types.content import escape_lone_surrogates, replace_lone_surrogates
 from steersman.types.usage import Usage
 
 _EMPTY = msgspec.Raw()
 
 Id: TypeAlias = str | int | None
-"""Servers that are only compatible number what others name."""
+"""An id; some compatible servers send numbers."""
 
 
 class Event(msgspec.Struct, gc=False):
-    """Any event; servers that are only compatible leave the indexes, the ids and the numbers out."""
+    """Any event; some compatible servers leave out indexes, ids and sequence numbers."""
 
     type: str = ""
     delta: str = ""
@@ -48,7 +48,7 @@ class Part(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """A message, reasoning, or a call; anything else is kept as it came."""
+    """A message, reasoning, or a call; an item of any other type is kept unchanged."""
 
     type: str | None = None
     id: Id = None
@@ -86,9 +86,9 @@ _details = msgspec.json.Decoder(_Details | None, strict=False)
 
 
 def decode_usage(raw: msgspec.Raw) -> Usage:
-    """Usage in the normal form; for the server cached tokens are part of the input, and reasoning is of the output.
+    """Return the usage: input without cached tokens, output including reasoning.
 
-    What cannot be read is unknown: an answer is not lost over its bill.
+    Malformed usage counts as unknown, so that it does not lose the answer.
     """
     try:
         counts = _tokens.decode(raw) if is_given(raw) else _Tokens()
@@ -113,7 +113,7 @@ class _Incomplete(msgspec.Struct):
 
 
 class Response(msgspec.Struct):
-    """A response at its end."""
+    """The response in the terminal event."""
 
     id: Id = None
     status: str | None = None
@@ -129,11 +129,11 @@ _items: msgspec.json.Decoder[OutputItem] = msgspec.json.Decoder(OutputItem)
 _named: msgspec.json.Decoder[_ItemName] = msgspec.json.Decoder(_ItemName)
 
 KNOWN_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
-"""The kinds of items that are read; others are only kept."""
+"""The types of items that are decoded; others are only kept."""
 
 
 def decode_item(raw: msgspec.Raw) -> OutputItem:
-    """An item; one of a kind unknown here may have fields of any form."""
+    """Decode an item; one of an unknown type may have fields of any type."""
     try:
         return _items.decode(raw)
     except msgspec.ValidationError:
@@ -144,24 +144,24 @@ def decode_item(raw: msgspec.Raw) -> OutputItem:
 
 
 def is_given(raw: msgspec.Raw) -> bool:
-    """Whether a field is there and not null."""
+    """Whether a field is present and not null."""
     return bool(raw) and bytes(raw) != b"null"
 
 
 def decode_type(data: str) -> str:
-    """The type of an event whose other fields are not what they should be."""
+    """Decode only the type of an event whose other fields are malformed."""
     return _named.decode(data).type or ""
 
 
 def decode_with_surrogates(data: str) -> tuple[Event, str]:
-    """An event with half a surrogate pair in it, as a delta that ends inside an emoji has, and its delta as written."""
+    """Decode an event with lone surrogates; the delta is returned unchanged, for its other half may follow."""
     plain: object = json.loads(data, parse_constant=_reject_constant)
     delta: object = cast(dict[str, Any], plain).get("delta") if isinstance(plain, dict) else None
     return events.decode(encode_json(_replace_surrogates(plain))), delta if isinstance(delta, str) else ""
 
 
 def _replace_surrogates(value: Any, field: str = "") -> Any:
-    """The same JSON without halves of characters."""
+    """Replace lone surrogates in a JSON value; in arguments they are escaped."""
     if isinstance(value, str):
         return escape_lone_surrogates(value) if field == "arguments" else replace_lone_surrogates(value)
     if isinstance(value, dict):

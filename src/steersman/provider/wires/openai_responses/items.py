@@ -1,4 +1,4 @@
-"""The output items of a response while they grow, and what each comes to."""
+"""The output items of a response while they arrive, and the content blocks they become."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES, encode_json
+from steersman.provider.wires.encoding import encode_json
+from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.openai_responses.events import Id, OutputItem
 from steersman.types.content import (
     Content,
@@ -36,7 +37,7 @@ Events: TypeAlias = list[StreamEvent]
 
 
 class OpenBlock:
-    """A block of the answer while it grows; `held` is half a surrogate pair that waits for its other half."""
+    """A block while its deltas arrive; `held` is a high surrogate that waits for its low surrogate."""
 
     __slots__ = ("content", "held", "index", "kind", "parts", "refused")
 
@@ -49,25 +50,25 @@ class OpenBlock:
         self.refused = False
 
     def start(self, id: str, name: str) -> StreamEvent:
-        """The event that opens the block."""
+        """Return the event that starts the block."""
         if self.kind == "text":
             return TextStart(self.index)
         return ThinkingStart(self.index) if self.kind == "thinking" else ToolCallStart(self.index, id, name)
 
     def add(self, words: str) -> StreamEvent:
-        """The event that shows more of the block."""
+        """Add text and return its delta event."""
         self.parts.append(words)
         if self.kind == "text":
             return TextDelta(words, self.index)
         return ThinkingDelta(words, self.index) if self.kind == "thinking" else ToolCallDelta(words, self.index)
 
     def add_joined(self, words: str) -> Events:
-        """More of the block where a surrogate pair may be split: its first half waits for the other."""
+        """Add text that may end inside a surrogate pair; a high surrogate at the end is held back."""
         words, self.held = split_trailing_surrogate(self.held + words)
         return [self.add(self._replace_surrogates(words))] if words else []
 
     def add_rest(self, whole: str) -> Events:
-        """What the deltas left out, when the whole is told at the end."""
+        """Add what the deltas left out of the whole text."""
         shown = [self.add(self._replace_surrogates(self.held))] if self.held else []
         self.held = ""
         said = "".join(self.parts)
@@ -76,11 +77,11 @@ class OpenBlock:
         return shown
 
     def _replace_surrogates(self, words: str) -> str:
-        """Words without half a character; in arguments one is spelled out, so that nobody runs a call with another."""
+        """Replace lone surrogates; in arguments they are escaped, so that no call runs with another character."""
         return escape_lone_surrogates(words) if self.kind == "tool_call" else replace_lone_surrogates(words)
 
     def end(self, content: Content) -> StreamEvent:
-        """The event that closes the block."""
+        """Set the content and return the event that stops the block."""
         self.content = content
         if isinstance(content, TextContent):
             return TextEnd(self.index)
@@ -88,9 +89,9 @@ class OpenBlock:
 
 
 class OpenItem:
-    """An output item while it grows; `order` is its place in the answer."""
+    """An output item while it arrives; `order` is its place in the answer."""
 
-    __slots__ = ("blocks", "call_id", "done", "id", "kind", "name", "order", "part", "told")
+    __slots__ = ("announced", "blocks", "call_id", "done", "id", "kind", "name", "order", "part")
 
     def __init__(self, kind: str | None, order: int) -> None:
         self.kind = kind
@@ -98,16 +99,16 @@ class OpenItem:
         self.id: Id = None
         self.call_id = ""
         self.name = ""
-        # Whether the server has announced the item, or its deltas came unannounced.
-        self.told = False
+        # Whether the server announced the item; its deltas may come unannounced.
+        self.announced = False
         self.done = False
-        # By part of a message; other items have one block, the part 0.
+        # By part of a message; any other item has one block, part 0.
         self.blocks: dict[int, OpenBlock] = {}
-        # The kind and number of the part of reasoning that is being shown.
+        # The event type and number of the reasoning part that is being emitted.
         self.part: tuple[str, int] | None = None
 
     def is_same(self, given: OutputItem) -> bool:
-        """Whether this is the item that is told whole."""
+        """Whether this is the same item as a whole one."""
         if self.kind != given.type:
             return False
         same_call = given.call_id is not None and self.call_id == str(given.call_id)
@@ -123,19 +124,19 @@ class Output:
         self.items: list[OpenItem] = []
         self._by_index: dict[int, OpenItem] = {}
         self._by_id: dict[str | int, OpenItem] = {}
-        # Until an index is missing, or one is used twice: then it does not tell items apart.
+        # False once an index is missing or used twice: then indexes do not identify items.
         self._indexed = True
 
-    def open(self, index: int | None, given: OutputItem, *, told: bool = True) -> OpenItem:
-        """The item announced; one whose deltas came before is the same."""
+    def open(self, index: int | None, given: OutputItem, *, announced: bool = True) -> OpenItem:
+        """Return the announced item; if its deltas came first, it exists already."""
         item = self.find(index, given.id) if self.items else None
-        if item is None or item.done or item.kind != given.type or (item.told and item.id != given.id):
+        if item is None or item.done or item.kind != given.type or (item.announced and item.id != given.id):
             item = OpenItem(given.type, len(self.items) if index is None else index)
             self._indexed = self._indexed and index is not None and index not in self._by_index
             self.items.append(item)
-        elif item.told:
+        elif item.announced:
             return item
-        item.told = told
+        item.announced = announced
         item.id = given.id
         item.call_id = str(given.call_id or given.id or f"call_{len(self.items)}")
         item.name = given.name or ""
@@ -146,17 +147,17 @@ class Output:
         return item
 
     def find(self, index: int | None, id: Id) -> OpenItem | None:
-        """The item an event speaks of."""
+        """Return the item of an event: by index, else by id, else the newest one."""
         if id and id in self._by_id and (index is None or not self._indexed):
             return self._by_id[id]
         if index is not None:
             return self._by_index.get(index)
         newest = self.items[-1] if self.items else None
-        # A server that gave the item no id may still give its deltas one.
+        # Some servers give the item no id, but its deltas one.
         return newest if newest is not None and (not id or newest.id is None) else None
 
     def find_done(self, index: int | None, given: OutputItem) -> OpenItem:
-        """The item that is told whole in its place: a call may have the id of another one that has ended."""
+        """Return the item of `output_item.done`; a call may reuse the id of an earlier call."""
         if self._indexed and index is not None and index not in self._by_index:
             same = [item for item in self.items if item.is_same(given)]
             if same and all(item.done and (item.id is None or item.id != given.id) for item in same):
@@ -164,10 +165,10 @@ class Output:
         return self.find_or_open(index, given)
 
     def find_or_open(self, index: int | None, given: OutputItem) -> OpenItem:
-        """The item that a whole one belongs to, opened now if it was not."""
+        """Return the item that a whole one belongs to, and open it if it is new."""
         same = [item for item in self.items if item.is_same(given)]
         if same:
-            # Where an id was given twice, the place tells which is meant.
+            # If an id occurs twice, the index decides.
             placed = self._by_index.get(index) if self._indexed and index is not None else None
             return placed if placed in same else same[0]
         item = self.find(index, given.id)
@@ -177,11 +178,11 @@ class Output:
 
     @property
     def indexed(self) -> bool:
-        """Whether the server's indexes tell the items apart."""
+        """Whether the server's indexes identify the items."""
         return self._indexed
 
     def list_blocks(self) -> Iterator[OpenBlock]:
-        """The blocks that have come to their end, in the order of the answer."""
+        """Yield the blocks that have stopped, in the order of the answer."""
         ordered = sorted(self.items, key=lambda item: item.order) if self._indexed else self.items
         for item in ordered:
             for part in sorted(item.blocks):
@@ -190,12 +191,12 @@ class Output:
 
 
 def build_text(block: OpenBlock, whole: str | None, phase: str | None) -> TextContent:
-    """A text as it was told at the end, or else as it was shown."""
+    """Build a text block from the whole text, or else from its deltas."""
     return TextContent("".join(block.parts) if whole is None else whole, phase if phase in PHASES else None)
 
 
 def build_call(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -> ToolCall:
-    """A call; one that was cut keeps what there is of its arguments as written, and is never run."""
+    """Build a call; a cut call keeps its partial arguments as text and is never run."""
     if item.type == CUSTOM and not cut:
         return ToolCall(id, name, {"input": item.input if isinstance(item.input, str) else ""}, signature=CUSTOM)
     arguments = shown if item.arguments is None else item.arguments
@@ -206,7 +207,7 @@ def build_call(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -
 
 
 def encode_arguments(item: OutputItem) -> str:
-    """The arguments of a whole call as text, for the deltas that did not come."""
+    """Return the arguments of a whole call as text, for deltas that are missing."""
     if item.type == CUSTOM:
         return encode_json({"input": item.input if isinstance(item.input, str) else ""}).decode()
     if item.arguments is None or isinstance(item.arguments, str):
@@ -215,7 +216,7 @@ def encode_arguments(item: OutputItem) -> str:
 
 
 def join_reasoning(item: OutputItem) -> str:
-    """What may be shown of a reasoning item: the summary, or the reasoning itself where there is none."""
+    """Join the visible text of a reasoning item: the summary, or else the reasoning itself."""
     for parts in (item.summary, item.content):
         texts = [part.text for part in parts or () if part.text]
         if texts:
@@ -224,14 +225,14 @@ def join_reasoning(item: OutputItem) -> str:
 
 
 def build_thinking(item: OutputItem, raw: bytes, shown: str) -> ThinkingContent:
-    """Reasoning, or an item of a kind unknown here, with what has to go back to the server."""
+    """Build a thinking block for reasoning or for an item of an unknown type, with what has to go back."""
     return ThinkingContent(shown, build_signature(item, raw), redacted=item.type != "reasoning")
 
 
 def build_signature(item: OutputItem, raw: bytes) -> str | None:
-    """An item as it has to go back, or `None` where that would only name something the server did not keep.
+    """Return the JSON of an item as it has to go back, or `None` if it has no content the server could use.
 
-    `status` and empty fields are the server's notes, which it does not take back.
+    `status` and null fields are left out: the server refuses them.
     """
     if item.type == "reasoning" and not item.encrypted_content and not item.content:
         return None

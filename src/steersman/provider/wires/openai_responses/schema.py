@@ -1,4 +1,4 @@
-"""JSON Schemas as OpenAI takes them: what its servers reject is said in another way, never left out."""
+"""Converts JSON Schemas to what OpenAI accepts; a refused keyword is expressed in another way, never dropped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steersman.types.model import Model, Request, StreamOptions
 # Not allowed beside the outermost `type: object` of a function's parameters.
 _COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum")
 
-# What a strict response format may say; anything else makes the server refuse the request.
+# The keywords of a strict output schema; the server refuses a request with any other.
 _STRICT_WORDS = frozenset(
     (
         "$defs",
@@ -43,7 +43,7 @@ _STRICT_WORDS = frozenset(
 
 
 def convert_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """A function's parameters, and the words to add to its description for what parameters may not say."""
+    """Return a function's parameters, and text to append to its description."""
     plain = dict(schema)
     plain["type"] = "object"
     plain.setdefault("properties", {})
@@ -57,7 +57,7 @@ def convert_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _merge_properties(branches: object) -> dict[str, Any]:
-    """The properties that the branches of a combination know, so that the model is told about every one."""
+    """Merge the properties of all branches, so that the model sees every one."""
     found: dict[str, Any] = {}
     for branch in cast(list[Any], branches) if isinstance(branches, list) else []:
         known: object = cast(Mapping[str, Any], branch).get("properties") if isinstance(branch, Mapping) else None
@@ -67,19 +67,19 @@ def _merge_properties(branches: object) -> dict[str, Any]:
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:
-    """Whether the schema is of an object, the only kind of answer that can be asked for."""
+    """Whether the schema is of an object, the only kind of structured output."""
     return schema.get("type") == "object" and not any(word in schema for word in _COMBINED)
 
 
 def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
-    """How the form of an answer is told: as a schema, which must be one of named properties, else as a tool."""
+    """Choose how to ask for structured output: with a schema if it is an object with properties, else with a tool."""
     del model, request
     schema = options.output_schema or {}
     return "schema" if is_object(schema) and "properties" in schema else "tool"
 
 
 def is_strict(schema: object) -> bool:
-    """Whether the server can hold the model to the schema exactly: all objects closed, everything in them required."""
+    """Whether the server can enforce the schema: closed objects with every property required."""
     if isinstance(schema, list):
         return all(map(is_strict, cast(list[Any], schema)))
     if not isinstance(schema, Mapping):

@@ -1,8 +1,8 @@
-"""The OpenAI Responses API as a `Wire`: `openai:gpt-...`, and every server that speaks the same protocol.
+"""The OpenAI Responses API as a `Wire`: `openai:gpt-...`, and every compatible server.
 
 Settings of a model (`get_model(..., settings={...})`):
-    extra_body   more fields of the request body, over those made here; `None` leaves a field out, `tools` are added to
-                 those of the request
+    extra_body   more fields of the request body, which override the usual ones; `None` removes a field, `tools` are
+                 added to those of the request
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ BASE_URL = "https://api.openai.com/v1"
 
 
 class OpenAIResponsesWire:
-    """Writes requests and reads answers of the OpenAI Responses API."""
+    """Encodes requests and decodes answers of the OpenAI Responses API."""
 
     name = "openai"
 
     def request(self, model: Model, request: Request, options: StreamOptions, key: str | None) -> HttpRequest:
-        """The request as bytes: what may change from turn to turn comes last."""
-        body, most = encode_request(model, request, options)
-        return HttpRequest(build_url(model.base_url or BASE_URL), _build_headers(model, key), body, most)
+        """Encode the request."""
+        body, limit = encode_request(model, request, options)
+        return HttpRequest(build_url(model.base_url or BASE_URL), _build_headers(model, key), body, limit)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
-        """A decoder for one answer."""
+        """Return a new decoder for one answer."""
         return OpenAIResponsesDecoder(model, find_tool_set(request).names)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        """What a response that is not a stream means."""
+        """Classify a response that is not a stream."""
         return classify_response(model, status, headers, body)
 
 
@@ -52,4 +52,4 @@ def _build_headers(model: Model, key: str | None) -> dict[str, str]:
 
 
 WIRE = OpenAIResponsesWire()
-"""The protocol; it keeps nothing of any request."""
+"""The wire; it holds no state."""

@@ -1,4 +1,4 @@
-"""What the Anthropic Messages API says to messages it will not take."""
+"""Checks messages as the Anthropic Messages API does; `Fault` carries the words of its error."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, TypeAlias, cast
 
 _ID = "^[a-zA-Z0-9_-]+$"
 NAME = "^[a-zA-Z0-9_-]{1,128}$"
-"""What a tool may be called."""
+"""The pattern of tool names."""
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _RESULT_BLOCKS = ("text", "image", "document", "search_result", "tool_reference")
 
 Json: TypeAlias = dict[str, Any]
 Issued: TypeAlias = Callable[[str, str], bool]
-"""Whether this server made such a signature for such a thinking."""
+"""Whether this server issued the signature for the thinking."""
 
 
 class Fault(Exception):
-    """A request is not taken, for this reason."""
+    """The reason why a request is refused."""
 
 
 Turn: TypeAlias = tuple[str, list[Json]]
-"""Which side, and what it says."""
+"""A role and its blocks."""
 
 
 def merge_turns(messages: list[Any]) -> list[Turn]:
-    """The messages with those of one side in a row made one, as the API does."""
+    """Merge consecutive messages of one role, as the API does."""
     turns: list[Turn] = []
     for number, message in enumerate(messages):
         fields = cast(Json, message if isinstance(message, dict) else {})
@@ -67,7 +67,7 @@ _SIDES = {
 
 
 def check_blocks(number: int, turn: Turn, issued: Issued) -> None:
-    """Each block is one that its side may say, and is well formed."""
+    """Check that each block is well formed and allowed for its role."""
     role, blocks = turn
     for index, block in enumerate(blocks):
         at = f"messages.{number}.content.{index}"
@@ -84,7 +84,7 @@ def check_blocks(number: int, turn: Turn, issued: Issued) -> None:
 
 
 def check_beginning(turns: list[Turn]) -> None:
-    """With a budget for thinking, what the model said since the last prompt begins with thinking."""
+    """Check that the answers since the last prompt begin with thinking, which a thinking budget requires."""
     at = len(turns) - 1
     if turns[at][0] != "user" or not _answers_calls(turns[at]):
         return
@@ -105,7 +105,7 @@ def _answers_calls(turn: Turn) -> bool:
 
 
 def check_end(number: int, turn: Turn) -> None:
-    """What the model said does not end with thinking."""
+    """Check that an answer does not end with thinking."""
     kind = turn[1][-1]["type"] if turn[1] else None
     if kind in ("thinking", "redacted_thinking"):
         raise Fault(f"messages.{number}: The final block in an assistant message cannot be `{kind}`.")
@@ -189,7 +189,7 @@ def _check_thinking(at: str, block: Json, issued: Issued) -> None:
 
 
 def check_pairs(turns: list[Turn]) -> None:
-    """Every call has its one result in the message that follows, before anything else."""
+    """Check that every call has exactly one result, at the start of the next message."""
     seen: set[str] = set()
     waiting: list[str] = []
     for number, (role, blocks) in enumerate(turns):

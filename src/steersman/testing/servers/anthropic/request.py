@@ -1,4 +1,4 @@
-"""What the Anthropic Messages API says to a request it will not take."""
+"""Checks a request as the Anthropic Messages API does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, cast
 
-from steersman.provider.wires.anthropic.encode import parse_version
+from steersman.provider.wires.anthropic.schema import parse_version
 from steersman.testing.servers.anthropic.messages import (
     NAME,
     Fault,
@@ -30,12 +30,12 @@ _MAX_MARKS = 4
 
 
 def sign(thinking: str) -> str:
-    """The signature that the server gives to a thinking, and by which it knows that nobody changed it."""
+    """Return the signature of a thinking; the server checks with it that the thinking is unchanged."""
     return base64.b64encode(sha256(thinking.encode("utf-8", "replace")).digest()).decode()
 
 
 def check_request(body: Any, *, issued: Issued, prefill: bool) -> None:
-    """Raise `Fault` with the words of the real API; `prefill` lets the model's side have the last word."""
+    """Raise `Fault` with the error of the real API; `prefill` allows an assistant message at the end."""
     if not isinstance(body, dict):
         raise Fault("The request body is not valid JSON.")
     fields = cast(Json, body)

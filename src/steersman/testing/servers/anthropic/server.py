@@ -1,4 +1,4 @@
-"""A strict server that speaks the Anthropic Messages API."""
+"""A strict server for the Anthropic Messages API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REASONS = {"stop": "end_turn", "tool_use": "tool_use", "length": "max_tokens", 
 
 
 class AnthropicServer(StrictServer):
-    """Plays a script as the Anthropic Messages API would; thinking is signed, and taken back only as it was."""
+    """Plays a script as the Anthropic Messages API; it signs thinking and accepts it back only unchanged."""
 
     provider = "anthropic"
     routes = ("/v1/messages",)
@@ -53,7 +53,7 @@ class AnthropicServer(StrictServer):
         self._paused = False
 
     def validate(self, received: Received) -> Reply | None:
-        """What the real API answers to a request it will not take."""
+        """Return the real API's answer to an invalid request, or `None`."""
         if len(received.body) > _MAX_BODY_BYTES:
             return self.refusal(413, "Request exceeds the maximum size")
         key = received.headers.get("x-api-key") or received.headers.get("authorization", "").removeprefix("Bearer ")
@@ -72,7 +72,7 @@ class AnthropicServer(StrictServer):
         return None
 
     def render(self, turn: Turn, received: Received) -> Iterator[bytes]:
-        """The events up to the end of the last block."""
+        """Render the events up to the end of the last block."""
         usage = _build_usage(turn, received)
         message: dict[str, Any] = {
             "id": f"msg_{len(self.raw):02d}",
@@ -90,7 +90,7 @@ class AnthropicServer(StrictServer):
             yield from self._render_block(index, block, turn.deltas)
 
     def render_end(self, turn: Turn, received: Received) -> Iterator[bytes]:
-        """Stop reason, usage, and the end."""
+        """Render the stop reason, the usage and the terminal event."""
         called = any(isinstance(block, ToolCall) for block in turn.blocks)
         reason = turn.raw_stop_reason or _REASONS[turn.stop_reason or ("tool_use" if called else "stop")]
         delta: dict[str, Any] = {"stop_reason": reason, "stop_sequence": None}
@@ -101,7 +101,7 @@ class AnthropicServer(StrictServer):
         yield _encode_event("message_stop")
 
     def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
-        """The JSON of an error."""
+        """Build the JSON of an error."""
         kind = code or _TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
         return {
             "type": "error",
@@ -110,7 +110,7 @@ class AnthropicServer(StrictServer):
         }
 
     def render_stream(self, turn: Turn, received: Received) -> list[bytes]:
-        """The pieces of a whole stream; a refusal is no error here, but the end of an answer."""
+        """Render a whole stream; a refusal is not an error here, but a stop reason."""
         if not isinstance(turn.ending, ErrorInfo) or turn.ending.kind != "refused":
             return super().render_stream(turn, received)
         given = super().render_stream(replace(turn, ending="cut"), received)
@@ -120,29 +120,29 @@ class AnthropicServer(StrictServer):
         return [*given, *self.render_end(replace(turn, stop_reason="refusal"), received)]
 
     def render_error(self, info: ErrorInfo) -> bytes:
-        """An error in the midst of a stream."""
+        """Render an error inside a stream."""
         return sse(self._build_error_reply(info).body, "error")
 
     def build_scripted_error(self, info: ErrorInfo) -> Reply:
-        """A scripted error as a response; a refusal is an answer of its own kind."""
+        """Build the response for a scripted error; a refusal is an answer with a stop reason."""
         if info.kind == "refused":
             turn = Turn(stop_reason="refusal")
             body = b"".join((*self.render(turn, self.raw[-1]), *self.render_end(turn, self.raw[-1])))
             return Reply(200, body, {"content-type": "text/event-stream"})
-        told = self._build_error_reply(info)
-        return Reply(told.status, told.body, super().build_scripted_error(info).headers)
+        reply = self._build_error_reply(info)
+        return Reply(reply.status, reply.body, super().build_scripted_error(info).headers)
 
     def build_headers(self, received: Received) -> Mapping[str, str]:
-        """The id by which the server knows the request."""
+        """Build the header with the request id."""
         del received
         return {"request-id": f"req_{len(self.raw):02d}"}
 
     def make_call_id(self, number: int) -> str:
-        """An id as the API gives it."""
+        """Make an id in the form of the API."""
         return f"toolu_{number:02d}"
 
     def answer_unknown_path(self, received: Received) -> Reply:
-        """What is said to a request that no route takes."""
+        """Answer a request to an unknown path."""
         del received
         return self.refusal(404, "Not Found")
 
@@ -170,7 +170,7 @@ class AnthropicServer(StrictServer):
             case ThinkingContent():
                 yield from self._render_thinking(index, block, deltas)
             case _:
-                raise TypeError(f"A model says text, thinking and tool calls, got {block!r}.")
+                raise TypeError(f"An answer holds text, thinking and tool calls, got {block!r}.")
         yield _encode_event("content_block_stop", index=index)
 
     def _render_thinking(self, index: int, block: ThinkingContent, deltas: int | None) -> Iterable[bytes]:
@@ -205,7 +205,7 @@ def _encode_delta(index: int, delta: dict[str, Any]) -> bytes:
 
 
 def _build_usage(turn: Turn, received: Received) -> dict[str, Any]:
-    """The tokens in the API's words; about as many as there are where the script does not say."""
+    """Build the usage; an estimate if the script has none."""
     usage = turn.usage or Usage(input=len(received.body) // 4, output=1 + len(msgspec.json.encode(turn.blocks)) // 4)
     counts: dict[str, Any] = {"input_tokens": usage.input or 0, "output_tokens": usage.output or 0}
     for name, count in (

@@ -1,4 +1,4 @@
-"""What the Gemini API will not take, in its own words: contents, pairing, signatures."""
+"""Checks contents as the Gemini API does: parts, pairing of calls and results, signatures."""
 
 from __future__ import annotations
 
@@ -8,34 +8,12 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from steersman.testing.servers.google.request import (
-    find_config_fault,
-    find_tools_fault,
-    find_unknown_field,
-    parse_version,
-    to_camel_case,
-)
-
 Json: TypeAlias = dict[str, Any]
 Known: TypeAlias = Callable[[str, Json], bool]
-"""Whether a signature was given to exactly this part."""
+"""Whether a signature was issued for exactly this part."""
 
 UNSIGNED = "skip_thought_signature_validator"
 
-_FIELDS = frozenset(
-    (
-        "contents",
-        "tools",
-        "toolConfig",
-        "systemInstruction",
-        "generationConfig",
-        "safetySettings",
-        "cachedContent",
-        "labels",
-        "serviceTier",
-        "store",
-    )
-)
 _DATA = frozenset(
     (
         "text",
@@ -50,6 +28,7 @@ _DATA = frozenset(
     )
 )
 _MARKS = frozenset(("thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"))
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _MIME = re.compile(r"(?:image|audio|video|text|application)/[\w.+-]+")
 
 CALL_TURN = (
@@ -69,22 +48,23 @@ SIGNATURE = (
 )
 
 
-def find_request_fault(body: Any, model: str, known: Known) -> str | None:
-    """The first thing that is wrong with a request, or `None`."""
-    if not isinstance(body, dict):
-        return "Invalid JSON payload received. Expected an object."
-    request = to_camel_case(cast(Json, body))
-    return (
-        find_unknown_field(request, _FIELDS, "")
-        or _find_system_fault(request.get("systemInstruction"))
-        or find_tools_fault(request)
-        or find_config_fault(request, model)
-        or find_contents_fault(request.get("contents"), model, known)
-    )
+def parse_version(model: str) -> tuple[int, int]:
+    """Return the version of a model; (0, 0) if its name has none."""
+    found = _VERSION.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def find_unknown_field(fields: Json, known: frozenset[str], at: str) -> str | None:
+    """Return the fault for an unknown field, or `None`."""
+    for name in fields:
+        if name not in known:
+            where = f" at '{at}'" if at else ""
+            return f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
+    return None
 
 
 def find_contents_fault(contents: Any, model: str, known: Known) -> str | None:
-    """What is wrong with the conversation."""
+    """Find a fault in the conversation."""
     if not isinstance(contents, list) or not contents:
         return "* GenerateContentRequest.contents: contents is not specified\n"
     turns = cast(list[Json], contents)
@@ -97,7 +77,7 @@ def find_contents_fault(contents: Any, model: str, known: Known) -> str | None:
 
 
 def _merge_turns(contents: Sequence[Json]) -> list[Json]:
-    """What the model said in one go: Google's own client sends back every chunk as a content."""
+    """Merge consecutive contents of the model: Google's own client sends every chunk back as one content."""
     turns: list[Json] = []
     for content in contents:
         if turns and content["role"] == "model" == turns[-1]["role"]:
@@ -108,20 +88,8 @@ def _merge_turns(contents: Sequence[Json]) -> list[Json]:
 
 
 def list_parts(content: Json) -> list[Json]:
-    """The parts of a content."""
+    """Return the parts of a content."""
     return cast(list[Json], content.get("parts") or [])
-
-
-def _find_system_fault(system: Any) -> str | None:
-    if system is None:
-        return None
-    parts = list_parts(cast(Json, system)) if isinstance(system, dict) else []
-    if not parts or any(not part.get("text") for part in parts):
-        return (
-            "* GenerateContentRequest.system_instruction.parts[0].data: required oneof field 'data' must have one "
-            "initialized field\n"
-        )
-    return None
 
 
 def _find_content_fault(at: str, content: Any, known: Known) -> str | None:
@@ -198,7 +166,7 @@ def _is_base64(text: Any) -> bool:
 
 
 def _find_order_fault(turns: Sequence[Json]) -> str | None:
-    """Every turn of calls is followed at once by as many results, in the same order."""
+    """Find a fault in the order: as many results follow each turn of calls, in the same order."""
     calls: list[Json] = []
     before: Json | None = None
     for turn in turns:
@@ -222,7 +190,7 @@ def _find_order_fault(turns: Sequence[Json]) -> str | None:
 
 
 def _answers(call: Json, result: Json) -> bool:
-    """A result may leave out the id of its call, but not have another."""
+    """Whether a result answers a call; it may leave out the id."""
     ids = {call["id"], result["id"]} if "id" in call and "id" in result else set[str]()
     return call["name"] == result["name"] and len(ids) <= 1
 
@@ -240,7 +208,7 @@ def _find_ids_fault(turns: Sequence[Json]) -> str | None:
 
 
 def _find_signature_fault(turns: Sequence[Json], model: str) -> str | None:
-    """From Gemini 3 on, the first call of every step of the current turn has to carry its signature."""
+    """Find a missing signature: since Gemini 3 the first call of every step of the current turn needs one."""
     if parse_version(model) < (3, 0):
         return None
     begun = max((at for at, turn in enumerate(turns) if turn["role"] == "user" and _has_text(turn)), default=-1)
@@ -256,7 +224,7 @@ def _has_text(turn: Json) -> bool:
 
 
 def find_signed_parts(chunks: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
-    """The parts with a signature among the chunks of a stream."""
+    """Yield the parts with a signature among the chunks of a stream."""
     for chunk in chunks:
         for candidate in cast(list[Json], chunk.get("candidates") or []):
             for part in list_parts(cast(Json, candidate.get("content") or {})):

@@ -1,18 +1,38 @@
-"""What the Gemini API will not take in tools and settings, in its own words."""
+"""Checks a request as the Gemini API does; a fault is the message of its error."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-Json: TypeAlias = dict[str, Any]
+from steersman.testing.servers.google.messages import (
+    Json,
+    Known,
+    find_contents_fault,
+    find_unknown_field,
+    list_parts,
+    parse_version,
+)
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 _PARAMETER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
-_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _TYPES = frozenset(("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL", "TYPE_UNSPECIFIED"))
 
+_FIELDS = frozenset(
+    (
+        "contents",
+        "tools",
+        "toolConfig",
+        "systemInstruction",
+        "generationConfig",
+        "safetySettings",
+        "cachedContent",
+        "labels",
+        "serviceTier",
+        "store",
+    )
+)
 _TOOL = frozenset(
     ("functionDeclarations", "googleSearch", "codeExecution", "urlContext", "googleSearchRetrieval", "computerUse")
 )
@@ -72,23 +92,34 @@ _FREE = frozenset(("args", "response", "parameters", "parametersJsonSchema", "re
 _LEVELS = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
 
 
-def parse_version(model: str) -> tuple[int, int]:
-    """The version of a model; 0 where its name has none."""
-    found = _VERSION.search(model)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+def find_request_fault(body: Any, model: str, known: Known) -> str | None:
+    """Return the first fault of a request, or `None`."""
+    if not isinstance(body, dict):
+        return "Invalid JSON payload received. Expected an object."
+    request = to_camel_case(cast(Json, body))
+    return (
+        find_unknown_field(request, _FIELDS, "")
+        or _find_system_fault(request.get("systemInstruction"))
+        or find_tools_fault(request)
+        or find_config_fault(request, model)
+        or find_contents_fault(request.get("contents"), model, known)
+    )
 
 
-def find_unknown_field(fields: Json, known: frozenset[str], at: str) -> str | None:
-    """What is said about a field that does not exist."""
-    for name in fields:
-        if name not in known:
-            where = f" at '{at}'" if at else ""
-            return f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
+def _find_system_fault(system: Any) -> str | None:
+    if system is None:
+        return None
+    parts = list_parts(cast(Json, system)) if isinstance(system, dict) else []
+    if not parts or any(not part.get("text") for part in parts):
+        return (
+            "* GenerateContentRequest.system_instruction.parts[0].data: required oneof field 'data' must have one "
+            "initialized field\n"
+        )
     return None
 
 
 def find_tools_fault(request: Json) -> str | None:
-    """What is wrong with the tools and how they are to be used."""
+    """Find a fault in the tools and the tool config."""
     tools = cast(list[Json], request.get("tools") or [])
     seen: set[str] = set()
     for number, tool in enumerate(tools):
@@ -139,7 +170,7 @@ def _find_declaration_fault(at: str, declared: Json) -> str | None:
 
 
 def _find_openapi_fault(at: str, schema: Json) -> str | None:
-    """The older way: a subset of OpenAPI's schemas, where a keyword too many fails the whole request."""
+    """Find a fault in an OpenAPI schema, the older form, where an unknown keyword fails the whole request."""
     fault = find_unknown_field(schema, _OPENAPI, at)
     if fault is not None:
         return fault
@@ -162,7 +193,7 @@ def _find_openapi_fault(at: str, schema: Json) -> str | None:
 
 
 def find_json_schema_fault(at: str, schema: Any) -> str | None:
-    """JSON Schema is taken whole, but references have to lead somewhere and to stand alone."""
+    """Find a fault in a JSON Schema: references must resolve, with nothing beside them."""
     if not isinstance(schema, dict) or cast(Json, schema).get("type") != "object":
         return f"* GenerateContentRequest.{at}: must describe an object.\n"
     for node in _walk_nodes(schema):
@@ -209,7 +240,7 @@ def _resolves(schema: Json, reference: str) -> bool:
 
 
 def find_config_fault(request: Json, model: str) -> str | None:
-    """What is wrong with how the answer is asked for."""
+    """Find a fault in the generation config."""
     config = cast(Json, request.get("generationConfig") or {})
     fault = find_unknown_field(config, _GENERATION, "generation_config")
     if fault is not None:
@@ -260,7 +291,7 @@ def _find_thinking_fault(config: Any, model: str) -> str | None:
 
 
 def to_camel_case(value: Any) -> Any:
-    """A request with one spelling of its names: the API takes both. What is the caller's own stays as it is."""
+    """Rename all fields to camelCase: the API takes snake_case too. Arguments, responses and schemas stay unchanged."""
     if isinstance(value, list):
         return [to_camel_case(item) for item in cast(list[Any], value)]
     if not isinstance(value, dict):

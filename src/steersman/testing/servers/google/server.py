@@ -1,4 +1,4 @@
-"""A strict Gemini API: `POST /v1beta/models/{model}:streamGenerateContent`."""
+"""A strict server for the Gemini API: `POST /v1beta/models/{model}:streamGenerateContent`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from steersman.provider.scripted.script import Turn
 from steersman.provider.wires.overflow import is_overflow
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, split_text, sse
 from steersman.testing.servers.exchange import STATUS
-from steersman.testing.servers.google.messages import Json, find_request_fault
+from steersman.testing.servers.google.messages import Json
+from steersman.testing.servers.google.request import find_request_fault
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
 from steersman.types.usage import Usage
@@ -40,10 +41,10 @@ _NO_KEY = (
 
 
 class GoogleServer(StrictServer):
-    """The Gemini API. Without `alt=sse` it answers with a JSON array, as the real one does.
+    """Plays a script as the Gemini API; without `alt=sse` it answers with a JSON array, as the real one does.
 
-    A signature is taken back on the part it was given to, and on no other; `signatures` holds more that are taken as
-    they are. `ids=False` leaves out the ids of calls, as older models do.
+    A signature is accepted only on the part it was issued for; those in `signatures` are accepted on any part.
+    `ids=False` leaves out the ids of calls, as older models do.
     """
 
     provider: ClassVar[str] = "google"
@@ -58,7 +59,7 @@ class GoogleServer(StrictServer):
         self._responses = itertools.count(1)
 
     def validate(self, received: Received) -> Reply | None:
-        """What the real API answers to a request it will not take."""
+        """Return the real API's answer to an invalid request, or `None`."""
         key = received.headers.get("x-goog-api-key") or received.query.get("key")
         if self.key is not None and not key:
             return self.refusal(403, _NO_KEY)
@@ -71,7 +72,7 @@ class GoogleServer(StrictServer):
         return None if fault is None else self.refusal(400, fault)
 
     def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
-        """The stream up to the end of the last block."""
+        """Render the chunks up to the end of the last block."""
         response = f"response-{next(self._responses)}"
         model = received.params["model"]
         for number, part in enumerate(self._render_parts(turn)):
@@ -82,7 +83,7 @@ class GoogleServer(StrictServer):
             yield DeltaBytes(_encode_chunk(chunk, received, first=number == 0))
 
     def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
-        """The chunk with the finish reason; then there is nothing but the end."""
+        """Render the chunk with the finish reason; the API has no terminal event."""
         reason = turn.raw_stop_reason or _REASONS.get(turn.stop_reason or "", "STOP")
         if turn.raw_stop_reason is None and any(_is_malformed(block) for block in turn.blocks):
             reason = "MALFORMED_FUNCTION_CALL"
@@ -94,17 +95,17 @@ class GoogleServer(StrictServer):
             yield b"]"
 
     def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
-        """The JSON of an error."""
+        """Build the JSON of an error."""
         return {"error": {"code": status, "message": message, "status": code or _STATUS.get(status, "INTERNAL")}}
 
     def build_scripted_error(self, info: ErrorInfo) -> Reply:
-        """A scripted error as a response; a refusal is an answer without a candidate."""
+        """Build the response for a scripted error; a refusal is an answer without a candidate."""
         if info.kind == "refused":
             return Reply(200, sse({"promptFeedback": {"blockReason": "SAFETY"}}), {"content-type": "text/event-stream"})
         return super().build_scripted_error(_add_overflow_words(info))
 
     def render_error(self, info: ErrorInfo) -> bytes:
-        """An error in the midst of a stream."""
+        """Render an error inside a stream."""
         if info.kind == "refused":
             return sse({"candidates": [{"finishReason": "SAFETY", "index": 0}]})
         info = _add_overflow_words(info)
@@ -115,7 +116,7 @@ class GoogleServer(StrictServer):
         return sse(body)
 
     def build_headers(self, received: Received) -> Mapping[str, str]:
-        """The content type where it is not an event stream."""
+        """Build the content type header if the answer is not an event stream."""
         return {} if _is_sse(received) else {"content-type": "application/json; charset=UTF-8"}
 
     def _refuse_key(self) -> Reply:
@@ -125,7 +126,7 @@ class GoogleServer(StrictServer):
         return Reply(400, body)
 
     def _is_known(self, model: str, signature: str, part: Json) -> bool:
-        """Whether the signature was given to this part, or is one that is taken anywhere."""
+        """Whether the signature was issued for this part, or is accepted on any part."""
         if signature in self.signatures:
             return True
         given = self._signed.get((model, signature))
@@ -138,7 +139,7 @@ class GoogleServer(StrictServer):
 
 
 def _add_overflow_words(info: ErrorInfo) -> ErrorInfo:
-    """The error with the words by which alone this API tells that a request is too long."""
+    """Add the words with which this API reports a context overflow; it has no code for it."""
     if info.kind != "context_overflow" or is_overflow(info.message, status=400):
         return info
     return msgspec.structs.replace(info, message=f"{info.message}: {_TOO_LONG}")
@@ -155,7 +156,7 @@ def _render_block(block: Content, deltas: int | None, *, ids: bool) -> Iterator[
     else:
         marks: Json = {"thought": True} if isinstance(block, ThinkingContent) else {}
         words = block.text if isinstance(block, TextContent) else block.thinking
-        # A signature belongs to one part, so a signed text comes whole.
+        # A signature belongs to one part, so a signed text is sent whole.
         for piece in split_text(words, deltas) if block.signature is None else (words,):
             yield _add_signature({"text": piece, **marks}, block.signature)
 
@@ -165,7 +166,7 @@ def _add_signature(part: Json, signature: str | None) -> Json:
 
 
 def _is_malformed(block: Content) -> bool:
-    """Whether a call has arguments that are no JSON: Gemini never sends these, it ends the answer instead."""
+    """Whether the arguments of a call are malformed JSON: Gemini never sends these, it ends the answer instead."""
     if not isinstance(block, ToolCall) or block.raw_arguments is None:
         return False
     try:
@@ -176,7 +177,7 @@ def _is_malformed(block: Content) -> bool:
 
 
 def _strip_call_id(part: Json) -> Any:
-    """A part without what a client may add to it: the id of a call."""
+    """Return a part without the id of its call, which a client may add."""
     call = part.get("functionCall")
     if call is None:
         return part
@@ -198,7 +199,7 @@ def _build_chunk(model: str, response: str, candidate: Json) -> Json:
 
 
 def _build_usage(usage: Usage | None, *, partial: bool) -> Json:
-    """Counts as they stand: the prompt with what was cached, the candidates without the thoughts."""
+    """Build the usage: the prompt includes cached tokens, the candidates exclude thoughts."""
     if usage is None:
         return {}
     prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)

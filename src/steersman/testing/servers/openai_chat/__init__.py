@@ -1,1 +1,1 @@
-"""The strict Chat Completions server: `server` plays the script, `request` and `messages` check what the real API checks."""
+"""The strict Chat Completions server: `server` plays the script; `request` and `messages` validate requests."""

@@ -1,4 +1,4 @@
-"""What Chat Completions servers will not take in a message, and the words in which they say so."""
+"""Checks messages as Chat Completions servers do; a `Fault` carries the words of the error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REASONING = frozenset(("reasoning_content", "reasoning", "reasoning_text", "rea
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A refusal."""
+    """The reason why a request is refused."""
 
     message: str
     param: str | None = None
@@ -41,7 +41,7 @@ class Fault:
 
 
 def find_message_faults(at: str, message: object, flavour: Flavour) -> Iterator[Fault]:
-    """What is wrong with one message."""
+    """Yield the faults of one message."""
     if not isinstance(message, dict):
         yield Fault(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
         return
@@ -151,7 +151,7 @@ def _find_call_faults(at: str, calls: object, flavour: Flavour) -> Iterator[Faul
                 "invalid_type",
             )
         elif not _is_object(arguments):
-            # OpenAI takes it; servers that fill a template with the arguments do not.
+            # OpenAI accepts it; servers that fill a chat template with the arguments do not.
             yield Fault("Failed to parse tool call arguments as JSON", f"{where}.function.arguments", None, 500)
 
 
@@ -172,7 +172,7 @@ def _find_id_faults(at: str, id: object, flavour: Flavour) -> Iterator[Fault]:
 
 
 def find_pairing_faults(messages: list[Json], flavour: Flavour) -> Iterator[Fault]:
-    """What is wrong with the order of messages: every call has one result, right behind it."""
+    """Yield the faults in the order of messages: exactly one result follows every call."""
     waiting: list[str] = []
     seen: set[str] = set()
     last = ""
@@ -208,7 +208,7 @@ def find_pairing_faults(messages: list[Json], flavour: Flavour) -> Iterator[Faul
 
 
 def find_replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) -> Iterator[Fault]:
-    """Calls that came with reasoning are only taken back with it."""
+    """Yield a fault for each call that came with reasoning and is sent back without it."""
     for number, message in enumerate(messages):
         ids = {cast(str, call.get("id")) for call in message.get("tool_calls") or ()}
         for field, calls in thought.items():
@@ -217,7 +217,7 @@ def find_replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) ->
 
 
 def find_thinking_faults(messages: list[Json]) -> Iterator[Fault]:
-    """DeepSeek thinks on only where every answer has its reasoning, if only none, whoever gave it."""
+    """Yield a fault for each answer without `reasoning_content`, which DeepSeek requires, if only empty."""
     for number, message in enumerate(messages):
         if message.get("role") == "assistant" and not isinstance(message.get("reasoning_content"), str):
             yield Fault(f"Missing `reasoning_content` field in the assistant message at message index {number}.")
@@ -244,7 +244,7 @@ def _is_object(text: str) -> bool:
 
 
 def find_name_faults(at: str, name: object) -> Iterator[Fault]:
-    """What is wrong with the name of a function or a schema."""
+    """Yield the faults in the name of a function or a schema."""
     if not isinstance(name, str) or not name:
         yield Fault(f"Missing required parameter: '{at}'.", at, "missing_required_parameter")
     elif not _NAME.fullmatch(name):
@@ -264,7 +264,7 @@ def find_name_faults(at: str, name: object) -> Iterator[Fault]:
 
 
 def build_empty_array_fault(at: str) -> Fault:
-    """A list that may not be empty is."""
+    """Build the fault for an empty array."""
     return Fault(
         f"Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
         at,
@@ -273,5 +273,5 @@ def build_empty_array_fault(at: str) -> Fault:
 
 
 def build_value_fault(at: str, value: object, choices: str) -> Fault:
-    """A word that is not among those that are known."""
+    """Build the fault for an unsupported value."""
     return Fault(f"Invalid value: {value!r}. Supported values are: {choices}.", at, "invalid_value")

@@ -1,4 +1,4 @@
-"""What Chat Completions servers will not take in a request, and the words in which they say so."""
+"""Checks a request as Chat Completions servers do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NEEDS_NEW_LIMIT = re.compile(r"o\d|gpt-5")
 
 
 def find_request_fault(received: Received, flavour: Flavour, thought: Mapping[str, Set[str]]) -> Fault | None:
-    """The first thing that is wrong with a request; `thought` names the calls whose reasoning has to come back."""
+    """Return the first fault of a request; `thought` names the calls whose reasoning has to come back."""
     if not received.headers.get("content-type", "").startswith("application/json"):
         return Fault("Unsupported content type: set the Content-Type header to 'application/json'.", status=415)
     body: object = received.json
@@ -100,10 +100,11 @@ def _find_number_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
                 name,
                 "integer_below_min_value",
             )
-    heat = body.get("temperature")
-    if heat is not None and not (isinstance(heat, int | float) and 0 <= heat <= 2):
+    temperature = body.get("temperature")
+    if temperature is not None and not (isinstance(temperature, int | float) and 0 <= temperature <= 2):
         yield Fault(
-            f"Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got {heat} instead.",
+            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got "
+            f"{temperature} instead.",
             "temperature",
             "decimal_above_max_value",
         )
@@ -177,7 +178,7 @@ def _find_format_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
 
 
 def _find_open_object(schema: object, path: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-    """Where a strict schema has an object that is not closed."""
+    """Return the path of an object in a strict schema that allows additional properties."""
     if isinstance(schema, list):
         return next((found for item in cast(list[Any], schema) if (found := _find_open_object(item, path))), None)
     if not isinstance(schema, dict):

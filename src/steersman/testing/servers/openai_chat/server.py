@@ -1,4 +1,4 @@
-"""A strict server for OpenAI Chat Completions, and for the servers that speak it with demands of their own."""
+"""A strict server for OpenAI Chat Completions and for compatible servers with demands of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REASONS: Mapping[StopReason, str] = {
     "aborted": "abort",
 }
 
-# How the API says what kind of failure it is: status, code, type.
+# The status, code and type with which the API reports each kind of error.
 _ERRORS: Mapping[ErrorKind, tuple[int, str | None, str]] = {
     "authentication": (401, "invalid_api_key", "invalid_request_error"),
     "quota": (429, "insufficient_quota", "insufficient_quota"),
@@ -36,10 +36,10 @@ _ERRORS: Mapping[ErrorKind, tuple[int, str | None, str]] = {
 
 
 class OpenAIChatServer(StrictServer):
-    """Takes what OpenAI takes; `flavour` adds the demands of another server.
+    """Plays a script as OpenAI Chat Completions; `flavour` adds the demands of another server.
 
-    `reasoning` is the field in which thinking is sent, and in which it has to come back with the tool calls it led to;
-    `index=False` leaves out the numbers of tool calls, `whole=True` sends each call in one piece.
+    `reasoning` is the field in which thinking is sent, and in which it has to come back with its tool calls;
+    `index=False` leaves out the indexes of tool calls, `whole=True` sends each call in one piece.
     """
 
     provider: ClassVar[str] = "openai-chat"
@@ -63,7 +63,7 @@ class OpenAIChatServer(StrictServer):
         self._thought: set[str] = set()
 
     def validate(self, received: Received) -> Reply | None:
-        """What the API answers to a request it will not take."""
+        """Return the real API's answer to an invalid request, or `None`."""
         given = received.headers.get("authorization", "")
         if self.key is not None and not given:
             return self.refusal(
@@ -83,17 +83,17 @@ class OpenAIChatServer(StrictServer):
         return Reply(fault.status, body)
 
     def build_headers(self, received: Received) -> Mapping[str, str]:
-        """The request id, where the API puts it."""
+        """Build the header with the request id."""
         del received
         return {"x-request-id": f"req_{len(self.raw)}"}
 
     def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
-        """The JSON of an error."""
+        """Build the JSON of an error."""
         kind = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
     def build_scripted_error(self, info: ErrorInfo) -> Reply:
-        """A scripted error with the code that the API has for it."""
+        """Build the response for a scripted error, with the API's code for it."""
         reply = super().build_scripted_error(info)
         known = _ERRORS.get(info.kind)
         if known is None:
@@ -103,12 +103,12 @@ class OpenAIChatServer(StrictServer):
         return Reply(info.status or status, body, reply.headers)
 
     def render_error(self, info: ErrorInfo) -> bytes:
-        """An error in the midst of a stream: an object instead of a chunk."""
+        """Render an error inside a stream: an object instead of a chunk."""
         status, code, kind = _ERRORS.get(info.kind, (info.status or 500, None, "server_error"))
         return sse({"error": {"message": info.message, "type": kind, "param": None, "code": code or status}})
 
     def render(self, turn: Turn, received: Received) -> Iterable[bytes]:
-        """The chunks of an answer up to its finish_reason."""
+        """Render the chunks up to the finish_reason."""
         yield self._encode_chunk(received, {"role": "assistant", "content": None if self._has_only_calls(turn) else ""})
         number = 0
         thought = False
@@ -128,12 +128,12 @@ class OpenAIChatServer(StrictServer):
                 number += 1
 
     def render_end(self, turn: Turn, received: Received) -> Iterable[bytes]:
-        """The finish_reason, the usage if it was asked for, and the end."""
+        """Render the finish_reason, the usage if the request wants it, and `[DONE]`."""
         calls = any(isinstance(block, ToolCall) for block in turn.blocks)
         reason = turn.raw_stop_reason or _REASONS[turn.stop_reason or ("tool_use" if calls else "stop")]
         yield self._encode_chunk(received, {}, reason)
-        asked: dict[str, Any] = _get_fields(received).get("stream_options") or {}
-        if asked.get("include_usage") and turn.usage is not None:
+        wanted: dict[str, Any] = _get_fields(received).get("stream_options") or {}
+        if wanted.get("include_usage") and turn.usage is not None:
             yield sse({**self._build_frame(received), "choices": [], "usage": _build_usage(turn)})
         yield sse("[DONE]")
 
@@ -169,13 +169,13 @@ class OpenAIChatServer(StrictServer):
 
 
 def _get_fields(received: Received) -> dict[str, Any]:
-    """The request, which is no object where nobody judged it."""
+    """Return the request body; empty if it is not an object, which `strict=False` allows."""
     return cast(dict[str, Any], received.json) if isinstance(received.json, dict) else {}
 
 
 def _build_usage(turn: Turn) -> dict[str, Any]:
     usage = turn.usage
-    assert usage is not None  # asked for only where there is one
+    assert usage is not None  # the caller checks
     prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
     output = usage.output or 0
     return {

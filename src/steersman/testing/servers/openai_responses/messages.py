@@ -1,4 +1,4 @@
-"""What the OpenAI Responses API says to input items: their forms, and which of them belong together."""
+"""Checks input items as the OpenAI Responses API does: their fields, and which of them belong together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = ("input_text", "input_image", "input_file")
 _SAID = ("output_text", "refusal")
 _CALLS = {"function_call": "fc", "custom_tool_call": "ctc"}
 _OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
-# The server's own tools: their items are taken back as they came.
+# Items of the server's own tools: they are accepted unchanged.
 _OTHERS = frozenset(
     ("apply_patch_call", "code_interpreter_call", "compaction", "computer_call", "file_search_call",
      "image_generation_call", "local_shell_call", "mcp_approval_request", "mcp_call", "mcp_list_tools", "shell_call",
@@ -40,13 +40,13 @@ _CHECK = 16
 
 
 def seal(id: str, words: str, mark: str | None = None) -> str:
-    """Encrypted content: nobody can read it but this server, and it knows when a byte of it was changed."""
+    """Return encrypted content; this server can open it and detects any change."""
     held = base64.urlsafe_b64encode(msgspec.json.encode([id, words, mark])).decode()
     return f"{_SEAL}{held}{sha256(held.encode()).hexdigest()[:_CHECK]}"
 
 
 def unseal(content: str) -> str | None:
-    """The id of the reasoning item that this is the encrypted content of, or `None` if it is of none."""
+    """Return the id of the reasoning item of this encrypted content, or `None` if it is invalid."""
     held, check = content[len(_SEAL) : -_CHECK], content[-_CHECK:]
     if not content.startswith(_SEAL) or sha256(held.encode("utf-8", "replace")).hexdigest()[:_CHECK] != check:
         return None
@@ -57,7 +57,7 @@ def unseal(content: str) -> str | None:
 
 
 class InputChecker:
-    """Reads the items of one request; `after` names the reasoning item that each item was made after."""
+    """Checks the items of one request; `after` maps an item to the reasoning item it followed."""
 
     def __init__(self, *, store: bool, after: Mapping[str, str]) -> None:
         self._store = store
@@ -65,11 +65,11 @@ class InputChecker:
         self._ids: set[str] = set()
         self._calls: dict[str, str] = {}
         self._answered: set[str] = set()
-        # Reasoning items that wait for the item that must follow, the nearest last.
+        # Reasoning items that still need a following item, the nearest last.
         self._open: list[str] = []
 
     def check(self, items: list[Json]) -> None:
-        """Refuse the first item that is not as it should be."""
+        """Raise `Fault` for the first invalid item."""
         for number, item in enumerate(items):
             path = f"input[{number}]"
             kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
@@ -140,7 +140,7 @@ class InputChecker:
         self._open.append(of)
 
     def _check_order(self, item: Json, *, said: bool) -> None:
-        """An item of the model's comes after the reasoning it was made after; anything else after none."""
+        """Check that an item of the model follows its reasoning, and that nothing else follows reasoning."""
         if self._open and not said:
             raise Fault(
                 f"Item '{self._open[-1]}' of type 'reasoning' was provided without its required following item.",

@@ -1,4 +1,4 @@
-"""What the OpenAI Responses API says to a request it will not take, apart from its input."""
+"""Checks a request as the OpenAI Responses API does, except its input items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES: dict[type, str] = {
 
 
 class Fault(Exception):
-    """Why a request is refused."""
+    """The reason why a request is refused."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Fault(Exception):
 
 
 def require(fields: Json, name: str, path: str = "") -> Any:
-    """The field, which must be there."""
+    """Return a required field."""
     where = f"{path}.{name}" if path else name
     if fields.get(name) is None:
         raise Fault(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
@@ -39,7 +39,7 @@ def require(fields: Json, name: str, path: str = "") -> Any:
 
 
 def check_type(value: object, kind: type | tuple[type, ...], path: str) -> Any:
-    """The value, which must be of this type."""
+    """Return the value if it has this type."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join(_TYPES[one] for one in kinds)
@@ -49,7 +49,7 @@ def check_type(value: object, kind: type | tuple[type, ...], path: str) -> Any:
 
 
 def check_text(value: object, path: str, *, longest: int | None = None) -> str:
-    """The text, which must not be empty, nor longer than it may be."""
+    """Return the text if it is neither empty nor too long."""
     words = cast(str, check_type(value, str, path))
     if not words:
         raise Fault(
@@ -69,7 +69,7 @@ def check_text(value: object, path: str, *, longest: int | None = None) -> str:
 
 
 def check_array(value: object, path: str) -> Sequence[Any]:
-    """The list, which must not be empty."""
+    """Return the list if it is not empty."""
     found = cast(Sequence[Any], check_type(value, list, path))
     if not found:
         raise Fault(
@@ -81,7 +81,7 @@ def check_array(value: object, path: str) -> Sequence[Any]:
 
 
 def check_value(value: object, allowed: Sequence[str], path: str) -> str:
-    """The word, which must be one of these."""
+    """Return the value if it is one of those allowed."""
     if value not in allowed:
         words = [f"'{word}'" for word in allowed]
         listed = words[0] if len(words) == 1 else f"{', '.join(words[:-1])}, and {words[-1]}"
@@ -90,7 +90,7 @@ def check_value(value: object, allowed: Sequence[str], path: str) -> str:
 
 
 def check_known(fields: Json, allowed: frozenset[str], path: str = "") -> None:
-    """Refuse fields that the API does not have."""
+    """Refuse unknown fields."""
     for name in fields:
         if name not in allowed:
             where = f"{path}.{name}" if path else name
@@ -98,7 +98,7 @@ def check_known(fields: Json, allowed: frozenset[str], path: str = "") -> None:
 
 
 def check_name(value: object, path: str) -> str:
-    """A name of a tool or a format."""
+    """Return the name of a tool or a format if it is legal."""
     name = check_text(value, path, longest=64)
     if not NAME.fullmatch(name):
         raise Fault(
@@ -111,7 +111,7 @@ def check_name(value: object, path: str) -> str:
 
 
 def check_id(value: object, prefix: str, path: str) -> str:
-    """The id of an item, which tells its kind."""
+    """Return the id of an item if it is legal and has the prefix of its type."""
     id = cast(str, check_type(value, str, path))
     if not NAME.fullmatch(id):
         raise Fault(
@@ -142,7 +142,7 @@ _MIN_OUTPUT_TOKENS = 16
 
 
 def check_fields(fields: Json) -> None:
-    """Refuse what is not as it should be, except in `input`."""
+    """Raise `Fault` for the first invalid field, except `input`."""
     check_text(require(fields, "model"), "model")
     check_known(fields, _FIELDS)
     if fields.get("input") is None:
@@ -173,13 +173,13 @@ def _check_numbers(fields: Json) -> None:
             "max_output_tokens",
             "integer_below_min_value",
         )
-    heat = fields.get("temperature")
-    if heat is not None and not 0 <= check_type(heat, (int, float), "temperature") <= 2:
-        side, bound = ("above maximum", "<= 2") if heat > 2 else ("below minimum", ">= 0")
+    temperature = fields.get("temperature")
+    if temperature is not None and not 0 <= check_type(temperature, (int, float), "temperature") <= 2:
+        side, bound = ("above maximum", "<= 2") if temperature > 2 else ("below minimum", ">= 0")
         raise Fault(
-            f"Invalid 'temperature': decimal {side} value. Expected a value {bound}, but got {heat} instead.",
+            f"Invalid 'temperature': decimal {side} value. Expected a value {bound}, but got {temperature} instead.",
             "temperature",
-            "decimal_above_max_value" if heat > 2 else "decimal_below_min_value",
+            "decimal_above_max_value" if temperature > 2 else "decimal_below_min_value",
         )
 
 
@@ -238,8 +238,8 @@ def _check_choice(fields: Json, names: list[str]) -> None:
     if choice is None:
         return
     if isinstance(choice, dict):
-        asked = cast(Json, choice)
-        if asked.get("type") == "function" and asked.get("name") not in names:
+        choice_fields = cast(Json, choice)
+        if choice_fields.get("type") == "function" and choice_fields.get("name") not in names:
             raise Fault("Tool choice 'function' not found in 'tools' parameter.", "tool_choice")
     elif check_value(choice, _CHOICES, "tool_choice") != "auto" and not fields.get("tools"):
         raise Fault(f"Tool choice '{choice}' must be specified with 'tools' parameter.", "tool_choice")
@@ -285,7 +285,7 @@ def _check_strict(schema: object, where: str, param: str, context: tuple[str, ..
 
 
 def check_input(value: object) -> list[Json]:
-    """The items of an input, which may also be a mere text."""
+    """Return the items of an input, which may also be a string."""
     if isinstance(value, str):
         return [{"role": "user", "content": check_text(value, "input")}]
     return [

@@ -1,4 +1,4 @@
-"""A strict server that speaks the OpenAI Responses API."""
+"""A strict server for the OpenAI Responses API."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _ITEM = re.compile(rb'"(?:msg|rs|fc|ctc)_(\d{4,9})_\d+"')
 
 
 class OpenAIResponsesServer(StrictServer):
-    """Plays a script as the OpenAI Responses API would; reasoning is encrypted, and taken back only as it was.
+    """Plays a script as the OpenAI Responses API; it encrypts reasoning and accepts it back only unchanged.
 
-    A script's refusal is told as refusal parts, or by its `raw_stop_reason` (`content_filter`) as an incomplete
-    response; a text's signature is its phase, and a call whose signature is `custom_tool_call` is one to a custom tool.
+    A scripted refusal becomes refusal parts, or an incomplete response if its `raw_stop_reason` is `content_filter`.
+    The signature of a text is its phase; a call with the signature `custom_tool_call` is one to a custom tool.
     """
 
     provider = "openai"
@@ -50,13 +50,13 @@ class OpenAIResponsesServer(StrictServer):
 
     def __init__(self, *script: Any, **settings: Any) -> None:
         super().__init__(*script, **settings)
-        # By the id of an item: the reasoning item it was made after.
+        # The id of an item to the id of the reasoning item before it.
         self._after: dict[str, str] = {}
-        # By the place of a request: the number in the ids of what answers it.
+        # The number of a request to the number in the ids of its response.
         self._turns: dict[int, int] = {}
 
     def validate(self, received: Received) -> Reply | None:
-        """What the real API answers to a request it will not take."""
+        """Return the real API's answer to an invalid request, or `None`."""
         try:
             self._check_key(received.headers.get("authorization", ""))
             if not isinstance(received.json, dict):
@@ -91,34 +91,34 @@ class OpenAIResponsesServer(StrictServer):
             )
 
     def render(self, turn: Turn, received: Received) -> Iterator[bytes]:
-        """The events up to the end of the last item."""
-        told = self._render_response(turn, received)
-        self._after.update(told.after)
-        return iter(told.events)
+        """Render the events up to the end of the last item."""
+        rendered = self._render_response(turn, received)
+        self._after.update(rendered.after)
+        return iter(rendered.events)
 
     def render_end(self, turn: Turn, received: Received) -> Iterator[bytes]:
-        """The terminal event with the whole response."""
-        told = self._render_response(turn, received)
+        """Render the terminal event with the whole response."""
+        rendered = self._render_response(turn, received)
         status, reason = _find_status(turn)
         response = {
-            **told.response,
+            **rendered.response,
             "status": status,
             "incomplete_details": None if reason is None else {"reason": reason},
-            "output": told.output,
+            "output": rendered.output,
             "usage": _build_usage(turn, received),
         }
-        yield told.encode_event(f"response.{status}", response=response)
+        yield rendered.encode_event(f"response.{status}", response=response)
 
     def _render_response(self, turn: Turn, received: Received) -> _ResponseRenderer:
         place = next((at for at, known in enumerate(self.raw) if known is received), len(self.raw))
         if place not in self._turns:
-            # Real ids never meet: those of another server's items in the conversation are passed over.
+            # Real ids never collide, so numbers that occur in the conversation are skipped.
             taken = {*map(int, _ITEM.findall(received.body)), *self._turns.values()}
             self._turns[place] = next(number for number in count(place) if number not in taken)
         return _ResponseRenderer(turn, self._turns[place], received.json)
 
     def build_error_body(self, status: int, message: str, code: str | None = None) -> Any:
-        """The JSON of an error."""
+        """Build the JSON of an error."""
         return self._build_error(status, message, code, None)
 
     def _build_error(self, status: int, message: str, code: str | None, param: str | None) -> Any:
@@ -128,13 +128,13 @@ class OpenAIResponsesServer(StrictServer):
         return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
     def render_error(self, info: ErrorInfo) -> bytes:
-        """An error in the midst of a stream."""
+        """Render an error inside a stream."""
         code = _CODES.get(info.kind, "server_error")
         words = _describe_error(info)
         return sse({"type": "error", "code": code, "message": words, "param": None, "sequence_number": 99_999}, "error")
 
     def build_scripted_error(self, info: ErrorInfo) -> Reply:
-        """A scripted error that comes before anything is shown, as an HTTP response."""
+        """Build the HTTP response for a scripted error that comes before any delta."""
         usual = super().build_scripted_error(info)
         status = info.status or _STATUS.get(info.kind) or usual.status
         return Reply(
@@ -142,18 +142,18 @@ class OpenAIResponsesServer(StrictServer):
         )
 
     def build_headers(self, received: Received) -> Mapping[str, str]:
-        """The id by which the server knows the request."""
+        """Build the header with the request id."""
         del received
         return {"x-request-id": f"req_{len(self.raw):02d}", "openai-organization": _ORGANISATION}
 
     def answer_unknown_path(self, received: Received) -> Reply:
-        """What is said to a request that no route takes."""
+        """Answer a request to an unknown path."""
         return self.refusal(404, f"Invalid URL ({received.method} {received.path})")
 
 
 @dataclass(slots=True)
 class _ResponseRenderer:
-    """A turn as the events of one response."""
+    """Renders a turn as the events of one response."""
 
     turn: Turn
     number: int
@@ -178,7 +178,7 @@ class _ResponseRenderer:
 
     @property
     def response(self) -> dict[str, Any]:
-        asked = cast(dict[str, Any], self.request) if isinstance(self.request, dict) else {}
+        fields = cast(dict[str, Any], self.request) if isinstance(self.request, dict) else {}
         return {
             "id": f"resp_{self.number:04d}",
             "object": "response",
@@ -186,18 +186,18 @@ class _ResponseRenderer:
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,
-            "instructions": asked.get("instructions"),
-            "model": asked.get("model"),
+            "instructions": fields.get("instructions"),
+            "model": fields.get("model"),
             "output": [],
             "parallel_tool_calls": True,
-            "store": asked.get("store", True),
-            "tool_choice": asked.get("tool_choice", "auto"),
-            "tools": asked.get("tools") or [],
+            "store": fields.get("store", True),
+            "tool_choice": fields.get("tool_choice", "auto"),
+            "tools": fields.get("tools") or [],
             "usage": None,
         }
 
     def encode_event(self, name: str, **fields: Any) -> bytes:
-        """The next event of the stream."""
+        """Encode the next event of the stream."""
         number = self._sequence
         self._sequence += 1
         return sse({"type": name, **fields, "sequence_number": number}, name)
@@ -213,7 +213,7 @@ class _ResponseRenderer:
             case ToolCall():
                 return self._render_call(index, block, status)
             case _:
-                raise TypeError(f"A model says text, thinking and tool calls, got {block!r}.")
+                raise TypeError(f"An answer holds text, thinking and tool calls, got {block!r}.")
 
     def _start_item(self, index: int, item: dict[str, Any]) -> None:
         self.events.append(self.encode_event("response.output_item.added", output_index=index, item=item))
@@ -248,7 +248,7 @@ class _ResponseRenderer:
         id = f"rs_{self.number:04d}_{index}"
         item: dict[str, Any] = {"id": id, "type": "reasoning", "summary": [], "encrypted_content": None}
         content = seal(id, block.thinking, block.signature)
-        # The first one is not the whole: only the item that is done has it.
+        # The announced item has only a part of the encrypted content, as with the real API.
         self._start_item(index, {**item, "encrypted_content": content[: len(content) // 2]})
         summary: list[dict[str, Any]] = []
         for number, words in enumerate(block.thinking.split("\n\n") if block.thinking else ()):
@@ -279,7 +279,7 @@ class _ResponseRenderer:
 
 
 def _find_status(turn: Turn) -> tuple[str, str | None]:
-    """The status of the response, and why it is incomplete if it is."""
+    """Return the status of the response, and the reason if it is incomplete."""
     if turn.raw_stop_reason is not None and turn.raw_stop_reason != "completed":
         return "incomplete", turn.raw_stop_reason
     return ("incomplete", "max_output_tokens") if turn.stop_reason == "length" else ("completed", None)
@@ -292,7 +292,7 @@ def _describe_error(info: ErrorInfo) -> str:
 
 
 def _build_usage(turn: Turn, received: Received) -> dict[str, Any]:
-    """The tokens in the API's words; about as many as there are where the script does not say."""
+    """Build the usage; an estimate if the script has none."""
     usage = turn.usage or Usage(input=len(received.body) // 4, output=1 + len(msgspec.json.encode(turn.blocks)) // 4)
     written_to, read = usage.cache_write or 0, usage.cache_read or 0
     into, out = (usage.input or 0) + written_to + read, usage.output or 0
