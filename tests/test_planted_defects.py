@@ -41,15 +41,15 @@ DEFECTS = {
     ),
     "a skipped result is appended twice": Defect(
         "loop/tool_calls/dispatch.py",
-        "        for result in turn.results:\n            say(run, result)\n",
-        "        for result in turn.results:\n            say(run, result)\n"
-        '            if result.details["status"] == "not_started":\n                say(run, result)\n',
+        "        for result in turn.results:\n            add_message(run, result)\n",
+        "        for result in turn.results:\n            add_message(run, result)\n"
+        '            if result.details["status"] == "not_started":\n                add_message(run, result)\n',
         ("tests/loop/tool_calls/test_tool_steering.py",),
     ),
     "follow-ups are polled before the post-loop policies": Defect(
         "loop/run_loop.py",
         "        await _ask_policies(run, turn)\n",
-        '        if await receive(run, "follow_up"):\n            return\n        await _ask_policies(run, turn)\n',
+        '        if await take_queued(run, "follow_up"):\n            return\n        await _ask_policies(run, turn)\n',
         ("tests/loop/test_turn.py", "tests/loop/test_steering.py", "tests/loop/test_hooks.py"),
     ),
     "the history is copied per turn": Defect(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from steersman.agent.options import (
     DEFAULT_LIMITS,
     DEFAULT_RETRY,
-    changed,
+    apply_changes,
     check_entry,
     check_options,
-    output_of,
+    find_output,
     read_prompts,
     with_output,
     without_output,
@@ -124,7 +124,7 @@ class Agent:
         """An agent around a configuration that is already there."""
         agent = object.__new__(cls)
         sources = tuple(tools) if has_toolsets(tools) else None
-        output = output_of(config)
+        output = find_output(config)
         config = config if output is None else without_output(config)
         agent._assemble(
             config, build_tool_table(tools), sources, output, AgentContext(system_prompt, messages), Inbox()
@@ -139,13 +139,13 @@ class Agent:
             wanted = changes.pop("output_type")
             output = None if wanted is None else OutputPolicy(OutputForm(wanted))
         system_prompt = changes.pop("system_prompt", self.context.system_prompt)
-        config = changed(self.config if self._output is None else without_output(self.config), changes)
+        config = apply_changes(self.config if self._output is None else without_output(self.config), changes)
         agent = object.__new__(type(self))
         table, sources = self.tools, self._sources
         if tools is not None:
             table, sources = build_tool_table(tools), tuple(tools) if has_toolsets(tools) else None
-        fresh = None if output is None else output.fresh()
-        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self.inbox.empty())
+        fresh = None if output is None else output.copy_fresh()
+        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self.inbox.copy_empty())
         return agent
 
     # Speaking
@@ -210,10 +210,10 @@ class Agent:
         while self._token is not None:
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
-            await (waiter if self._channel is None else self._channel.awaited(waiter))
+            await (waiter if self._channel is None else self._channel.wait_without_bound(waiter))
 
     @contextmanager
-    def reserved(self) -> Generator[CancelToken]:
+    def reserve(self) -> Generator[CancelToken]:
         """Keep the agent for other work than a run of its own: it is busy, and `abort()` cancels the token."""
         self._refuse_if_busy()
         self._token = token = CancelToken()
@@ -222,7 +222,7 @@ class Agent:
             yield token
         finally:
             self.context.running = False
-            self._rest()
+            self._become_idle()
 
     # Going on
 
@@ -242,7 +242,7 @@ class Agent:
         memory = self._memory
         if memory is None or at is None:
             return start_run(self, Start((), Rerun(tag), self.context.log.rewind(at)))
-        return start_run(self, Start((), Rerun(tag), memory.through(at).rewind(memory.named(at))))
+        return start_run(self, Start((), Rerun(tag), memory.log_through(at).rewind(memory.resolve_entry(at))))
 
     def branch(
         self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
@@ -254,7 +254,7 @@ class Agent:
         self._refuse_if_busy()
         check_entry(tag, at)
         memory = self._memory
-        log = self.context.log.fork(at) if memory is None else memory.through(at).fork(memory.named(at))
+        log = self.context.log.fork(at) if memory is None else memory.log_through(at).fork(memory.resolve_entry(at))
         prompts = [] if prompt is None else read_prompts(prompt)
         if not prompts:
             check_answerable(log.messages, queued=len(self.inbox) > 0)
@@ -277,7 +277,7 @@ class Agent:
     def _prepare_edit(self) -> None:
         self._refuse_if_busy()
         if self._memory is not None:
-            self._memory.follow()
+            self._memory.sync_session()
 
     # Watching
 
@@ -389,10 +389,10 @@ class Agent:
 
     def conclude(self, result: RunResult) -> RunResult:
         """Take the result of a run; the loop calls it. From here on the agent is idle."""
-        self._rest()
-        return result if self._output is None else replace(result, output=self._output.value(result.messages))
+        self._become_idle()
+        return result if self._output is None else replace(result, output=self._output.get_value(result.messages))
 
-    def _rest(self) -> None:
+    def _become_idle(self) -> None:
         """Become idle and wake `wait_for_idle`."""
         self._token = self._channel = None
         idle, self._idle = self._idle, []

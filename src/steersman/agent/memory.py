@@ -46,7 +46,7 @@ class Memory:
         self._opened = self.session is not where
         self._closed = False
         try:
-            self._take_up()
+            self._attach()
         except BaseException:
             if self._opened:
                 self.session.close()
@@ -56,24 +56,24 @@ class Memory:
     def begin(self, tools: Iterable[Tool]) -> Journal:
         """A run begins: from here on the session can tell where it is, and no key it may use is written down."""
         recorder = self.session.recorder
-        self.follow()
-        recorder.add_keys(self._keys())
+        self.sync_session()
+        recorder.add_keys(self._find_keys())
         recorder.details.set_prompt(self._context.system_prompt, tools)
         self._context.recovery = self.session.recovery
         return recorder
 
-    def follow(self) -> None:
+    def sync_session(self) -> None:
         """Let the session stand where the context is, also when somebody gave that another log or other messages."""
         self.session.move_to(self._context.log)
 
-    def through(self, at: str | int) -> Log:
+    def log_through(self, at: str | int) -> Log:
         """A log with this entry in it, which may be of another branch."""
         if not isinstance(at, str):
             return self._context.log
-        self.follow()
+        self.sync_session()
         return self.session.log_through(at)
 
-    def named(self, at: str | int | None) -> Any:
+    def resolve_entry(self, at: str | int | None) -> Any:
         """The entry that a label or an id means."""
         return self.session.resolve_entry(at) if isinstance(at, str) else at
 
@@ -96,14 +96,14 @@ class Memory:
             if self._opened:
                 self.session.close()
 
-    def _take_up(self) -> None:
+    def _attach(self) -> None:
         context, session = self._context, self.session
         given = context.log.messages
-        session.take(self._is_busy, self._moved)
+        session.take(self._is_busy, self._set_log)
         if given and session.log.messages:
             session.release()
             raise ValueError("The session has messages already: leave messages=() to go on with them.")
-        session.recorder.add_keys(self._keys())
+        session.recorder.add_keys(self._find_keys())
         for message in given:
             session.log.append(message)
         context.log, context.session_id = session.log, session.id
@@ -117,7 +117,7 @@ class Memory:
         )
         self._inbox.listener = session.recorder
 
-    def _keys(self) -> set[str]:
+    def _find_keys(self) -> set[str]:
         """What may be used as a key: the environment's may change."""
         others = [model for model in self._config.fallbacks if isinstance(model, Model)]
         return find_known_keys(self._config.model, *others)
@@ -125,6 +125,6 @@ class Memory:
     def _is_busy(self) -> bool:
         return self._context.running
 
-    def _moved(self, log: Log) -> None:
+    def _set_log(self, log: Log) -> None:
         """The session stands elsewhere: so does the agent."""
         self._context.log = log

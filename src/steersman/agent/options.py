@@ -29,7 +29,7 @@ def check_options(names: Iterable[str]) -> None:
             raise TypeError(f"Agent() has no option {name!r}. The options are those of Agent and AgentLoopConfig.")
 
 
-def changed(config: AgentLoopConfig, changes: Mapping[str, Any]) -> AgentLoopConfig:
+def apply_changes(config: AgentLoopConfig, changes: Mapping[str, Any]) -> AgentLoopConfig:
     """The configuration with some options of an agent changed."""
     given = dict(changes)
     place = {name: given.pop(name, None) for name in ("base_url", "api_key")}
@@ -42,10 +42,10 @@ def changed(config: AgentLoopConfig, changes: Mapping[str, Any]) -> AgentLoopCon
     return replace(config, model=model, **given, **renamed)
 
 
-def output_of(config: AgentLoopConfig) -> OutputPolicy | None:
+def find_output(config: AgentLoopConfig) -> OutputPolicy | None:
     """What reads the output of an agent with this configuration, if it has one: fresh, for each agent needs its own."""
     found = next((policy for policy in config.post_loop_policies if isinstance(policy, OutputPolicy)), None)
-    return None if found is None else found.fresh()
+    return None if found is None else found.copy_fresh()
 
 
 def with_output(config: AgentLoopConfig, output: OutputPolicy) -> AgentLoopConfig:

@@ -47,32 +47,32 @@ class Channel:
             _wake(self._idle)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the run should wait for the reader."""
         if len(self.buffer) < self.limit or self.detached:
             return False
         # Whoever awaits the outcome does not read meanwhile, not even in the middle of an iteration.
         return not self.awaiting or any(task not in self.awaiting for task in self.reading.values())
 
-    async def room(self) -> None:
+    async def wait_for_reader(self) -> None:
         """Wait until the reader has caught up, or nobody will read any more."""
-        while self.full:
+        while self.is_full:
             self.writer = asyncio.get_running_loop().create_future()
             try:
                 await self.writer
             finally:
                 self.writer = None
 
-    def make_room(self) -> None:
+    def wake_run(self) -> None:
         """Let a waiting run look again."""
         if self.writer is not None and not self.writer.done():
             self.writer.set_result(None)
 
-    async def awaited(self, future: asyncio.Future[None]) -> None:
+    async def wait_without_bound(self, future: asyncio.Future[None]) -> None:
         """Wait for something; this task reads nothing meanwhile, so the bound is lifted unless another one does."""
         task = asyncio.current_task()
         self.awaiting.append(task)
-        self.make_room()
+        self.wake_run()
         try:
             await future
         finally:
@@ -84,12 +84,12 @@ class Channel:
         _wake(self._idle)
         _wake(self._waiting)
 
-    async def finished(self) -> None:
+    async def wait_for_outcome(self) -> None:
         """Wait for the outcome."""
         waiter, task = asyncio.get_running_loop().create_future(), asyncio.current_task()
         self._waiting.append(waiter)
         self.awaiting.append(task)
-        self.make_room()
+        self.wake_run()
         try:
             await waiter
         finally:
@@ -100,9 +100,9 @@ class Channel:
         """Nobody will read any more."""
         self.detached = True
         self.buffer.clear()
-        self.make_room()
+        self.wake_run()
 
-    async def arrival(self) -> None:
+    async def wait_for_event(self) -> None:
         """Wait until there is an event or the end."""
         while not self.buffer and self.outcome is None:
             future = asyncio.get_running_loop().create_future()
@@ -128,7 +128,7 @@ class _Reader:
         self._stream = stream
         self._channel = stream.channel
         self._done = False
-        self._sign()
+        self._register()
 
     def __aiter__(self) -> Self:
         return self
@@ -136,28 +136,28 @@ class _Reader:
     async def __anext__(self) -> AgentEvent:
         channel = self._channel
         if not channel.buffer:
-            self._sign()
-            await channel.arrival()
+            self._register()
+            await channel.wait_for_event()
             if not channel.buffer:
-                self._leave()
+                self._unregister()
                 raise StopAsyncIteration
         event = channel.buffer.popleft()
         if channel.writer is not None and len(channel.buffer) <= channel.limit // 2:
-            channel.make_room()
+            channel.wake_run()
         return event
 
-    def _sign(self) -> None:
+    def _register(self) -> None:
         """Say which task reads; an iteration may be handed from one to another."""
         self._channel.reading[id(self)] = asyncio.current_task()
 
-    def _leave(self) -> None:
+    def _unregister(self) -> None:
         if not self._done:
             self._done = True
             self._channel.reading.pop(id(self), None)
 
     def __del__(self) -> None:
         if not self._done:
-            self._leave()
+            self._unregister()
             self._stream.abandon()
 
 
@@ -229,7 +229,7 @@ class EventStream:
         channel = self.channel
         while channel.outcome is None:
             try:
-                await channel.finished()
+                await channel.wait_for_outcome()
             except asyncio.CancelledError:
                 # The caller gave up waiting; unless someone else still listens, the run was for them alone,
                 # and nothing of it may be left when the caller goes on.

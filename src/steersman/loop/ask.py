@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
-from steersman.loop.request import options_for, prepare_request
+from steersman.loop.request import get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.streaming.batches import Batch, Batches
 from steersman.provider.streaming.normalize import DELTAS, stream_batches
@@ -121,12 +121,12 @@ async def ask_once(
 ) -> AssistantMessage:
     """Send one request and emit what comes back; retries and fallbacks are inside `client.stream_fn`."""
     if len(run.channel.buffer) >= run.channel.limit:
-        await run.channel.room()  # a provider may give its answer whole: wait for the reader before it, too
+        await run.channel.wait_for_reader()  # a provider may give its answer whole: wait for the reader before it, too
     if run.journal is not None:
         await run.save()
     state.asked = True
     state.error, state.usage, state.fallbacks = None, _UNKNOWN, 0
-    options = options_for(run, state.tool_choice)
+    options = get_options(run, state.tool_choice)
     if max_tokens is not None:
         options = replace(options, max_tokens=max_tokens)
     batches = stream_batches(run.client.stream_fn, run.config.model, request, options)
@@ -150,7 +150,7 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                     run.interrupt()
                     return state.break_off("aborted", run.ending.detail)
                 if len(channel.buffer) >= channel.limit:
-                    await channel.room()
+                    await channel.wait_for_reader()
             elif isinstance(event, Done | Failed):
                 state.error = event.error if type(event) is Failed else None
                 state.usage = event.message.usage
@@ -272,7 +272,7 @@ async def _ask_for_less(
 
     words = message.error_message or ""
     room = find_token_budget(words)
-    max_tokens = options_for(run, state.tool_choice).max_tokens
+    max_tokens = get_options(run, state.tool_choice).max_tokens
     if room is None or (max_tokens is not None and room >= max_tokens):
         return message
     error = state.error or ErrorInfo("context_overflow", words)

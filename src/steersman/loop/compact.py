@@ -20,7 +20,7 @@ from steersman.context.compaction.strategies import (
     subtract_overhead,
 )
 from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
-from steersman.loop.config import resolve, takes
+from steersman.loop.config import can_take, resolve
 from steersman.loop.request import make_options
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, call, decide
@@ -224,7 +224,7 @@ def _call_strategy(
 ) -> Any:
     """Call the strategy; one that takes a third argument gets a function that asks the run's own model."""
     work: Callable[..., Any] = strategy.compact
-    return work(visible, config, partial(summarise, run)) if takes(work, 3) else work(visible, config)
+    return work(visible, config, partial(summarise, run)) if can_take(work, 3) else work(visible, config)
 
 
 async def _ask_hooks(run: Run) -> bool:

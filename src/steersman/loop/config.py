@@ -253,8 +253,12 @@ class AgentLoopConfig:
         single = {seam: getattr(self, seam) for seam in SEAMS}
         policies = {name: getattr(self, name) for name in POLICY_SEAMS}
         found = (self.async_transform_context, self.transform_context)
-        _set(self, "transforms", tuple([_told_of_overflow(transform) for transform in found if transform is not None]))
-        _set(self, "seams", _seams(cast(Sequence[object], hooks), single, policies))
+        _set(
+            self,
+            "transforms",
+            tuple([_accept_overflow_flag(transform) for transform in found if transform is not None]),
+        )
+        _set(self, "seams", _build_seams(cast(Sequence[object], hooks), single, policies))
 
     def _check(self) -> None:
         mode: Any = self.tool_execution
@@ -284,7 +288,7 @@ class AgentLoopConfig:
 _NO_SEAMS = Seams((), {}, {})
 
 
-def _seams(hooks: Sequence[object], single: dict[str, Any], policies: dict[str, Sequence[object]]) -> Seams:
+def _build_seams(hooks: Sequence[object], single: dict[str, Any], policies: dict[str, Sequence[object]]) -> Seams:
     """Agents without hooks share one empty set of seams."""
     if not hooks and not any(single.values()) and not any(policies.values()):
         return _NO_SEAMS
@@ -300,12 +304,12 @@ async def resolve(value: Any) -> Any:
     return await cast(Awaitable[Any], value) if isinstance(value, Awaitable) else value
 
 
-def _told_of_overflow(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
+def _accept_overflow_flag(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
     """A transform that takes a second argument is told whether the provider just reported an overflow."""
-    return transform if takes(transform, 2) else lambda messages, _: transform(messages)
+    return transform if can_take(transform, 2) else lambda messages, _: transform(messages)
 
 
-def takes(function: Callable[..., Any], count: int) -> bool:
+def can_take(function: Callable[..., Any], count: int) -> bool:
     """Whether a callable accepts that many positional arguments."""
     try:
         inspect.signature(function).bind(*range(count))

@@ -17,7 +17,7 @@ from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
 from steersman.loop.inbox import Inbox, Queued
-from steersman.loop.pending import answered
+from steersman.loop.pending import is_answered
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop
@@ -99,7 +99,7 @@ class BareContext:
         context = self.context
         context.continuation_kind = start.kind or context.continuation_kind
         undelivered: list[Queued] = context.undelivered
-        self.inbox.give_back(undelivered)
+        self.inbox.requeue(undelivered)
         context.undelivered = []
 
     def conclude(self, result: RunResult) -> RunResult:
@@ -155,7 +155,7 @@ def check_answerable(messages: Sequence[AgentMessage], *, queued: bool) -> None:
         raise ValueError("There is nothing to continue: the context has no messages. Give it a prompt.")
     if all(message.role == "extension" for message in messages):
         raise ValueError("There is nothing to continue: the context has only extension messages.")
-    if answered(messages) and not queued:
+    if is_answered(messages) and not queued:
         raise ValueError("There is nothing to answer: the last message is the assistant's. Give it a prompt.")
 
 

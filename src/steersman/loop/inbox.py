@@ -82,7 +82,7 @@ class Inbox:
         self.listener: InboxListener | None = None
         self.on_arrival: Callable[[], None] | None = None
 
-    def empty(self) -> Inbox:
+    def copy_empty(self) -> Inbox:
         """Another one with the same modes and nothing in it."""
         inbox = Inbox()
         inbox._one_at_a_time = self._one_at_a_time
@@ -114,7 +114,7 @@ class Inbox:
         with self._lock:
             self._sources = {"steering": steering, "follow_up": follow_up}
             self._open = True
-            self._relabel("accepted")
+            self._set_status("accepted")
 
     def close(self, *, only_if_empty: bool = False) -> bool:
         """The run listens no more; looking and closing are one step, so nothing slips in between."""
@@ -124,10 +124,10 @@ class Inbox:
             self._open = False
             self._sources = _NO_SOURCES
             self.on_arrival = None
-            self._relabel("next_run")
+            self._set_status("next_run")
             return True
 
-    def expects(self, kind: QueueKind) -> bool:
+    def may_have(self, kind: QueueKind) -> bool:
         """Whether something waits, or there is a callback to poll."""
         return bool(self._queues[kind]) or self._sources[kind] is not None
 
@@ -142,7 +142,7 @@ class Inbox:
             for value in await resolve(source()) or ():
                 self.add(kind, to_message(value))
 
-    def urgency(self, default: SteeringPolicy) -> SteeringPolicy | None:
+    def find_urgency(self, default: SteeringPolicy) -> SteeringPolicy | None:
         """How the most urgent steering message wants to be heard, without taking it; `None` when there is none."""
         if not self._queues["steering"]:
             return None
@@ -164,7 +164,7 @@ class Inbox:
             queue.clear()
             return taken
 
-    def give_back(self, items: Sequence[Queued]) -> None:
+    def requeue(self, items: Sequence[Queued]) -> None:
         """Put messages that were taken and not heard back where they were."""
         with self._lock:
             for item in reversed(items):
@@ -187,7 +187,7 @@ class Inbox:
             if keyed or heard:
                 self._keys = {**(self._keys or {}), **heard, **keyed}
 
-    def hand_over(self, item: Queued) -> None:
+    def start_delivery(self, item: Queued) -> None:
         """A message that was taken is about to be put in the transcript."""
         if self.listener is not None:
             self.listener.on_delivery_start(item)
@@ -198,7 +198,7 @@ class Inbox:
         if self.listener is not None:
             self.listener.on_delivery_end(item, entry_id)
 
-    def turn_away(self, item: Queued) -> None:
+    def reject(self, item: Queued) -> None:
         """A message that was taken does not get in."""
         item.receipt.status = "returned"
         if self.listener is not None:
@@ -211,7 +211,7 @@ class Inbox:
             self._queues["steering"].clear()
             self._queues["follow_up"].clear()
             for item in items:
-                self.turn_away(item)
+                self.reject(item)
         return [item.message for item in items]
 
     @property
@@ -229,7 +229,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._queues["steering"]) + len(self._queues["follow_up"])
 
-    def _relabel(self, status: ReceiptStatus) -> None:
+    def _set_status(self, status: ReceiptStatus) -> None:
         for queue in self._queues.values():
             for item in queue:
                 item.receipt.status = status

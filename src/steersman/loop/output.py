@@ -27,7 +27,7 @@ class OutputForm:
     def __init__(self, output_type: Any) -> None:
         schema, self._convert = build_output_codec(output_type)
         self._wrapped = schema.get("type") != "object" or any(word in schema for word in _COMBINED)
-        self.schema = _inside(schema) if self._wrapped else schema
+        self.schema = _wrap_schema(schema) if self._wrapped else schema
 
     @property
     def instruction(self) -> str:
@@ -43,18 +43,18 @@ class OutputForm:
             # What was cut may still look whole: 12 of 1234, or the first of several.
             raise ValueError("it was cut at the token limit; give a shorter one")
         problem: ValueError | None = None
-        for text in _texts(message):
+        for text in _find_texts(message):
             try:
-                return self._value(_json_in(text))
+                return self._convert_value(_parse_json(text))
             except ValueError as error:
                 problem = problem or error
         raise problem or ValueError("it is empty")
 
-    def _value(self, value: Any) -> Any:
+    def _convert_value(self, value: Any) -> Any:
         if not self._wrapped:
             return self._convert(value)
         problem: ValueError | None = None
-        for candidate in _unwrapped(value):
+        for candidate in _unwrap(value):
             try:
                 return self._convert(candidate)
             except ValueError as error:
@@ -71,7 +71,7 @@ class OutputPolicy:
         self.form = form
         self.reset()
 
-    def fresh(self) -> OutputPolicy:
+    def copy_fresh(self) -> OutputPolicy:
         """The same for another agent."""
         return OutputPolicy(self.form)
 
@@ -81,7 +81,7 @@ class OutputPolicy:
         self._read: AssistantMessage | None = None
         self._value: Any = None
 
-    def value(self, messages: Sequence[AgentMessage]) -> Any:
+    def get_value(self, messages: Sequence[AgentMessage]) -> Any:
         """The output of a run: what was read out of its last answer, and nothing that an earlier one said."""
         last = next((message for message in reversed(messages) if type(message) is AssistantMessage), None)
         return self._value if last is not None and last is self._read else None
@@ -101,21 +101,21 @@ class OutputPolicy:
         return None
 
 
-def _inside(schema: dict[str, Any]) -> dict[str, Any]:
+def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """An object with the value in it; definitions stay at the top, where references look for them."""
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     outer = {"type": "object", "properties": {_KEY: inner}, "required": [_KEY], "additionalProperties": False}
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
 
 
-def _unwrapped(value: Any) -> Iterator[Any]:
+def _unwrap(value: Any) -> Iterator[Any]:
     """What may be meant: the value in its object, or the bare value of a model that was not held to the schema."""
     if isinstance(value, dict) and value.keys() == {_KEY}:
         yield value[_KEY]
     yield value
 
 
-def _texts(message: AssistantMessage) -> Iterator[str]:
+def _find_texts(message: AssistantMessage) -> Iterator[str]:
     """Where the value may stand: it is all that is said, or the last thing after a word to the user."""
     yield message.text
     texts = [block.text for block in message.content if type(block) is TextContent and block.text.strip()]
@@ -123,7 +123,7 @@ def _texts(message: AssistantMessage) -> Iterator[str]:
         yield texts[-1]
 
 
-def _json_in(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """The JSON value of an answer, which may stand in a code fence."""
     inner = text.strip()
     if inner.startswith("```"):

@@ -15,7 +15,7 @@ from steersman.types.events import InputRejected, MessageEnd, MessageStart
 from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMessage, UserMessage
 
 
-def say(run: Run, message: AgentMessage) -> str:
+def add_message(run: Run, message: AgentMessage) -> str:
     """Put a message in the transcript, with its events; its entry id comes back."""
     if not message.timestamp:
         message = msgspec.structs.replace(message, timestamp=time.time())
@@ -25,28 +25,28 @@ def say(run: Run, message: AgentMessage) -> str:
     return entry_id
 
 
-def hear(run: Run) -> None:
+def add_pending(run: Run) -> None:
     """Put everything that is pending in the transcript."""
     while run.pending:
         item = run.pending.pop(0)
         message = item.message if type(item) is Queued else item
         assert not isinstance(message, Queued)
         if type(item) is Queued:
-            run.inbox.hand_over(item)
-        entry_id = say(run, message)
+            run.inbox.start_delivery(item)
+        entry_id = add_message(run, message)
         if type(item) is Queued:
             run.inbox.deliver(item, entry_id)
         if run.repeats is not None and type(message) is UserMessage and not message.synthetic:
             run.repeats.reset()
 
 
-def answered(messages: Sequence[AgentMessage]) -> bool:
+def is_answered(messages: Sequence[AgentMessage]) -> bool:
     """Whether the last thing said between user and model is a complete answer, with nothing left to do about it."""
     last = next((message for message in reversed(messages) if type(message) is not ExtensionMessage), None)
     return type(last) is AssistantMessage and not last.failed and not last.tool_calls
 
 
-async def receive(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
+async def take_queued(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
     """Make the next steering messages or follow-ups pending, before injections; whether the filters let any in."""
     items = run.inbox.take(kind)
     if not items and run.inbox.has_source(kind):
@@ -55,20 +55,20 @@ async def receive(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
     if not items:
         return False
     if run.config.input_filters:
-        await _filter(run, items, at)
+        await _filter_queued(run, items, at)
     else:
         run.pending[at:at] = items
     return bool(run.pending)
 
 
-async def _filter(run: Run, items: list[Queued], at: int) -> None:
+async def _filter_queued(run: Run, items: list[Queued], at: int) -> None:
     # Nothing is lost while the filters think: what they have not let in goes back to the queue when the run ends.
     run.filtering = items
     kept = await apply_filters(run.config.input_filters, [item.message for item in items])
     run.filtering = []
     if kept.rejected is not None:
         for item in items:
-            run.inbox.turn_away(item)
+            run.inbox.reject(item)
         run.emit(InputRejected, reason=kept.rejected, source=items[0].kind)
         return
     let_in = [replace(item, message=message) for item, message in zip(items, kept.messages, strict=False)]

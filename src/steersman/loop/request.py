@@ -9,9 +9,9 @@ from typing import Any
 
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
-from steersman.loop.config import AgentLoopConfig, resolve, takes
+from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
-from steersman.loop.pending import say
+from steersman.loop.pending import add_message
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn
@@ -33,7 +33,7 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
         # After the notice of a limit there is one last answer, and no more.
         if decision.inject and run.ending.phase < Phase.AT_LIMIT:
             for message in decision.inject:
-                say(run, message)
+                add_message(run, message)
             messages = await _transform(run, overflow=overflow)
     prompt, instruction = run.context.system_prompt, run.config.output_instruction
     if instruction:
@@ -61,7 +61,7 @@ async def _transform(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     return messages
 
 
-def options_for(run: Run, tool_choice: ToolChoice) -> StreamOptions:
+def get_options(run: Run, tool_choice: ToolChoice) -> StreamOptions:
     """The options of a request; in one run they only differ in the tool choice."""
     known = run.client.options
     options = known.get(tool_choice)
@@ -117,13 +117,13 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
         return build(config.model)
     if own is None:
         for model in config.fallbacks:
-            find_stream_fn(_model(model))  # raises now for a provider that is not known, not when it is needed
+            find_stream_fn(_require_model(model))  # raises now for a provider that is not known, not when it is needed
     from steersman.provider.streaming.fallback import with_fallback  # most runs have none
 
-    return with_fallback(build(config.model), [*map(_model, config.fallbacks)], build, prepare=_make_refit())
+    return with_fallback(build(config.model), [*map(_require_model, config.fallbacks)], build, prepare=_make_refit())
 
 
-def _model(model: Model | str) -> Model:
+def _require_model(model: Model | str) -> Model:
     assert isinstance(model, Model)  # the config has resolved the names
     return model
 
@@ -138,7 +138,7 @@ def _add_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets
     ask: Callable[..., Any] | None = config.get_api_key or own
     if ask is None:
         return _add_own_key(stream_fn, config, model, secrets)
-    named = config.get_api_key is not None and takes(ask, 1)
+    named = config.get_api_key is not None and can_take(ask, 1)
 
     async def ask_with_key(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
         try:

@@ -13,7 +13,7 @@ from typing import Literal
 from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
 from steersman.loop.config import SteeringPolicy
 from steersman.loop.inbox import Queued
-from steersman.loop.pending import receive
+from steersman.loop.pending import take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, execute_tool_calls
 from steersman.loop.turn import apply_effects, close_turn
@@ -37,7 +37,9 @@ async def resume(run: Run) -> None:
     run.emit(TurnStart, turn_index=turn.index, triggered_by="continuation")
     try:
         known = (
-            _known(run, left, recovery, goes_on=not run.start.prompts) if run.answer_calls is None else recovery.results
+            _find_results(run, left, recovery, goes_on=not run.start.prompts)
+            if run.answer_calls is None
+            else recovery.results
         )
         apply_effects(run, turn, await execute_tool_calls(run, turn, left.calls, known=known))
     except asyncio.CancelledError:
@@ -46,33 +48,33 @@ async def resume(run: Run) -> None:
         close_turn(run, turn)
         run.first_turn = run.turn_index
     if run.ending.reason is None and not any(type(item) is Queued for item in run.pending):
-        await receive(run, "steering", at=len(run.pending))
+        await take_queued(run, "steering", at=len(run.pending))
 
 
-def _known(run: Run, left: OpenCalls, recovery: Recovery, *, goes_on: bool) -> dict[str, ToolResultMessage]:
+def _find_results(run: Run, left: OpenCalls, recovery: Recovery, *, goes_on: bool) -> dict[str, ToolResultMessage]:
     """The results of the calls that are not run: those they had, and those that say why there is none."""
     known: dict[str, ToolResultMessage] = {}
     for call in left.calls:
         kept = recovery.results.get(call.id)
-        known_now = kept if kept is not None else _answer(run, call, recovery, goes_on=goes_on)
+        known_now = kept if kept is not None else _settle_unless_runnable(run, call, recovery, goes_on=goes_on)
         if known_now is not None:
             known[call.id] = known_now
     return known
 
 
-def _answer(run: Run, call: ToolCall, recovery: Recovery, *, goes_on: bool) -> ToolResultMessage | None:
+def _settle_unless_runnable(run: Run, call: ToolCall, recovery: Recovery, *, goes_on: bool) -> ToolResultMessage | None:
     """Why a call is not run; `None` if it is."""
-    steered = _steered(run)
+    steered = _find_steering(run)
     if call.id in recovery.started:
         tool = run.tools.get(call.name)
         again = goes_on and steered != "cancel" and tool is not None and tool.idempotent
-        return None if again else _told(run, call, UNKNOWN, "interrupted")
+        return None if again else _settle_call(run, call, UNKNOWN, "interrupted")
     if not goes_on:
-        return _told(run, call, NOT_STARTED, "not_started")
-    return None if steered is None else _told(run, call, SKIPPED, "not_started")
+        return _settle_call(run, call, NOT_STARTED, "not_started")
+    return None if steered is None else _settle_call(run, call, SKIPPED, "not_started")
 
 
-def _steered(run: Run) -> SteeringPolicy | None:
+def _find_steering(run: Run) -> SteeringPolicy | None:
     """How steering that is about to be heard deals with calls that have not started; `None` when it lets them be."""
     modes = {
         item.mode or run.config.steering for item in run.pending if type(item) is Queued and item.kind == "steering"
@@ -80,7 +82,9 @@ def _steered(run: Run) -> SteeringPolicy | None:
     return "cancel" if "cancel" in modes else "skip" if "skip" in modes else None
 
 
-def _told(run: Run, call: ToolCall, text: str, status: Literal["interrupted", "not_started"]) -> ToolResultMessage:
+def _settle_call(
+    run: Run, call: ToolCall, text: str, status: Literal["interrupted", "not_started"]
+) -> ToolResultMessage:
     """The answer to a call that is not run, told as the end of its span."""
     result = ToolResultMessage(
         [TextContent(text)],

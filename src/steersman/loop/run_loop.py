@@ -10,7 +10,7 @@ import asyncio
 from steersman.loop.ask import commit_error, commit_unfinished
 from steersman.loop.ending import DEADLINE, CancelWatch, Phase
 from steersman.loop.inbox import Queued, Receipt
-from steersman.loop.pending import answered, hear, receive
+from steersman.loop.pending import add_pending, is_answered, take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.turn import close_turn, fail, find_trigger, take_turn
 from steersman.policy.filters import apply_filters
@@ -98,10 +98,10 @@ async def _begin(run: Run) -> bool:
             run.emit(InputRejected, reason=kept.rejected, source="prompt")
             run.ending.finish("rejected", kept.rejected)
             return False
-    await receive(run, "steering", at=len(run.pending))
+    await take_queued(run, "steering", at=len(run.pending))
     # A continuation after a finished answer is about what was queued since.
-    if not prompts and not run.pending and not decision.inject and answered(run.context.log.messages):
-        await receive(run, "follow_up")
+    if not prompts and not run.pending and not decision.inject and is_answered(run.context.log.messages):
+        await take_queued(run, "follow_up")
     run.pending.extend(decision.inject)
     if run.context.recovery is not None:
         from steersman.loop.resume import resume  # only needed after a crash
@@ -133,11 +133,11 @@ def _emit_start(run: Run) -> None:
 async def _find_next(run: Run, turn: Turn) -> None:
     """What the next turn is about: steering, tool results, an injection, a follow-up; or else the run is done."""
     while not run.check_cancelled():
-        steered = run.inbox.expects("steering") and await receive(run, "steering")
+        steered = run.inbox.may_have("steering") and await take_queued(run, "steering")
         if steered or turn.results or run.pending:
             return
         await _ask_policies(run, turn)
-        if run.ending.reason is not None or run.pending or await receive(run, "follow_up") or run.check_cancelled():
+        if run.ending.reason is not None or run.pending or await take_queued(run, "follow_up") or run.check_cancelled():
             return
         # The last look and the end are one step; what came while the policies were asked gets another round.
         if run.inbox.close(only_if_empty=True):
@@ -165,7 +165,7 @@ def _end(run: Run) -> None:
     limit_is_new = ending.reason == "limit" and ending.phase < Phase.AT_LIMIT
     if limit_is_new or (ending.reason not in ("vetoed", "rejected") and _has_more_to_tell(run)):
         _take_last_turn(run)
-    run.inbox.give_back([*[item for item in run.pending if type(item) is Queued], *run.filtering])
+    run.inbox.requeue([*[item for item in run.pending if type(item) is Queued], *run.filtering])
     run.pending.clear()
     run.inbox.close()
     ending.finish("done")
@@ -189,7 +189,7 @@ def _take_last_turn(run: Run) -> None:
     _emit_start(run)
     turn = Turn(run.turn_index)
     run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
-    hear(run)
+    add_pending(run)
     if run.ending.reason == "error":
         commit_error(run, turn, run.ending.detail)
     close_turn(run, turn)

@@ -7,7 +7,7 @@ import asyncio
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.compact import compact_if_needed
 from steersman.loop.ending import Phase
-from steersman.loop.pending import hear, say
+from steersman.loop.pending import add_message, add_pending
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import Outcome, execute_tool_calls
 from steersman.policy.hooks import HookError, decide, observe
@@ -22,7 +22,7 @@ async def take_turn(run: Run) -> Turn:
     turn = run.turn = Turn(run.turn_index)
     run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
     try:
-        hear(run)
+        add_pending(run)
         if await _may_ask(run, turn):
             if run.config.context_config is not None or _must_compact(run):
                 await compact_if_needed(run, forced=_must_compact(run))
@@ -75,7 +75,7 @@ async def _may_ask(run: Run, turn: Turn) -> bool:
     if hooks:
         decision = await decide(hooks, (run.context.log.messages, turn.index), seam="before_turn")
         for message in decision.inject:
-            say(run, message)
+            add_message(run, message)
         if decision.stop is not None:
             run.ending.finish("vetoed", decision.stop.reason or "before_turn said no")
             return False
@@ -97,7 +97,7 @@ def _say_limit(run: Run) -> None:
     """Put the notice of the limit in the transcript, once."""
     if run.ending.phase < Phase.AT_LIMIT:
         run.ending.phase = Phase.AT_LIMIT
-        say(run, user_message(f"[Agent stopped: {run.ending.detail}]", synthetic=True))
+        add_message(run, user_message(f"[Agent stopped: {run.ending.detail}]", synthetic=True))
 
 
 async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:

@@ -98,7 +98,7 @@ async def run_branches(
     could be chosen, `chosen` is `None`, `detail` says why, and the agent stays where it was: that raises nothing.
     """
     _check_options(choose, max_at_once)
-    with agent.reserved() as token:
+    with agent.reserve() as token:
         ways = _prepare_branches(agent, branches, at, ctx)
         budget = _make_budget(agent, ctx)
         room = asyncio.Semaphore(max_at_once)

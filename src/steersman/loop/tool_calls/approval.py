@@ -47,18 +47,18 @@ class _Question:
         return f" It was asked about because {self.why}. {_INSTEAD}" if self.keepers else ""
 
 
-def clear(run: Run, slot: Slot, tool: Tool) -> bool:
+def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
     """Whether every policy lets a call through, so that nobody needs to be asked."""
     try:
-        return all(_judged(approval, tool, slot).says == "allow" for _, approval in _policies(run))
+        return all(_ask_policy(approval, tool, slot).says == "allow" for _, approval in _iterate_policies(run))
     except Exception:  # noqa: BLE001  # a policy that broke has not agreed; what it raised is told when the call is denied
         return False
 
 
-async def approved(run: Run, slot: Slot, tool: Tool) -> Denial | None:
+async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | None:
     """Have a call approved by everyone who has a say; why it is not, where it is not."""
     slot.args = freeze(slot.args)
-    question = _question(run, slot, tool)
+    question = _find_question(run, slot, tool)
     if not isinstance(question, _Question):
         return question
     owner = question.owner
@@ -71,13 +71,13 @@ async def approved(run: Run, slot: Slot, tool: Tool) -> Denial | None:
     async with lock:
         if waited:
             # The answer to the question before may have been the answer to this one.
-            question = _question(run, slot, tool)
+            question = _find_question(run, slot, tool)
             if not isinstance(question, _Question):
                 return question
-        return await _asked(owner, slot, question)
+        return await _ask_approver(owner, slot, question)
 
 
-def _policies(run: Run) -> Iterator[tuple[Run, Approval]]:
+def _iterate_policies(run: Run) -> Iterator[tuple[Run, Approval]]:
     """The policies a run is under, its own first."""
     level: Run | None = run
     while level is not None:
@@ -86,25 +86,27 @@ def _policies(run: Run) -> Iterator[tuple[Run, Approval]]:
         level = level.parent
 
 
-def _judged(approval: Approval, tool: Tool, slot: Slot) -> Judgement:
+def _ask_policy(approval: Approval, tool: Tool, slot: Slot) -> Judgement:
     judgement = cast(object, approval.judge(tool, slot.args))
     if not isinstance(judgement, Judgement) or judgement.says not in get_args(Says):
         raise TypeError(f"{approval!r} gave {judgement!r}, which is no judgement")
     return judgement
 
 
-def _question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
+def _find_question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
     """What to ask about a call; or why it is denied, or `None` where it may run."""
     asking: list[tuple[Run, Approval, str]] = []
     try:
-        policies = list(_policies(run))
+        policies = list(_iterate_policies(run))
         for level, approval in policies:
-            judgement = _judged(approval, tool, slot)
+            judgement = _ask_policy(approval, tool, slot)
             if judgement.says == "deny":
                 return Denial(judgement.why, judgement.rule)
             if judgement.says == "ask":
                 asking.append((level, approval, judgement.why))
-        wanted = _wants(tool, slot) and not any(policy.remembers(tool.name, slot.args) for _, policy in policies)
+        wanted = _needs_approval(tool, slot) and not any(
+            policy.remembers(tool.name, slot.args) for _, policy in policies
+        )
     except Exception as error:  # noqa: BLE001  # a policy, or the tool's own question: one that broke must not count as a no
         return Denial(f"Denied: whether it needs approval raised {describe_exception(error)}")
     if not asking and not wanted:
@@ -113,16 +115,16 @@ def _question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
     # A yes has to come from where the question comes from, or from above: below, it would be a sub-agent's own.
     start = asking[-1][0] if asking else run
     keepers = [approval for _, approval, _ in asking] or [policy for _, policy in policies[:1]]
-    return _Question(_answerer(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
+    return _Question(_find_approver(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
 
 
-def _wants(tool: Tool, slot: Slot) -> bool:
+def _needs_approval(tool: Tool, slot: Slot) -> bool:
     if not tool.needs_approval or tool.needs_approval is True:
         return bool(tool.needs_approval)
     return bool(cast(Callable[..., Any], tool.needs_approval)(thaw(slot.args)))
 
 
-def _answerer(run: Run) -> Run | None:
+def _find_approver(run: Run) -> Run | None:
     """The nearest run, from this one up, that has somebody to ask."""
     level: Run | None = run
     while level is not None and level.config.approve is None:
@@ -130,11 +132,11 @@ def _answerer(run: Run) -> Run | None:
     return level
 
 
-async def _asked(owner: Run, slot: Slot, question: _Question) -> Denial | None:
+async def _ask_approver(owner: Run, slot: Slot, question: _Question) -> Denial | None:
     approve, seconds = cast(Callable[..., Any], owner.config.approve), owner.config.approve_timeout
     # A copy: whatever is done with it, what was shown is what runs.
     shown = msgspec.structs.replace(slot.call, arguments=thaw(slot.args))
-    arguments = (shown, question.why) if _hears_why(approve) else (shown,)
+    arguments = (shown, question.why) if _takes_reason(approve) else (shown,)
     try:
         # In a thread where it is a plain function: a person who is asked takes long, and the run goes on meanwhile.
         threaded = not is_async(approve)
@@ -158,7 +160,7 @@ def _remember(question: _Question, slot: Slot) -> None:
             return  # arguments that are no JSON have no fingerprint: the yes is for this once
 
 
-def _hears_why(approve: Callable[..., Any]) -> bool:
+def _takes_reason(approve: Callable[..., Any]) -> bool:
     """Whether the function takes the reason as well: a second argument it needs, or one that is named so."""
     try:
         signature = inspect.signature(approve)

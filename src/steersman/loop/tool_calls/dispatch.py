@@ -12,10 +12,10 @@ from operator import attrgetter
 import msgspec
 
 from steersman.loop.config import Batched, SteeringPolicy
-from steersman.loop.pending import say
+from steersman.loop.pending import add_message
 from steersman.loop.run import Run, Turn
-from steersman.loop.tool_calls.execution import abandon, start
-from steersman.loop.tool_calls.gates import admit_slot, examine
+from steersman.loop.tool_calls.execution import abandon, start_call
+from steersman.loop.tool_calls.gates import ask_gates, examine
 from steersman.loop.tool_calls.slot import ABORTED, Slot, settle
 from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
@@ -53,7 +53,7 @@ async def execute_tool_calls(
         if run.answer_calls is not None:
             await run.answer_calls(batch)
         elif refusal is None:
-            await _Batch(run, turn, batch).work()
+            await _Batch(run, turn, batch).run_calls()
         else:
             for slot in batch:
                 settle(run, slot, refusal, status="not_started")
@@ -64,7 +64,7 @@ async def execute_tool_calls(
                 settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
         turn.results = [slot.result for slot in batch if slot.result is not None]
         for result in turn.results:
-            say(run, result)
+            add_message(run, result)
     return Outcome(
         [effect for slot in batch for effect in slot.effects],
         terminate=bool(batch) and all([slot.terminate for slot in batch]),
@@ -87,28 +87,30 @@ class _Batch:
         mode = run.config.tool_execution
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
 
-    async def work(self) -> None:
+    async def run_calls(self) -> None:
         """Start what may start, wait for a change, until nothing waits or runs."""
         run = self.run
         # A tool's end, a steering message and a cancel all ring the same bell.
         run.on_wake = self._ring
-        run.inbox.on_arrival = self._arrival(asyncio.get_running_loop())
+        run.inbox.on_arrival = self._make_arrival_callback(asyncio.get_running_loop())
         broken: Exception | None = None
         try:
-            self._examine()
+            self._examine_calls()
             while self.waiting or self.running:
                 if run.token.reason is not None or run.ending.reason is not None:
                     break
-                urgency = run.inbox.urgency(run.config.steering)
-                if urgency is not None and urgency != "wait" and await self._steered(urgency):
+                urgency = run.inbox.find_urgency(run.config.steering)
+                if urgency is not None and urgency != "wait" and await self._apply_steering(urgency):
                     break
-                started = self.waiting and (self._start_ready() if run.journal is None else await self._start_kept())
+                started = self.waiting and (
+                    self._start_ready() if run.journal is None else await self._start_after_saving()
+                )
                 if not started and not self._rung:
-                    await self._heard()
+                    await self._wait_for_bell()
                 # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
                 rung, self._rung = self._rung, False
                 if rung:
-                    await self._take_stock()
+                    await self._collect_ended()
         except asyncio.CancelledError:
             run.interrupt()
         except Exception as error:  # noqa: BLE001  # a broken source of steering: told once what runs has come to its end
@@ -122,7 +124,7 @@ class _Batch:
         if broken is not None:
             raise broken
 
-    async def _take_stock(self) -> None:
+    async def _collect_ended(self) -> None:
         """See what has ended: a call, which is when the sources of steering are asked, or the asking of gates."""
         if self._gate is not None and self._gate.done():
             gate, self._gate = self._gate, None
@@ -139,7 +141,7 @@ class _Batch:
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
 
-    async def _heard(self) -> None:
+    async def _wait_for_bell(self) -> None:
         """Wait for the bell, which has not rung since it was last listened to."""
         self._bell = asyncio.get_running_loop().create_future()
         try:
@@ -147,7 +149,7 @@ class _Batch:
         finally:
             self._bell = None
 
-    def _arrival(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+    def _make_arrival_callback(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Steering may come from any thread."""
 
         def ring() -> None:
@@ -155,7 +157,7 @@ class _Batch:
 
         return ring
 
-    def _examine(self) -> None:
+    def _examine_calls(self) -> None:
         """Answer at once what cannot be run; the rest waits for its turn."""
         limit = self.run.config.max_tool_calls
         # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
@@ -165,17 +167,17 @@ class _Batch:
                 settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
             elif slot.result is None and examine(self.run, self.turn, slot):
                 self.waiting.append(slot)
-                self._free = self._free and slot.admitted and not slot.alone and not slot.keys
+                self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
 
     def _start_ready(self) -> bool:
         """Start the first call that may start now, or have its gates asked; whether there was one.
 
         Gates are asked one call at a time, in a task of their own: nobody waits for them who need not.
         """
-        for slot in self.waiting if self._free else self._startable():
+        for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
                 self.waiting.remove(slot)
-                start(self.run, slot)
+                start_call(self.run, slot)
                 self.running.append(slot)
                 return True
             if self._gate is None:
@@ -183,9 +185,9 @@ class _Batch:
                 return True
         return False
 
-    async def _start_kept(self) -> bool:
+    async def _start_after_saving(self) -> bool:
         """Start the next call after it is kept that all which may start now are about to."""
-        ready = self.waiting if self._free else self._startable()
+        ready = self.waiting if self._free else self._iterate_startable()
         slots = [slot for slot in ready if slot.admitted and not slot.intended]
         for slot in slots:
             slot.intended = True
@@ -196,11 +198,11 @@ class _Batch:
 
     async def _ask_gates(self, slot: Slot) -> None:
         try:
-            await admit_slot(self.run, self.turn, slot)
+            await ask_gates(self.run, self.turn, slot)
         finally:
             self._ring()
 
-    async def _gates_closed(self) -> None:
+    async def _close_gate(self) -> None:
         """Ask no further: the call whose gates were being asked is not going to start."""
         gate, self._gate = self._gate, None
         if gate is not None:
@@ -209,7 +211,7 @@ class _Batch:
             if gate.done() and not gate.cancelled() and (error := gate.exception()) is not None:
                 self.run.log_problem(f"A gate that was no longer asked raised {describe_exception(error)}.")
 
-    def _startable(self) -> Iterator[Slot]:
+    def _iterate_startable(self) -> Iterator[Slot]:
         """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""
         unfinished = sorted((*self.running, *self.waiting), key=_index)
         group = unfinished[0].index // self._size if unfinished else 0
@@ -217,29 +219,29 @@ class _Batch:
         for place, slot in enumerate(unfinished):
             if slot.index // self._size > group:
                 return
-            if slot.alone and (place > 0 or len(self.running) > (slot.task is not None)):
+            if slot.is_alone and (place > 0 or len(self.running) > (slot.task is not None)):
                 return
             if slot.task is None and not slot.keys & busy:
                 yield slot
-            if slot.alone:
+            if slot.is_alone:
                 return
             busy |= slot.keys
 
-    async def _steered(self, mode: SteeringPolicy) -> bool:
+    async def _apply_steering(self, mode: SteeringPolicy) -> bool:
         """Whether a steering message ends the batch; calls not yet started are skipped."""
-        await self._gates_closed()
+        await self._close_gate()
         for slot in self.waiting:
             settle(self.run, slot, SKIPPED, status="not_started")
         self.waiting.clear()
         if mode == "cancel":
-            await self._let_finish(self.running, self.run.config.cancel_grace)
-            await self._cancel([slot for slot in self.running if not slot.uninterruptible], STEERED)
+            await self._wait_for_calls(self.running, self.run.config.cancel_grace)
+            await self._cancel_calls([slot for slot in self.running if not slot.uninterruptible], STEERED)
         return not self.running
 
     async def _wind_down(self) -> None:
         """After a cancel or a stop: what waits is not started, what runs is cancelled on abort, awaited otherwise."""
         run = self.run
-        await self._gates_closed()
+        await self._close_gate()
         aborted = run.token.cancelled
         text = ABORTED if aborted else f"Not run: {run.ending.detail or 'the run was stopped.'}"
         for slot in self.waiting:
@@ -247,23 +249,23 @@ class _Batch:
         self.waiting.clear()
         try:
             if not aborted:
-                await self._let_finish(self.running, None)
-            await self._cancel(self.running, ABORTED)
+                await self._wait_for_calls(self.running, None)
+            await self._cancel_calls(self.running, ABORTED)
         except asyncio.CancelledError:
             run.interrupt()
-            await self._cancel(self.running, ABORTED)
+            await self._cancel_calls(self.running, ABORTED)
 
-    async def _cancel(self, slots: list[Slot], text: str) -> None:
+    async def _cancel_calls(self, slots: list[Slot], text: str) -> None:
         """Cancel running calls; one that will not stop within the grace is abandoned."""
         for slot in slots:
             slot.stop(text)
-        await self._let_finish(slots, self.run.config.cancel_grace)
+        await self._wait_for_calls(slots, self.run.config.cancel_grace)
         for slot in slots:
             if slot.result is None:
                 abandon(self.run, slot, text)
         self.running = [slot for slot in self.running if slot.result is None]
 
-    async def _let_finish(self, slots: list[Slot], seconds: float | None) -> None:
+    async def _wait_for_calls(self, slots: list[Slot], seconds: float | None) -> None:
         tasks = [slot.task for slot in slots if slot.result is None and slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)

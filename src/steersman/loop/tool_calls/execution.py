@@ -11,7 +11,7 @@ import msgspec
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.run import Run
-from steersman.loop.tool_calls.slot import ABORTED, Slot, announce, late, settle, settle_output
+from steersman.loop.tool_calls.slot import ABORTED, Slot, emit_start, report_late_output, settle, settle_output
 from steersman.policy.hooks import HookError, revise
 from steersman.tools.context import ToolContext
 from steersman.tools.output import truncate_output
@@ -30,10 +30,10 @@ _NO_CONTEXT = ToolContext("", "", CancelToken())
 _LARGE = 1_000_000
 
 
-def start(run: Run, slot: Slot) -> None:
+def start_call(run: Run, slot: Slot) -> None:
     """Let the call run in a task of its own, under its timeout."""
     tool = cast(Tool, slot.tool)
-    announce(run, slot)
+    emit_start(run, slot)
     loop = asyncio.get_running_loop()
     slot.task = loop.create_task(_execute(run, slot, tool))
     timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
@@ -51,26 +51,26 @@ def abandon(run: Run, slot: Slot, text: str) -> None:
     """Go on without a call that will not stop; it is counted, reported, and asked once more."""
     if slot.result is not None or slot.task is None:
         return
-    _leave(run, slot, text)
+    _settle_abandoned(run, slot, text)
     run.abandoned.add(slot.task)
     slot.task.add_done_callback(run.abandoned.discard)
     slot.task.cancel()
 
 
-def _leave(run: Run, slot: Slot, text: str) -> None:
+def _settle_abandoned(run: Run, slot: Slot, text: str) -> None:
     settle(run, slot, text, status="interrupted", details={"abandoned": True})
     run.emit(CustomEvent, name="tool_abandoned", data={"tool_call_id": slot.call.id, "tool_name": slot.call.name})
 
 
 async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
     try:
-        output = await _given(run, slot, tool)
+        output = await _call_tool(run, slot, tool)
         if run.guards.after_tool_execution:
-            output = await _revised(run, slot, output)
-        if not _small(run, output):
-            output = await _capped(run, output)
+            output = await _revise_output(run, slot, output)
+        if not _is_small(run, output):
+            output = await _truncate(run, output)
         if output.details or output.effects != ():
-            output = _sound(output)
+            output = _check_output(output)
     except asyncio.CancelledError:
         settle(run, slot, slot.stopping or ABORTED, status="interrupted")
         return
@@ -78,45 +78,45 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
         settle(run, slot, f"{error}. The output is withheld.", status="denied")
         return
     except Exception as error:  # noqa: BLE001  # an output the loop can do nothing with is the tool's failure
-        output = _failure(error)
+        output = _build_failure(error)
     if slot.stopping is None:
         settle_output(run, slot, output)
         return
     if slot.result is not None or not output.is_error:
-        late(run, slot, output)
+        report_late_output(run, slot, output)
     settle(run, slot, slot.stopping, status="interrupted")
 
 
-async def _given(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
+async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
     """What the tool gives; what it raises is an output too, unless it was cancelled by us."""
     try:
-        context = _tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
+        context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
         return await tool.call(thaw(slot.args), context)
     except asyncio.CancelledError:
         if slot.stopping is None:
             return ToolOutput("CancelledError: the tool was cancelled, and not by the run.", is_error=True)
         if tool.threaded and slot.result is None:
             # A thread cannot be made to stop: it was left to itself.
-            _leave(run, slot, slot.stopping)
+            _settle_abandoned(run, slot, slot.stopping)
         raise
     except ToolError as error:
         return ToolOutput(str(error) or "ToolError", is_error=True)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  # a tool that raises, even SystemExit, is an error result and no more
-        return _failure(error)
+        return _build_failure(error)
 
 
-def _failure(error: BaseException) -> ToolOutput:
+def _build_failure(error: BaseException) -> ToolOutput:
     return ToolOutput(describe_exception(error), is_error=True)
 
 
-async def _revised(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
+async def _revise_output(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
     asked = msgspec.structs.replace(slot.call, arguments=slot.args)
     return await revise(run.guards.after_tool_execution, asked, output)
 
 
-def _sound(output: ToolOutput) -> ToolOutput:
+def _check_output(output: ToolOutput) -> ToolOutput:
     """The output with its details as JSON values; `TypeError` where the loop could do nothing with it."""
     details = cast(object, output.details or {})
     if not isinstance(details, dict):
@@ -128,12 +128,12 @@ def _sound(output: ToolOutput) -> ToolOutput:
     return msgspec.structs.replace(output, details=msgspec.json.decode(msgspec.json.encode(details, enc_hook=repr)))
 
 
-def _tool_context(run: Run, slot: Slot) -> ToolContext:
+def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
     loop, home = asyncio.get_running_loop(), threading.get_ident()
 
     def show(value: Any) -> None:
         # Progress is for whoever watches now: a reader that has fallen behind is spared it.
-        if slot.result is None and not run.channel.full:
+        if slot.result is None and not run.channel.is_full:
             call = slot.call
             run.emit(ToolExecutionUpdate, tool_call_id=call.id, tool_name=call.name, args=slot.args, update=value)
 
@@ -150,32 +150,32 @@ def _tool_context(run: Run, slot: Slot) -> ToolContext:
         slot.call.id,
         slot.call.name,
         slot.token,
-        idempotency_key=_idempotency_key(run, slot),
+        idempotency_key=_build_idempotency_key(run, slot),
         on_update=update,
-        on_late=lambda outcome: late(run, slot, outcome),
+        on_late=lambda outcome: report_late_output(run, slot, outcome),
         scope=run,
     )
 
 
-def _idempotency_key(run: Run, slot: Slot) -> str:
+def _build_idempotency_key(run: Run, slot: Slot) -> str:
     """The same for the same call however often it is run, and for no other: call ids may recur on another branch."""
     answer = "" if run.turn is None else run.turn.entry_id
     return f"{run.context.session_id}:{answer}:{slot.call.id}"
 
 
-def _size(output: ToolOutput) -> int:
+def _count_characters(output: ToolOutput) -> int:
     content = output.content
     return len(content) if isinstance(content, str) else sum([len(getattr(block, "text", "")) for block in content])
 
 
-def _small(run: Run, output: ToolOutput) -> bool:
+def _is_small(run: Run, output: ToolOutput) -> bool:
     """Whether an output is within its limits whatever its characters are."""
     config = run.config.context_config or _LIMITS
-    size = _size(output)
+    size = _count_characters(output)
     return size * 4 <= config.max_tool_output_bytes and size < config.max_tool_output_lines
 
 
-async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
+async def _truncate(run: Run, output: ToolOutput) -> ToolOutput:
     """The output within its limits, so that no tool can flood the context."""
     config = run.config.context_config or _LIMITS
     work = partial(
@@ -185,4 +185,4 @@ async def _capped(run: Run, output: ToolOutput) -> ToolOutput:
         max_lines=config.max_tool_output_lines,
         directory=config.output_directory,
     )
-    return await in_thread(work) if _size(output) > _LARGE else work()
+    return await in_thread(work) if _count_characters(output) > _LARGE else work()

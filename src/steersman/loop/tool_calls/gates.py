@@ -21,36 +21,36 @@ def examine(run: Run, turn: Turn, slot: Slot) -> bool:
     cut = turn.message is not None and turn.message.stop_reason == "length"
     problem: str | None = None
     if asked.raw_arguments is not None:
-        problem = INCOMPLETE if asked.is_truncated else _not_an_object(asked.raw_arguments)
+        problem = INCOMPLETE if asked.is_truncated else _describe_non_object(asked.raw_arguments)
     elif cut and run.config.length_policy == "fail_all":
         problem = INCOMPLETE
     elif (tool := run.tools.get(asked.name)) is None:
         problem = describe_unknown_tool(asked.name, run.tools)
     else:
         slot.tool = tool
-        problem = _checked(slot, tool, asked.arguments)
+        problem = _check_arguments(slot, tool, asked.arguments)
         slot.admitted = (
             not (run.guards.pre_dispatch_policies or run.guards.before_tool_execution or tool.needs_approval)
             and problem is None
-            and (not run.guards.has_policy or _clear(run, slot, tool))
+            and (not run.guards.has_policy or _is_allowed(run, slot, tool))
         )
     if problem is not None:
         settle(run, slot, problem, status="invalid")
     return problem is None
 
 
-def _clear(run: Run, slot: Slot, tool: Tool) -> bool:
-    from steersman.loop.tool_calls.approval import clear  # only a run with a policy pays for it
+def _is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
+    from steersman.loop.tool_calls.approval import is_allowed  # only a run with a policy pays for it
 
-    return clear(run, slot, tool)
+    return is_allowed(run, slot, tool)
 
 
-def _not_an_object(raw: str) -> str:
+def _describe_non_object(raw: str) -> str:
     """What to tell the model about arguments that are JSON and not an object."""
     return f"error: tool arguments must be a JSON object, got {msgspec.json.decode(raw)!r:.200}."
 
 
-def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
+def _check_arguments(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
     try:
         slot.args = tool.check(arguments)
         slot.keys = frozenset(map(str, tool.keys(slot.args))) if tool.keys is not None else frozenset()
@@ -61,7 +61,7 @@ def _checked(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
     return None
 
 
-async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
+async def ask_gates(run: Run, turn: Turn, slot: Slot) -> None:
     """Ask the policies, the hooks and, where it is wanted, for approval: the call is admitted, or answered why not."""
     tool = cast(Tool, slot.tool)
     config = run.config
@@ -79,13 +79,16 @@ async def admit_slot(run: Run, turn: Turn, slot: Slot) -> None:
         if admission.denied is not None:
             settle(run, slot, admission.denied, status="denied")
             return
-        if admission.call is not asked and (problem := _checked(slot, tool, admission.call.arguments)) is not None:
+        if (
+            admission.call is not asked
+            and (problem := _check_arguments(slot, tool, admission.call.arguments)) is not None
+        ):
             settle(run, slot, problem, status="invalid")
             return
     if run.guards.has_policy or tool.needs_approval:
-        from steersman.loop.tool_calls.approval import approved  # as above
+        from steersman.loop.tool_calls.approval import approve_call  # as above
 
-        if (denial := await approved(run, slot, tool)) is not None:
+        if (denial := await approve_call(run, slot, tool)) is not None:
             details = None if denial.rule is None else {"rule": denial.rule}
             settle(run, slot, denial.text, status="denied", details=details)
             return

@@ -47,7 +47,7 @@ class Slot:
         self.terminate = False
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether nothing else may run beside it."""
         return self.tool is not None and self.tool.sequential
 
@@ -65,7 +65,7 @@ class Slot:
             self.task.cancel()
 
 
-def announce(run: Run, slot: Slot) -> None:
+def emit_start(run: Run, slot: Slot) -> None:
     """Say that the call begins, with the arguments it really gets."""
     slot.started = True
     slot.began = asyncio.get_running_loop().time()
@@ -73,9 +73,9 @@ def announce(run: Run, slot: Slot) -> None:
     run.emit(ToolExecutionStart, tool_call_id=slot.call.id, tool_name=slot.call.name, args=slot.args)
 
 
-def late(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
+def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
     """What a call gave after it was settled: an event, never a second message."""
-    text = repr(outcome) if isinstance(outcome, BaseException) else _words(outcome)
+    text = repr(outcome) if isinstance(outcome, BaseException) else _describe(outcome)
     data = {"tool_call_id": slot.call.id, "tool_name": slot.call.name, "output": text[:1000]}
     run.emit(CustomEvent, name="late_tool_result", data=data)
 
@@ -102,7 +102,7 @@ def settle(
     if slot.timer is not None:
         slot.timer.cancel()
     if not slot.started:
-        announce(run, slot)
+        emit_start(run, slot)
     content = output if isinstance(output, str) else output.content
     slot.result = result = ToolResultMessage(
         FrozenList((TextContent(content),)) if isinstance(content, str) else content,
@@ -125,5 +125,5 @@ def settle(
     run.wake()
 
 
-def _words(output: ToolOutput) -> str:
+def _describe(output: ToolOutput) -> str:
     return output.content if isinstance(output.content, str) else text_of(output.content)
