@@ -53,22 +53,22 @@ class Found:
     words: str = ""
 
 
-def pages() -> dict[str, str]:
+def build_pages() -> dict[str, str]:
     """All pages by file name."""
-    rooms = {f"{room}.md": _room(room, title) for room, title in ROOMS.items()}
+    rooms = {f"{room}.md": _write_room(room, title) for room, title in ROOMS.items()}
     made = {
         **rooms,
-        "event-types.md": _events(),
-        "builtin-tools.md": _builtin(),
-        "mcp.md": _names("MCP servers", "steersman.tools.mcp"),
-        "testing.md": _names("For tests", "steersman.testing"),
-        "stores.md": _names("Stores of sessions", "steersman.session"),
-        "servers.md": _names("Strict servers for tests", "steersman.testing.servers"),
-        "command.md": _command(),
-        "settings.md": _settings(),
-        "modules.md": _modules(),
+        "event-types.md": _write_events(),
+        "builtin-tools.md": _write_builtin_tools(),
+        "mcp.md": _write_names("MCP servers", "steersman.tools.mcp"),
+        "testing.md": _write_names("For tests", "steersman.testing"),
+        "stores.md": _write_names("Stores of sessions", "steersman.session"),
+        "servers.md": _write_names("Strict servers for tests", "steersman.testing.servers"),
+        "command.md": _write_command(),
+        "settings.md": _write_settings(),
+        "modules.md": _write_modules(),
     }
-    return {"README.md": _index(made), **made}
+    return {"README.md": _write_index(made), **made}
 
 
 # Reading the source
@@ -99,8 +99,8 @@ def find(module: str, name: str) -> Found | None:
     body = tree_of(module).body
     # The last one: what comes before it are its overloads.
     for at, node in reversed(list(enumerate(body))):
-        if name in _defined(node):
-            return Found(module, cast(Definition, node), _string(body[at + 1]) if at + 1 < len(body) else "")
+        if name in _list_defined_names(node):
+            return Found(module, cast(Definition, node), _read_string(body[at + 1]) if at + 1 < len(body) else "")
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("steersman"):
             for alias in node.names:
@@ -109,7 +109,7 @@ def find(module: str, name: str) -> Found | None:
     return None
 
 
-def _defined(node: ast.stmt) -> list[str]:
+def _list_defined_names(node: ast.stmt) -> list[str]:
     match node:
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             return [name]
@@ -121,7 +121,7 @@ def _defined(node: ast.stmt) -> list[str]:
             return []
 
 
-def _string(node: ast.stmt) -> str:
+def _read_string(node: ast.stmt) -> str:
     match node:
         case ast.Expr(value=ast.Constant(value=str() as text)):
             return inspect.cleandoc(text)
@@ -129,13 +129,13 @@ def _string(node: ast.stmt) -> str:
             return ""
 
 
-def _text(module: str, node: ast.AST) -> str:
+def _get_source(module: str, node: ast.AST) -> str:
     return ast.get_source_segment(source_of(module), node) or ""
 
 
-def _public(module: str) -> list[str]:
+def _list_public_names(module: str) -> list[str]:
     for node in tree_of(module).body:
-        if isinstance(node, ast.Assign) and "__all__" in _defined(node):
+        if isinstance(node, ast.Assign) and "__all__" in _list_defined_names(node):
             return cast(list[str], ast.literal_eval(node.value))
     return []
 
@@ -143,73 +143,73 @@ def _public(module: str) -> list[str]:
 # One definition
 
 
-def entry(name: str, found: Found) -> str:
+def describe(name: str, found: Found) -> str:
     """What the reference says of a name."""
     match found.node:
         case ast.ClassDef() as node:
-            return _class(name, found.module, node)
+            return _describe_class(name, found.module, node)
         case ast.FunctionDef() | ast.AsyncFunctionDef() as node:
-            return _section(name, _signature(found.module, node), _doc(node), found.module)
+            return _write_section(name, _write_signature(found.module, node), _get_docstring(node), found.module)
         case node:
-            code = re.sub(r"\n\s*", " ", _text(found.module, node))
-            return _section(name, code if len(code) <= 400 else f"{name} = ...", found.words, found.module)
+            code = re.sub(r"\n\s*", " ", _get_source(found.module, node))
+            return _write_section(name, code if len(code) <= 400 else f"{name} = ...", found.words, found.module)
 
 
-def _class(name: str, module: str, node: ast.ClassDef) -> str:
-    bases = [_text(module, base) for base in node.bases]
+def _describe_class(name: str, module: str, node: ast.ClassDef) -> str:
+    bases = [_get_source(module, base) for base in node.bases]
     shown = [base for base in bases if not base.startswith("_") and base != "msgspec.Struct"]
     code = f"class {name}({', '.join(shown)})" if shown else f"class {name}"
-    fields, methods = _members(module, node)
+    fields, methods = _find_members(module, node)
     if fields:
         code += ":\n" + "\n".join(f"    {field}" for field in fields)
-    parts = [_section(name, code, _doc(node), module)]
+    parts = [_write_section(name, code, _get_docstring(node), module)]
     for called, (place, method) in methods.items():
-        attribute = any(_text(place, mark) in ("property", "cached_property") for mark in method.decorator_list)
-        what = _property(place, method) if attribute else _signature(place, method)
-        words = _doc(method)
+        attribute = any(_get_source(place, mark) in ("property", "cached_property") for mark in method.decorator_list)
+        what = _write_property(place, method) if attribute else _write_signature(place, method)
+        words = _get_docstring(method)
         title = f"{name}.{called}" if called != "__init__" else f"{name}()"
         parts.append(f"#### `{title}`\n\n```py\n{what}\n```\n\n{words}".rstrip() + "\n")
     return "\n".join(parts)
 
 
-def _members(module: str, node: ast.ClassDef) -> tuple[list[str], dict[str, tuple[str, Function]]]:
+def _find_members(module: str, node: ast.ClassDef) -> tuple[list[str], dict[str, tuple[str, Function]]]:
     """The fields and the public methods of a class and of what it inherits from here, the inherited fields first."""
     fields: dict[str, str] = {}
     methods: dict[str, tuple[str, Function]] = {}
     for base in node.bases:
-        found = find(module, _text(module, base))
+        found = find(module, _get_source(module, base))
         if found is not None and isinstance(found.node, ast.ClassDef):
-            inherited, more = _members(found.module, found.node)
+            inherited, more = _find_members(found.module, found.node)
             fields |= {re.split(r"\W", field, maxsplit=1)[0]: field for field in inherited}
             methods |= more
     for item in node.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
-                line = re.sub(r"\n\s*", " ", _text(module, item))
+                line = re.sub(r"\n\s*", " ", _get_source(module, item))
                 if "init=False" not in line:
                     fields[name] = line
-            case ast.FunctionDef() | ast.AsyncFunctionDef() if _shown(module, item):
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if _is_public(module, item):
                 methods[item.name] = (module, item)
             case _:
                 pass
     return list(fields.values()), methods
 
 
-def _shown(module: str, node: Function) -> bool:
-    marks = [_text(module, mark) for mark in node.decorator_list]
+def _is_public(module: str, node: Function) -> bool:
+    marks = [_get_source(module, mark) for mark in node.decorator_list]
     if any(mark.endswith((".setter", "overload")) for mark in marks):
         return False
     return not node.name.startswith("_") or node.name == "__init__"
 
 
-def _signature(module: str, node: Function) -> str:
+def _write_signature(module: str, node: Function) -> str:
     """A signature as it is written, without comments; `self` is left out."""
     lines = source_of(module).splitlines()
     first = node.body[0]
     end = first.lineno if first.lineno > node.lineno else node.lineno + 1
     text = "\n".join(re.sub(r"\s+#.*$", "", line) for line in lines[node.lineno - 1 : end - 1])
     text = re.sub(r"\s*:\s*(\.\.\.)?\s*$", "", textwrap.dedent(text).rstrip())
-    marks = [f"@{mark}" for item in node.decorator_list if (mark := _text(module, item)) in ("classmethod",)]
+    marks = [f"@{mark}" for item in node.decorator_list if (mark := _get_source(module, item)) in ("classmethod",)]
     joined = re.sub(r",?\n\s*\)", ")", re.sub(r"\(\n\s*", "(", re.sub(r",\n\s*", ", ", text)))
     joined = re.sub(r"\((self|cls)(, |(?=\)))", "(", joined)
     if len(joined) > _WIDE:
@@ -217,36 +217,38 @@ def _signature(module: str, node: Function) -> str:
     return "\n".join([*marks, joined])
 
 
-def _property(module: str, node: Function) -> str:
-    given = "" if node.returns is None else f": {_text(module, node.returns)}"
+def _write_property(module: str, node: Function) -> str:
+    given = "" if node.returns is None else f": {_get_source(module, node.returns)}"
     return f"{node.name}{given}"
 
 
-def _doc(node: ast.ClassDef | Function) -> str:
+def _get_docstring(node: ast.ClassDef | Function) -> str:
     return ast.get_docstring(node) or ""
 
 
-def _section(name: str, code: str, words: str, module: str) -> str:
+def _write_section(name: str, code: str, words: str, module: str) -> str:
     return f"### `{name}`\n\n```py\n{code}\n```\n\n{words}\n\nIn `{module}`.\n".replace("\n\n\n", "\n")
 
 
 # Pages
 
 
-def _room(room: str, title: str) -> str:
+def _write_room(room: str, title: str) -> str:
     """The public names of a room: those in `steersman`, and those that its own package offers besides."""
     package = f"steersman.{room}"
     short = {name: found for name, found in _find_all("steersman").items() if found.module.split(".")[1] == room}
     about = (ast.get_docstring(tree_of(package)) or "").split("\n\n")[0]
     listed = {name: found for name, found in _find_all(package).items() if not _has_own_page(found)}
     if room in _PRIVATE:
-        return _page(title, f"{about}\n\nAll of these are in `steersman`.", short)
+        return _write_page(title, f"{about}\n\nAll of these are in `steersman`.", short)
     also = f" These are in `steersman` too: {', '.join(f'`{name}`' for name in short)}." if short else ""
-    return _page(title, f"{about}\n\nAll of these are in `{package}`.{also}", dict(sorted({**short, **listed}.items())))
+    return _write_page(
+        title, f"{about}\n\nAll of these are in `{package}`.{also}", dict(sorted({**short, **listed}.items()))
+    )
 
 
 def _find_all(module: str) -> dict[str, Found]:
-    found = {name: find(module, name) for name in _public(module)}
+    found = {name: find(module, name) for name in _list_public_names(module)}
     return {name: each for name, each in found.items() if each is not None}
 
 
@@ -255,66 +257,72 @@ def _has_own_page(found: Found) -> bool:
     return found.module.startswith(_OWN_PAGES) and not isinstance(found.node, ast.Assign | ast.AnnAssign)
 
 
-def _names(title: str, module: str) -> str:
+def _write_names(title: str, module: str) -> str:
     about = (ast.get_docstring(tree_of(module)) or "").split("\n\n")[0]
-    found = {name: find(module, name) for name in sorted(_public(module))}
-    return _page(title, f"`{module}`: {about}", {name: each for name, each in found.items() if each is not None})
+    found = {name: find(module, name) for name in sorted(_list_public_names(module))}
+    return _write_page(title, f"`{module}`: {about}", {name: each for name, each in found.items() if each is not None})
 
 
-def _page(title: str, about: str, names: Mapping[str, Found]) -> str:
-    body = [entry(name, found) for name, found in names.items()]
+def _write_page(title: str, about: str, names: Mapping[str, Found]) -> str:
+    body = [describe(name, found) for name, found in names.items()]
     return "\n".join([_HEAD, f"# {title}\n", f"{about}\n", *body])
 
 
-def _events() -> str:
+def _write_events() -> str:
     parts = [_HEAD, "# Event types\n"]
     for module, title in (("steersman.types.events", "Events of a run"), ("steersman.types.stream", "Stream events")):
         parts += [f"## {title}\n", f"{ast.get_docstring(tree_of(module))}\n"]
         for node in tree_of(module).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                parts.append(entry(node.name, Found(module, node)))
+                parts.append(describe(node.name, Found(module, node)))
     return "\n".join(parts)
 
 
-def _builtin() -> str:
+def _write_builtin_tools() -> str:
     from steersman.tools.builtin import builtin_tools
 
     package = "steersman.tools.builtin"
     parts = [_HEAD, "# Built-in tools\n", f"{ast.get_docstring(tree_of(package))}\n"]
     made = find(package, "builtin_tools")
     assert made is not None
-    parts.append(entry("builtin_tools", made))
-    homes = next(node for node in tree_of(package).body if isinstance(node, ast.Assign) and "_HOMES" in _defined(node))
+    parts.append(describe("builtin_tools", made))
+    homes = next(
+        node for node in tree_of(package).body if isinstance(node, ast.Assign) and "_HOMES" in _list_defined_names(node)
+    )
     tools = {tool.name: tool for tool in builtin_tools(".", sandbox="off")}
     for name, home in cast(dict[str, str], ast.literal_eval(homes.value)).items():
         factory = find(f"{package}.{home}", f"{name}_tool")
         assert factory is not None
-        parts += [entry(f"{name}_tool", factory), _parameters(name, tools[name].parameters)]
+        parts += [describe(f"{name}_tool", factory), _write_parameters(name, tools[name].parameters)]
     return "\n".join(parts)
 
 
-def _parameters(name: str, schema: Mapping[str, Any]) -> str:
+def _write_parameters(name: str, schema: Mapping[str, Any]) -> str:
     rows = ["| the model gives | | |", "|---|---|---|"]
     for key, value in cast(dict[str, dict[str, Any]], schema.get("properties", {})).items():
         needed = "needed" if key in schema.get("required", ()) else f"default `{value.get('default')}`"
         kinds = [str(part.get("type", "")) for part in value.get("anyOf", [value])]
-        rows.append(f"| `{key}` | {' or '.join(kinds)}, {needed} | {_cell(value.get('description', ''))} |")
+        rows.append(f"| `{key}` | {' or '.join(kinds)}, {needed} | {_escape_cell(value.get('description', ''))} |")
     return f"What the model sees of `{name}`:\n\n" + "\n".join(rows) + "\n"
 
 
-def _command() -> str:
+def _write_command() -> str:
     from steersman.cli import arguments, exits
     from steersman.cli.sessions import subcommand as sessions
     from steersman.cli.setup import doctor, models
 
     parser = cast(argparse.ArgumentParser, vars(arguments)["_build_parser"]())
     parts = [_HEAD, "# The command\n", "```text\n" + (parser.usage or "") + "\n```\n", f"{parser.description}\n"]
-    parts += [_flags(parser, "##")]
+    parts += [_write_flags(parser, "##")]
     for word, module in (("sessions", sessions), ("models", models), ("doctor", doctor)):
         made = argparse.ArgumentParser(prog=f"steersman {word}", conflict_handler="resolve")
         arguments.add_common_options(made)
         module.configure(made)
-        parts += [f"## `steersman {word}`\n", f"{arguments.SUBCOMMANDS[word].capitalize()}.\n", _flags(made, "###")]
+        parts += [
+            f"## `steersman {word}`\n",
+            f"{arguments.SUBCOMMANDS[word].capitalize()}.\n",
+            _write_flags(made, "###"),
+        ]
     parts += ["## Exit codes\n", f"{exits.__doc__}\n", "| code | |", "|---|---|"]
     for node in tree_of("steersman.cli.exits").body:
         match node:
@@ -325,38 +333,38 @@ def _command() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _flags(parser: argparse.ArgumentParser, level: str) -> str:
+def _write_flags(parser: argparse.ArgumentParser, level: str) -> str:
     parts: list[str] = []
     for group in cast(list[Any], vars(parser)["_action_groups"]):
-        nested, rows = _grouped(group)
+        nested, rows = _split_group(group)
         if rows:
             title = {"positional arguments": "Words", "options": "Flags"}.get(group.title, group.title.capitalize())
             parts += [f"{level} {title}\n", "| | |", "|---|---|", *rows, ""]
         for made in nested:
-            inner = [row for each in cast(list[Any], vars(made)["_action_groups"]) for row in _grouped(each)[1]]
+            inner = [row for each in cast(list[Any], vars(made)["_action_groups"]) for row in _split_group(each)[1]]
             shown = [row for row in inner if not row.startswith(("| `--session-dir", "| `--verbose"))]
             about = [f"{level} `{made.prog.removeprefix('steersman ')}`\n", f"{made.description}\n"]
             parts += [*about, "| | |", "|---|---|", *shown, ""]
     return "\n".join(parts)
 
 
-def _grouped(group: Any) -> tuple[list[argparse.ArgumentParser], list[str]]:
+def _split_group(group: Any) -> tuple[list[argparse.ArgumentParser], list[str]]:
     """The parsers that a group of flags leads to, and the rows for its flags."""
     actions = [action for action in cast(list[Any], group._group_actions) if "--help" not in action.option_strings]
     nested = [action for action in actions if isinstance(action.choices, dict)]
     parsers = [made for action in nested for made in cast(dict[str, argparse.ArgumentParser], action.choices).values()]
-    return parsers, [_flag(action) for action in actions if action not in nested]
+    return parsers, [_write_flag(action) for action in actions if action not in nested]
 
 
-def _flag(action: Any) -> str:
+def _write_flag(action: Any) -> str:
     value = action.metavar or ("|".join(action.choices) if action.choices else action.dest.upper())
     if not action.option_strings:
-        return f"| `{action.metavar or action.dest}` | {_cell(action.help or '')} |"
+        return f"| `{action.metavar or action.dest}` | {_escape_cell(action.help or '')} |"
     names = ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
-    return f"| `{_cell(names)}` | {_cell(action.help or '')} |"
+    return f"| `{_escape_cell(names)}` | {_escape_cell(action.help or '')} |"
 
 
-def _settings() -> str:
+def _write_settings() -> str:
     from steersman.cli.setup import settings
 
     about = (settings.__doc__ or "").split("\n\n")[0]
@@ -366,12 +374,12 @@ def _settings() -> str:
     for name, title in tables:
         forms = cast(dict[str, tuple[object, str]], vars(settings)[name])
         parts += [f"## `{title}`\n" if title else "## At the top\n", "| key | it is |", "|---|---|"]
-        parts += [f"| `{key}` | {_cell(what)} |" for key, (_, what) in forms.items()]
+        parts += [f"| `{key}` | {_escape_cell(what)} |" for key, (_, what) in forms.items()]
         parts.append("")
     return "\n".join(parts)
 
 
-def _modules() -> str:
+def _write_modules() -> str:
     """Every module with the first line of its docstring, package by package; a package comes before what is in it."""
     parts = [
         _HEAD,
@@ -385,18 +393,18 @@ def _modules() -> str:
     for package in packages:
         modules = sorted(path for path in package.glob("*.py") if path.name != "__init__.py")
         name = package.relative_to(SOURCE).as_posix()
-        parts += [f"## `{name}`\n", f"{_first_line(package / '__init__.py')}\n"]
+        parts += [f"## `{name}`\n", f"{_read_first_line(package / '__init__.py')}\n"]
         if modules:
-            rows = [f"| `{path.name}` | {_cell(_first_line(path))} |" for path in modules]
+            rows = [f"| `{path.name}` | {_escape_cell(_read_first_line(path))} |" for path in modules]
             parts += ["| module | |", "|---|---|", *rows, ""]
     return "\n".join(parts)
 
 
-def _first_line(path: Path) -> str:
+def _read_first_line(path: Path) -> str:
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
-def _index(made: Mapping[str, str]) -> str:
+def _write_index(made: Mapping[str, str]) -> str:
     lines = [_HEAD, "# Reference\n", "Written from the code by `make reference`.\n"]
     for name, text in made.items():
         title = next(line for line in text.splitlines() if line.startswith("# ")).removeprefix("# ")
@@ -405,13 +413,13 @@ def _index(made: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def main() -> None:
     """Write all pages, and remove those that are no longer made."""
-    made = pages()
+    made = build_pages()
     PAGES.mkdir(exist_ok=True)
     for path in PAGES.glob("*.md"):
         if path.name not in made:

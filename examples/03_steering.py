@@ -1,4 +1,4 @@
-"""Change an agent's mind while it works: the calls it has not started yet are skipped, and it hears you next."""
+"""Steer an agent while it works: calls that have not started are skipped, and the model reads your message next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue work for when the agent would stop: a follow-up is heard then, one at a time or all at once."""
+"""Queue work for when the agent would stop: it reads follow-ups then, one at a time or all at once."""
 
 from __future__ import annotations
 

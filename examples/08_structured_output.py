@@ -1,4 +1,4 @@
-"""An answer as a value of your own type: checked, and asked for again with the error when it does not fit."""
+"""An answer as a value of your own type: checked, and requested again with the error if it does not fit."""
 
 from __future__ import annotations
 

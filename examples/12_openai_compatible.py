@@ -1,4 +1,4 @@
-"""Talk to any server that speaks OpenAI Chat Completions: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp and many more.
+"""Ask any server with OpenAI Chat Completions: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp and many more.
 
 python examples/12_openai_compatible.py                                              a strict fake server on loopback
 python examples/12_openai_compatible.py ollama:qwen3                                 a server known by name

@@ -1,4 +1,4 @@
-"""A shell for the model: in a sandbox, its output shown while it runs, nothing left running when it is done."""
+"""A shell for the model: in a sandbox, with live output, and nothing keeps running when it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy decides which tool calls go through, which are asked about, and which are refused."""
+"""A policy decides which tool calls are allowed, which need approval, and which are denied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that hands out work: two sub-agents side by side, of a kind that may only look, and one budget for all."""
+"""Sub-agents for tasks: two in parallel, of a kind that may only read, and one budget for all."""
 
 from __future__ import annotations
 

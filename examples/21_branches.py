@@ -1,4 +1,4 @@
-"""Three ways on from one conversation, taken at once; another agent chooses, and the chosen one is gone on with."""
+"""Three branches of one conversation in parallel; another agent chooses one, and the conversation continues there."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ import contextlib
 import importlib
 import io
 import itertools
+import logging
 import re
 import shlex
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, cast
@@ -59,6 +60,19 @@ def blocks(path: Path) -> list[Block]:
     return [Block(match[1], text.count("\n", 0, match.start(1))) for match in BLOCK.finditer(text)]
 
 
+@contextlib.contextmanager
+def restored_logging() -> Generator[None]:
+    """Undo what a document sets up: loggers are shared by all tests of a process."""
+    root, logger = logging.getLogger(), logging.getLogger("steersman")
+    handlers, levels = list(root.handlers), (root.level, logger.level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        logger.setLevel(levels[1])
+
+
 def output_of(block: Block, path: Path, names: dict[str, Any]) -> list[str]:
     """Run a block, which may `await`, among the names of the blocks above it; the lines it prints."""
     source = "\n" * block.above + block.code  # so that a traceback names the line of the document
@@ -74,8 +88,9 @@ def output_of(block: Block, path: Path, names: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
 def test_the_python_of_a_document_runs_and_prints_what_it_says(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(path):
-        assert output_of(block, path, names) == PROMISE.findall(block.code), f"{shown(path)}:{block.above + 1}"
+    with restored_logging():
+        for block in blocks(path):
+            assert output_of(block, path, names) == PROMISE.findall(block.code), f"{shown(path)}:{block.above + 1}"
 
 
 def private_imports(code: str) -> Iterator[str]:
@@ -154,3 +169,41 @@ def test_the_documents_are_there() -> None:
         "docs/tutorial.md",
     ]
     assert [name for name in wanted if not (ROOT / name).is_file()] == []
+
+
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def test_the_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.encode()) <= 20_000
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    source = ROOT / "src" / "steersman"
+    names = {path.name for path in source.rglob("*.py")}
+    named = [name for name in re.findall(r"`([\w/]+\.py)`", ARCHITECTURE) if "NAME" not in name]
+    there = [
+        name in names if "/" not in name else any((base / name).is_file() for base in (source, ROOT)) for name in named
+    ]
+    assert [name for name, is_there in zip(named, there, strict=True) if not is_there] == []
+
+
+def test_the_architecture_has_every_package() -> None:
+    source = ROOT / "src" / "steersman"
+    packages = {path.parent.relative_to(source).as_posix() + "/" for path in source.rglob("__init__.py")} - {"./"}
+    rooms = ARCHITECTURE.partition("## The rooms")[2].partition("\n## ")[0]
+    missing = [
+        package
+        for package in sorted(packages)
+        # A package inside another may be named by its last part, beside the one it is in.
+        if f"`{package}`" not in rooms and f"`{package.rstrip('/').rpartition('/')[2]}/`" not in rooms
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+def test_a_document_names_only_files_that_exist(path: Path) -> None:
+    named = re.findall(
+        r"\b(?:src/steersman|tests|docs|examples)/[\w/.-]+\.(?:py|md|txt)\b", path.read_text(encoding="utf-8")
+    )
+    assert [name for name in named if not (ROOT / name).is_file()] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from docs.reference import PAGES, SOURCE, pages
+from docs.reference import PAGES, SOURCE, build_pages
 
 import steersman
 import steersman.context
@@ -23,7 +23,7 @@ import steersman.types
 
 def test_the_pages_are_those_that_the_code_gives() -> None:
     """After a change of the code: `make reference`."""
-    made = pages()
+    made = build_pages()
     assert sorted(path.name for path in PAGES.glob("*.md")) == sorted(made)
     stale = [name for name, text in made.items() if (PAGES / name).read_text(encoding="utf-8") != text]
     assert stale == [], "run `make reference`"
