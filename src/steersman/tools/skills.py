@@ -17,6 +17,7 @@ import msgspec
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed, Walk, format_path
 from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
 from steersman.tools.context import ToolContext
+from steersman.tools.text import to_one_line
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 
@@ -176,12 +177,6 @@ def _read_skill(home: Workspace, path: Path) -> Skill:
     if not description:
         raise BadFrontMatter("it has no description, so the model would not know when to use it")
     return Skill(name, description, str(path), home)
-
-
-def to_one_line(text: str, limit: int) -> str:
-    """Put a text on one line, without unprintable characters, truncated to `limit` characters."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text[: limit * 4]).split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _describe_skills(skills: tuple[Skill, ...]) -> str:

@@ -1,10 +1,14 @@
-"""Values as short text for error messages."""
+"""Short and clean text: values in error messages, untrusted text without invisible characters, single lines."""
 
 from __future__ import annotations
 
 from typing import Any
+from unicodedata import category
 
 from steersman.types.content import replace_lone_surrogates
+
+# Unicode categories: control characters, invisible and bidirectional formatting, lone surrogates, private use.
+_INVISIBLE = frozenset(("Cc", "Cf", "Co", "Cs"))
 
 
 def show(value: Any, limit: int = 80) -> str:
@@ -19,3 +23,19 @@ def show(value: Any, limit: int = 80) -> str:
         return f"a {type(value).__name__} too large to show"
     text = replace_lone_surrogates(text)
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def strip_invisible(text: str, limit: int, *, lines: bool = True) -> str:
+    """Remove invisible characters and truncate to `limit` characters; `lines=False` puts the text on one line."""
+    # Only the beginning is processed: a text may have millions of characters.
+    start = text[: limit * 2]
+    if not lines:
+        start = " ".join(start.split())
+    shown = "".join([letter for letter in start if letter in "\n\t" or category(letter) not in _INVISIBLE])
+    return shown if len(shown) <= limit and len(text) <= limit * 2 else f"{shown[: limit - 1]}…"
+
+
+def to_one_line(text: str, limit: int) -> str:
+    """Put a text on one line, without unprintable characters, truncated to `limit` characters."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text[: limit * 4]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

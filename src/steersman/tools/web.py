@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import socket
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -207,8 +208,6 @@ def to_tool_error(url: str, error: Exception) -> ToolError:
 
 
 def _make_pinned_resolver(addresses: Sequence[str]) -> AbstractResolver:
-    import socket
-
     from aiohttp.abc import AbstractResolver, ResolveResult
 
     class Pinned(AbstractResolver):

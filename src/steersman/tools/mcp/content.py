@@ -15,7 +15,7 @@ import mcp_types
 import msgspec
 
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
-from steersman.tools.mcp.errors import strip_invisible
+from steersman.tools.text import strip_invisible
 from steersman.types.content import Content, ImageContent, TextContent
 from steersman.types.tools import ToolOutput
 

@@ -12,7 +12,8 @@ import msgspec
 
 from steersman.tools.calling import Calling
 from steersman.tools.context import ToolContext
-from steersman.tools.mcp.errors import McpError, strip_invisible
+from steersman.tools.mcp.errors import McpError
+from steersman.tools.text import strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.tools import ToolOutput
 

@@ -1,4 +1,4 @@
-"""Errors of MCP servers and their settings, and cleaning of untrusted text.
+"""Errors of MCP servers and their settings.
 
 McpError            a server, its settings or its answer cannot be used
   UntrustedFile     a `.mcp.json` whose content the user has not trusted
@@ -8,7 +8,6 @@ McpError            a server, its settings or its answer cannot be used
 from __future__ import annotations
 
 from pathlib import Path
-from unicodedata import category
 
 from steersman.types.errors import SteersmanError
 
@@ -37,17 +36,3 @@ class UntrustedFile(McpError):
 
 class ServerLost(McpError):
     """The connection to a server ended; whether the request took effect is unknown."""
-
-
-# Unicode categories: control characters, invisible and bidirectional formatting, lone surrogates, private use.
-_INVISIBLE = frozenset(("Cc", "Cf", "Co", "Cs"))
-
-
-def strip_invisible(text: str, limit: int, *, lines: bool = True) -> str:
-    """Remove invisible characters and truncate to `limit` characters; `lines=False` puts the text on one line."""
-    # Only the beginning is processed: a text may have millions of characters.
-    looked_at = text[: limit * 2]
-    if not lines:
-        looked_at = " ".join(looked_at.split())
-    shown = "".join([letter for letter in looked_at if letter in "\n\t" or category(letter) not in _INVISIBLE])
-    return shown if len(shown) <= limit and len(text) <= limit * 2 else f"{shown[: limit - 1]}…"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 
-from steersman.tools.mcp.errors import strip_invisible
+from steersman.tools.text import strip_invisible
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.tools.context import ToolContext
 from steersman.tools.mcp.definitions import Definition, define, make_tool
-from steersman.tools.mcp.errors import McpError, ServerLost, strip_invisible
+from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.spec import ServerSpec
 from steersman.tools.mcp.trust import ChangedTool, Pins
+from steersman.tools.text import strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

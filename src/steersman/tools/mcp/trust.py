@@ -6,6 +6,7 @@ Trusted hashes are kept in the user's own settings, never in the folder of the t
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,8 +70,6 @@ class JsonFile:
             raise McpError(f"The {self.what} at {str(self.path)!r} cannot be written: {error.strerror}.") from error
 
     def _replace(self, data: bytes) -> None:
-        import tempfile
-
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
