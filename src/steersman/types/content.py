@@ -71,7 +71,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
         if raw is None:
             return False
         try:
-            # A complete object stands here only when the server said that the call broke off.
+            # A complete object is here only when the server reported that the call broke off.
             return isinstance(msgspec.json.decode(raw), dict)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return True

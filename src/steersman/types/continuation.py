@@ -14,7 +14,7 @@ class Initial(msgspec.Struct, frozen=True, tag="initial", tag_field="kind"):
 
 
 class Default(msgspec.Struct, frozen=True, tag="default", tag_field="kind"):
-    """The same conversation goes on."""
+    """The same conversation continues."""
 
     kind: ClassVar[Literal["default"]] = "default"
 

@@ -39,7 +39,7 @@ class Model:
 
 
 class ToolSpec(Protocol):
-    """What a model is told about a tool."""
+    """The name, description and schema of a tool, as a model gets them."""
 
     @property
     def name(self) -> str: ...

@@ -187,7 +187,7 @@ async def test_a_list_without_end_is_read_only_so_far() -> None:
     async with McpServers({"small": small("--pages")}, max_tools=5, on_problem=quiet) as servers:
         assert names(servers) == [f"mcp:small:t{number}" for number in range(5)]
         assert [problem.text for problem in servers.problems] == [
-            "its list of tools goes on after 5; the rest is left out"
+            "its list of tools is longer than 5; the rest is left out"
         ]
     async with entered(small=small("--pages")) as servers:
         assert len(names(servers)) == 100

@@ -317,7 +317,7 @@ def test_a_long_list_of_alternatives_is_no_trouble() -> None:
 def test_a_schema_without_end_is_the_programmers_mistake() -> None:
     endless: dict[str, Any] = {"type": "object"}
     endless["properties"] = {"a": endless}
-    with pytest.raises(ValueError, match="nested too deeply, or holds itself without a reference"):
+    with pytest.raises(ValueError, match="nested too deeply, or contains itself without a reference"):
         compile_schema(endless)
 
 

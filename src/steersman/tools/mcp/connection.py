@@ -241,7 +241,7 @@ class Connection:
                 return tools[: self._max_tools]
             if len(tools) >= self._max_tools:
                 break
-        self._refused(None, f"its list of tools goes on after {len(tools):,}; the rest is left out")
+        self._refused(None, f"its list of tools is longer than {len(tools):,}; the rest is left out")
         return tools[: self._max_tools]
 
     async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> mcp_types.CallToolResult:

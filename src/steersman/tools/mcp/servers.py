@@ -109,8 +109,8 @@ class McpServers:
         """
         if isinstance(expand, str):
             raise TypeError(f"'expand' is a list of names, such as expand=[{expand!r}], got {expand!r}.")
-        judge = None if trusted else trust or Trust()
-        return cls(read_config_file(path, trust=judge, expand=expand, source=os.environ), **settings)
+        required_trust = None if trusted else trust or Trust()
+        return cls(read_config_file(path, trust=required_trust, expand=expand, source=os.environ), **settings)
 
     # For agents
 

@@ -156,7 +156,7 @@ class SchemaConverter:
         """Convert a schema of the description to JSON Schema."""
         self._parts += 1
         if self._parts > _MAX_PARTS or depth > _MAX_DEPTH:
-            raise ValueError("A schema of the description is too large, or holds itself without a reference.")
+            raise ValueError("A schema of the description is too large, or contains itself without a reference.")
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):

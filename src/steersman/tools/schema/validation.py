@@ -54,7 +54,7 @@ def compile_schema(
     try:
         node = compiler.compile(schema, coerce=coerce)
     except RecursionError:
-        raise ValueError("The JSON Schema is nested too deeply, or holds itself without a reference.") from None
+        raise ValueError("The JSON Schema is nested too deeply, or contains itself without a reference.") from None
 
     def check(value: Any) -> Any:
         problems: Problems = []
