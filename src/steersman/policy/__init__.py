@@ -1,4 +1,4 @@
-"""What a caller may decide. A guard that breaks counts as one that said no."""
+"""What a caller may decide about a run: hooks, policies, filters, limits, approval. A guard that raises denies."""
 
 from __future__ import annotations
 

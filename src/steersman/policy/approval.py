@@ -1,6 +1,6 @@
-"""Which tool calls go through, which have to be asked about, and which are refused.
+"""Decides which tool calls are allowed, which need approval, and which are denied.
 
-The judgement depends on the settings, on what was approved before, and on the call: never on what anybody said.
+The decision depends on the settings, on earlier approvals and on the call, never on the text of the conversation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAN = (
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """A yes to a call that was asked about; with `remember`, also to the same call with the same arguments later on."""
+    """Approves a call; with `remember`, also the same call with the same arguments later on."""
 
     remember: bool = False
 
@@ -42,7 +42,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the policy says to a call, why, and the rule that says so where it is one."""
+    """The decision about a call, the reason, and the rule that decided, if any."""
 
     says: Says
     why: str = ""
@@ -53,7 +53,7 @@ _ALLOWED = Judgement("allow")
 
 
 def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
-    """What an approval is bound to: a hash over the tool's name and its exact arguments, in whatever order."""
+    """Compute the hash that an approval is bound to: the tool's name and its exact arguments, in any order."""
     import hashlib
     import json
 
@@ -64,9 +64,9 @@ def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
 class Approval:
     """A policy over tool calls: `deny` wins over `ask`, `ask` over `allow`, and the mode decides about the rest.
 
-    `mode` is "ask" (what only reads goes through), "accept-edits" (what changes nothing but files of the workspace
-    too), "plan" (what does not only read is refused) or "bypass" (everything goes through but what `deny` names).
-    Paths in rules are seen from `workspace`.
+    `mode` is "ask" (tools that only read are allowed, the rest needs approval), "accept-edits" (tools that only change
+    files of the workspace are allowed too), "plan" (tools that do more than read are denied) or "bypass" (everything
+    is allowed except what `deny` matches). Paths in rules are relative to `workspace`.
     """
 
     __slots__ = ("_allow", "_ask", "_deny", "_remembered", "mode")
@@ -83,7 +83,7 @@ class Approval:
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode is one of {', '.join(map(repr, get_args(Mode)))}, got {mode!r}.")
-        # Only who has a policy pays for loading what reads its rules.
+        # Imported late: the parser of rules is only needed with a policy.
         from steersman.policy.rules import parse_allow_rules, parse_caution_rules, resolve_roots
 
         roots = resolve_roots(workspace)
@@ -95,24 +95,24 @@ class Approval:
 
     @property
     def remembered(self) -> frozenset[str]:
-        """The fingerprints of the calls that were approved once and for all, to be kept and given again."""
+        """The fingerprints of the calls that were approved with `remember`, to be saved and passed in again."""
         return frozenset(self._remembered)
 
     def remember(self, tool: str, arguments: Mapping[str, Any]) -> None:
-        """Let this very call through from now on, unless a rule denies it."""
+        """Allow this exact call from now on, unless a rule denies it."""
         self._remembered.add(fingerprint(tool, arguments))
 
     def remembers(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether this very call was approved once and for all."""
+        """Whether this exact call was approved with `remember`."""
         if not self._remembered:
             return False
         try:
             return fingerprint(tool, arguments) in self._remembered
-        except (TypeError, ValueError, RecursionError):  # arguments that are no JSON were never approved
+        except (TypeError, ValueError, RecursionError):  # arguments that are not JSON were never approved
             return False
 
     def judge(self, tool: Tool, arguments: Mapping[str, Any]) -> Judgement:
-        """What happens to a call: the tool and the arguments it would be run with."""
+        """Decide about a call: the tool, and the arguments it would run with."""
         from steersman.policy.rules import Call
 
         call = Call(tool, arguments)
@@ -130,7 +130,7 @@ class Approval:
         return self._weigh(call, doubt)
 
     def _weigh(self, call: Call, doubt: Rule | None) -> Judgement:
-        """The judgement about a call that is not denied."""
+        """Decide about a call that is not denied."""
         if self.remembers(call.name, call.arguments):
             return _ALLOWED
         if doubt is not None:

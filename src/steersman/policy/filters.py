@@ -1,4 +1,4 @@
-"""Input filters: they see the text that is about to enter the transcript, and may warn or keep it out."""
+"""Input filters check the text that is about to enter the transcript, and may add a warning or reject it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ InputFilter: TypeAlias = Callable[[str], FilterVerdict | Awaitable[FilterVerdict
 
 
 class FilterResult(msgspec.Struct, frozen=True):
-    """What the filters let in: the messages with their warnings, or none and why."""
+    """The accepted messages with their warnings, or none and the reason."""
 
     messages: list[AgentMessage]
     rejected: str | None = None
@@ -54,7 +54,7 @@ async def _ask_filter(input_filter: InputFilter, text: str) -> FilterVerdict:
 
 
 def _add_warnings(messages: Sequence[AgentMessage], warnings: Sequence[str]) -> list[AgentMessage]:
-    """The same messages, the warnings on a copy of the last user message: the caller's objects stay as they were."""
+    """Add the warnings to a copy of the last user message; the caller's objects are not changed."""
     result = list(messages)
     if not warnings:
         return result

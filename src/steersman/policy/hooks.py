@@ -1,8 +1,8 @@
 """The seams of a run where a caller may decide.
 
-Hook objects, single callables and the four policy lists are one mechanism: at each seam there is a tuple of callables,
-asked in order. The first `Stop` or `Skip` wins, `Inject`s add up, `Rewrite`s fold. Whoever breaks here ends the run or
-denies the call.
+Hook objects, single callables and the four policy lists are one mechanism: each seam has a tuple of callables, called
+in order. The first `Stop` or `Skip` wins, all `Inject`s are added, each `Rewrite` applies to the result of the one
+before. A callable that raises ends the run or denies the call.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Hooks(Protocol):
 
 
 class HookError(SteersmanError):
-    """A hook or policy raised, or gave an answer that means nothing at its seam."""
+    """A hook or policy raised, or returned something that is not valid at its seam."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """What a policy sees: read-only, at the moment it is asked."""
+    """What a policy sees when it is called; read-only."""
 
     messages: Sequence[AgentMessage]
     turn_index: int
@@ -78,7 +78,7 @@ PreTurnPolicy = PreDispatchPolicy = PostTurnPolicy = PostLoopPolicy = Policy
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What the callables at a seam came to together."""
+    """The combined verdict of the callables at a seam."""
 
     stop: Stop | None = None
     inject: Sequence[AgentMessage] = ()
@@ -88,7 +88,7 @@ PROCEED = Decision()
 
 
 class Seams:
-    """The callables at each seam, gathered and checked once."""
+    """The callables at each seam, collected and checked once."""
 
     __slots__ = (*SEAMS, *POLICY_SEAMS)
 
@@ -137,7 +137,7 @@ def _check_signature(hook: Any, seam: str, arguments: tuple[str, ...]) -> Callab
         raise TypeError(f"{seam} takes a function, got {hook!r}.")
     try:
         signature = inspect.signature(hook)
-    except ValueError:  # some built-ins do not tell
+    except ValueError:  # some built-ins have no signature
         return hook
     try:
         signature.bind(*arguments)
@@ -149,7 +149,7 @@ def _check_signature(hook: Any, seam: str, arguments: tuple[str, ...]) -> Callab
 
 
 async def decide(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], *, seam: str) -> Decision:
-    """Ask everyone at a loop or turn seam; whoever raises or answers nonsense raises `HookError` here."""
+    """Call all hooks of a loop or turn seam; raise `HookError` when one raises or returns an invalid verdict."""
     inject: list[AgentMessage] = []
     for hook in callables:
         answer = _check_verdict(await call(hook, arguments, seam=seam), hook, seam)
@@ -165,7 +165,7 @@ async def decide(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, 
 
 
 async def observe(callables: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], *, seam: str) -> None:
-    """Tell everyone at a seam where nothing is decided; whoever raises, raises `HookError` here."""
+    """Call all hooks of a seam where nothing is decided; raise `HookError` when one raises."""
     for hook in callables:
         await call(hook, arguments, seam=seam)
 
@@ -173,18 +173,18 @@ async def observe(callables: Sequence[Callable[..., Any]], arguments: tuple[Any,
 async def call_within(
     hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str, seconds: float | None, threaded: bool = False
 ) -> object:
-    """One hook's answer; `TimeoutError` where there is none within so many seconds, or where it came later."""
+    """Call one hook; raise `TimeoutError` when it does not return within `seconds`."""
     async with asyncio.timeout(seconds) as limit:
         answer = await call(hook, arguments, seam=seam, threaded=threaded)
-        # One that blocks the event loop blocks the timeout along with it.
+        # A hook that blocks the event loop also blocks the timeout, so the time is checked here.
         late = seconds is not None and asyncio.get_running_loop().time() > cast(float, limit.when())
     if late or limit.expired():
-        raise TimeoutError  # or it took no notice of being cut: in any case its answer comes too late
+        raise TimeoutError  # it ignored the cancellation, or blocked: either way its answer is too late
     return answer
 
 
 async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str, threaded: bool = False) -> object:
-    """One hook's answer, awaited where it is async; `threaded` calls it where it may block."""
+    """Call one hook and await its answer where it is async; with `threaded` in a thread, where it may block."""
     try:
         answer: object = await in_thread(hook, *arguments) if threaded else hook(*arguments)
         if isinstance(answer, Awaitable):
@@ -194,7 +194,7 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
             raise
         raise HookError(f"{seam} hook {_name_hook(hook)} raised CancelledError") from None
     except HookError:
-        raise  # it says itself what is wrong
+        raise  # it already says what is wrong
     except Exception as error:
         raise HookError(f"{seam} hook {_name_hook(hook)} raised {describe_exception(error)}") from error
     return answer
@@ -216,7 +216,7 @@ async def admit(
     view: Callable[[ToolCall], PolicyView],
     timeout: float | None,
 ) -> Admission:
-    """Ask every gate about a call; one that raises, takes too long or answers nonsense denies it."""
+    """Call every gate; one that raises, times out or returns an invalid verdict denies the call."""
     gates = [("pre_dispatch_policies", gate) for gate in policies] + [("before_tool_execution", gate) for gate in hooks]
     for seam, gate in gates:
         argument = view(tool_call) if seam == "pre_dispatch_policies" else tool_call
@@ -246,7 +246,7 @@ async def admit(
 
 
 async def revise(callables: Sequence[Callable[..., Any]], tool_call: ToolCall, output: ToolOutput) -> ToolOutput:
-    """What `after_tool_execution` makes of an output: each may replace it with a `ToolOutput` or a string."""
+    """Let each `after_tool_execution` hook replace the output with a `ToolOutput` or a string."""
     for hook in callables:
         answer = await call(hook, (tool_call, output), seam="after_tool_execution")
         if isinstance(answer, ToolOutput):

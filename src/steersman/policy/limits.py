@@ -1,4 +1,7 @@
-"""How far a run may go, and how far it has gone. Time is what the given clock says; give it a monotonic one."""
+"""Limits of a run (turns, tokens, duration, cost, sub-agents) and the tracker that counts against them.
+
+Time comes from the given clock, which must be monotonic.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ class ExecutionLimits:
     """What a run and its sub-agents may use together: turns, tokens, seconds, US dollars; `None` means no limit.
 
     With `wrap_up` the model gives one last answer, without tools, when a limit other than the duration is reached.
-    The caps of sub-agents count all below the run, however deep. Reaching one ends nothing: the call is answered so.
+    The caps of sub-agents count all below the run, at any depth. Reaching one does not end the run: the call is
+    answered with an error.
     """
 
     max_turns: int | None = 50
@@ -56,7 +60,7 @@ class ExecutionTracker:
         self.limits = limits
         self.clock = clock
         self.parent = parent
-        # How many runs are above the one it counts; a budget that runs share is no run.
+        # How many runs are above this one; a budget that several runs share does not count as a run.
         self.depth = depth
         self.sub_agents = 0
         self.sub_agents_now = 0
@@ -73,14 +77,14 @@ class ExecutionTracker:
         return self.clock() - self.started
 
     def record_turn(self) -> None:
-        """A turn has been taken."""
+        """Count a turn, here and in the parents."""
         tracker: ExecutionTracker | None = self
         while tracker is not None:
             tracker.turns += 1
             tracker = tracker.parent
 
     def record_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
-        """A request has been made; where the provider did not report its tokens, the estimate counts."""
+        """Count the usage of a request; where the provider did not report its tokens, the estimate counts."""
         total = usage.total
         tokens = estimated_tokens if total is None else max(total, estimated_tokens) if usage.partial else total
         estimated = tokens - (total or 0)
@@ -95,10 +99,10 @@ class ExecutionTracker:
             tracker = tracker.parent
 
     def start_sub_agent(self) -> str | None:
-        """Count one more sub-agent here and above, or say which cap is reached; the caller says when it ended."""
+        """Count one more sub-agent here and above, or return which cap is reached; the caller calls `end_sub_agent`."""
         trackers = [*self._walk_up()]
         for tracker in trackers:
-            # Somebody must draw a line: where nobody has limits, the usual caps hold.
+            # There is always a cap: where neither the run nor its parents have limits, the defaults apply.
             limits = tracker.limits or (None if tracker.parent is not None else _USUAL)
             if limits is not None and (reason := tracker._find_sub_agent_cap(limits, self.depth + 1 - tracker.depth)):
                 return reason
@@ -108,7 +112,7 @@ class ExecutionTracker:
         return None
 
     def end_sub_agent(self) -> None:
-        """A sub-agent that was counted is no longer at work."""
+        """Count a sub-agent as ended."""
         for tracker in self._walk_up():
             tracker.sub_agents_now -= 1
 
@@ -129,7 +133,7 @@ class ExecutionTracker:
         return None
 
     def check_limits(self) -> str | None:
-        """Which limit is reached, as the reason of the stop: the run's own first, then those of its parents."""
+        """Return the limit that is reached, as the reason of the stop: the run's own first, then its parents'."""
         tracker: ExecutionTracker | None = self
         while tracker is not None:
             if tracker.limits is not None and (reason := tracker._find_reached_limit(tracker.limits)):
@@ -144,13 +148,13 @@ class ExecutionTracker:
         return None if due is None else due.started + _get_max_seconds(due)
 
     def describe_overdue(self) -> str:
-        """The reason of a stop at the deadline."""
-        # A timer may fire a tick early, so the clock is not asked again whether the time has come.
+        """Describe a stop at the deadline."""
+        # A timer may fire slightly early, so this does not compare with the clock again.
         due = self._find_earliest_deadline()
         return "Max duration reached" if due is None else due._describe_duration_limit(_get_max_seconds(due))
 
     def _find_earliest_deadline(self) -> ExecutionTracker | None:
-        """The tracker whose deadline comes first, itself or a parent; `None` when nobody has one."""
+        """Find the tracker whose deadline comes first, itself or a parent; `None` when there is no deadline."""
         found: ExecutionTracker | None = None
         earliest = float("inf")
         tracker: ExecutionTracker | None = self
@@ -185,7 +189,7 @@ def _get_max_seconds(tracker: ExecutionTracker) -> float:
 
 
 def _format_dollars(amount: float) -> str:
-    """Cents at least, and as many digits as a small amount needs."""
+    """Format an amount with at least two decimals, and as many as a small amount needs."""
     whole, _, digits = f"{amount:.6f}".partition(".")
     return f"${whole}.{digits.rstrip('0'):0<2}"
 

@@ -1,4 +1,8 @@
-"""How rules compare texts: exactly to allow, and without regard to case and look-alikes to forbid."""
+"""Patterns for paths, domains and arguments in rules. They compare texts; nothing here reads a file.
+
+Allowing is exact, and only for a path that can mean one file. Forbidding ignores case and look-alike characters, and
+also catches what may be meant.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +15,30 @@ from posixpath import normpath
 from typing import Literal, TypeAlias
 
 Match: TypeAlias = Literal["yes", "maybe", "no"]
-"""Whether a rule that forbids is about something: surely, perhaps, or surely not."""
+"""Whether a rule that forbids matches a call: surely, perhaps, or surely not."""
 
 MAX_TEXT_LENGTH = 10_000
-"""Longer texts are not compared: they are never allowed, and always perhaps forbidden."""
+"""Longer texts are not compared: they are never allowed, and may always be forbidden."""
 
-
-def fold(text: str) -> str:
-    """The text without differences of case and of look-alike characters."""
-    return unicodedata.normalize("NFKC", text).casefold()
-
-
-def translate_pattern(pattern: str) -> str:
-    """A pattern as a regular expression: `*` and `?` stay within a folder, `**` does not."""
-    found = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*")
-    return found.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-
-
-# No user, no backslash, nothing invisible: what every reader of addresses takes for the same host.
+# No user name, no backslash, nothing invisible: every parser finds the same host in such a URL.
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?")
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 
 
+def fold(text: str) -> str:
+    """Remove differences of case and of look-alike characters from a text."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def translate_pattern(pattern: str) -> str:
+    """Translate a pattern to a regular expression: `*` and `?` match within a folder, `**` across folders."""
+    found = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*")
+    return found.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+
+
 @dataclass(frozen=True, slots=True)
 class PathPattern:
-    """A pattern such as `src/**`, seen from the folders that are the workspace."""
+    """A path pattern such as `src/**`, relative to the workspace (its path as given, and its real path)."""
 
     roots: tuple[str, ...]
     exact: re.Pattern[str]
@@ -44,14 +47,14 @@ class PathPattern:
     absolute: bool
 
     def allows(self, path: object) -> bool:
-        """Whether a path surely is one of those meant."""
+        """Whether a path surely matches."""
         if not isinstance(path, str) or not _is_plain(path):
             return False
         relative = self._make_relative(path)
         return relative.startswith("/") == self.absolute and self.exact.fullmatch(relative) is not None
 
     def forbids(self, path: object, *, below: bool) -> Match:
-        """Whether a path is one of those meant, or could be; `below` where all that is in a folder counts."""
+        """Whether a path matches, or may match; with `below`, everything in the folder counts."""
         if not isinstance(path, str) or len(path) > MAX_TEXT_LENGTH:
             return "maybe"
         forms = {path, path.replace("\\", "/"), os.path.expanduser(path)}
@@ -63,7 +66,7 @@ class PathPattern:
         return "maybe" if _turns_back(path) else "no"
 
     def _may_lead_below(self, path: str) -> bool:
-        """Whether what is meant lies somewhere in that folder, or could."""
+        """Whether a matching path lies in that folder, or may."""
         if not self.start:
             return True
         folder = fold(self._make_absolute(path.strip())).rstrip("/")
@@ -75,7 +78,7 @@ class PathPattern:
         return f"/{whole.lstrip('/')}"  # POSIX keeps two slashes at the start
 
     def _make_relative(self, path: str) -> str:
-        """The path seen from the workspace, or absolute where it leads out of it."""
+        """Make a path relative to the workspace; it stays absolute where it leads out of it."""
         whole = self._make_absolute(path)
         for root in self.roots:
             if whole == root:
@@ -86,20 +89,20 @@ class PathPattern:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path can mean only one place, as far as its text tells."""
+    """Whether a path can mean only one file, judging by its text."""
     if len(path) > MAX_TEXT_LENGTH or not path.strip() or path != path.strip() or not path.isprintable():
         return False
     return "\\" not in path and not path.startswith("~") and ".." not in path.split("/")
 
 
 def _turns_back(path: str) -> bool:
-    """Whether `..` comes after a name: where that name is a link, nobody can tell from the text where it leads."""
+    """Whether `..` comes after a name: if that name is a symlink, the text does not say where the path leads."""
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
     return any(part == ".." and before != ".." for before, part in pairwise(parts))
 
 
 def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
-    """What is in the parentheses of a rule about paths."""
+    """Parse the parentheses of a rule for a file tool, such as `write(src/**)`."""
     text = pattern.strip()
     if not text or not text.isprintable():
         raise ValueError("it names no path")
@@ -112,7 +115,7 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     for root in roots:
         text = text.removeprefix(f"{root.rstrip('/')}/")
     loose = fold(text)
-    # A forbidden folder is forbidden with what is in it, and a name without a folder is forbidden in all of them.
+    # A forbidden folder is forbidden with its content, and a name without a folder is forbidden in every folder.
     anywhere = "" if "/" in loose else "(?:.*/)?"
     start = re.split(r"[*?]", loose, maxsplit=1)[0] if not anywhere else ""
     return PathPattern(
@@ -126,12 +129,12 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The host of an address: `example.com`, or `*.example.com` for what is below it."""
+    """The host of a URL: `example.com`, or `*.example.com` for everything below it."""
 
     name: str
 
     def allows(self, url: object) -> bool:
-        """Whether an address surely leads to this host."""
+        """Whether a URL surely leads to this host."""
         match = _URL.fullmatch(url) if isinstance(url, str) else None
         if match is None:
             return False
@@ -139,7 +142,7 @@ class Domain:
         return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
 
     def forbids(self, url: object) -> Match:
-        """Whether an address leads to this host or one below it, or could."""
+        """Whether a URL leads to this host or one below it, or may."""
         if not isinstance(url, str):
             return "maybe"
         name = self.name.removeprefix("*.")
@@ -151,7 +154,7 @@ class Domain:
 
 
 def parse_domain(pattern: str) -> Domain:
-    """What is in the parentheses of a rule about addresses."""
+    """Parse the parentheses of a rule for `fetch`, such as `fetch(domain:example.com)`."""
     name = pattern.strip().removeprefix("domain:").lower().rstrip(".")
     if not pattern.strip().startswith("domain:") or not _DOMAIN.fullmatch(name):
         raise ValueError("an address is named by its host, as in fetch(domain:docs.example.com)")
@@ -160,21 +163,21 @@ def parse_domain(pattern: str) -> Domain:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a tool and the texts it may be."""
+    """One argument of a tool and the pattern for its value."""
 
     name: str
     exact: re.Pattern[str]
     loose: re.Pattern[str]
 
     def allows(self, value: object) -> bool:
-        """Whether the argument surely is one of those meant."""
+        """Whether the value surely matches."""
         text = _to_text(value)
         return (
             text is not None and text.isprintable() and ".." not in text.split("/") and bool(self.exact.fullmatch(text))
         )
 
     def forbids(self, value: object) -> Match:
-        """Whether the argument is one of those meant, or could be."""
+        """Whether the value matches, or may match."""
         text = _to_text(value)
         if text is None:
             return "maybe"
@@ -183,7 +186,7 @@ class Argument:
 
 
 def parse_argument(pattern: str) -> Argument:
-    """What is in the parentheses of a rule about another tool."""
+    """Parse the parentheses of a rule for any other tool, such as `deploy(target=staging)`."""
     name, equals, text = pattern.partition("=")
     if not equals or not name.strip() or not text:
         raise ValueError("say which argument is meant, as in deploy(target=staging)")

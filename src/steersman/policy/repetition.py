@@ -1,4 +1,4 @@
-"""Notices a model that repeats itself: the same calls with the same arguments, alone or in a short cycle."""
+"""Detects a model that repeats the same tool calls with the same arguments, alone or in a short cycle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RepeatedCalls:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The tools of the repeated pattern in order, how often it came in a row, and what to do about it."""
+    """The tools of the repeated pattern in order, how many times it came in a row, and what to do about it."""
 
     tool_names: tuple[str, ...]
     repetitions: int
@@ -43,7 +43,7 @@ class Repetition:
 
     @property
     def text(self) -> str:
-        """What the model is told, or the detail of the stop."""
+        """The message to the model, or the detail of the stop."""
         calls = ", ".join(self.tool_names)
         seen = f"The same tool calls with the same arguments ({calls}) came {self.repetitions} times in a row"
         if self.action == "stop":
@@ -52,7 +52,7 @@ class Repetition:
 
 
 class RepeatWatch:
-    """Sees each batch of calls of one run; keeps only as many batches as a cycle is long."""
+    """Compares each batch of calls of one run with the last ones; keeps as many batches as the longest cycle."""
 
     __slots__ = ("_config", "_nudged", "_recent", "_same")
 
@@ -71,21 +71,21 @@ class RepeatWatch:
             self._nudged = False
 
     def observe(self, calls: Sequence[ToolCall]) -> Repetition | None:
-        """What one more batch of calls means; a turn without calls ends a streak."""
+        """Add a batch of calls; return the repetition it completes, if any. A turn without calls ends a streak."""
         if not calls:
             self.reset()
             return None
         batch: _Batch = [(call.name, call.arguments, call.raw_arguments) for call in calls]
         recent, period = self._recent, self._config.max_period
         if batch not in recent:
-            # Nothing goes on; most batches are new.
+            # The usual case: a new batch repeats nothing.
             recent.insert(0, batch)
             del recent[period:]
             self._same = ()
             self._nudged = False
             return None
         same = self._same or [0] * period
-        # recent[0] is the batch before this one: a pattern of period n goes on when the n-th before is equal.
+        # recent[0] is the batch before this one: a cycle of n batches continues when the n-th batch before is equal.
         self._same = [
             same[index] + 1 if index < len(recent) and recent[index] == batch else 0 for index in range(period)
         ]

@@ -1,6 +1,6 @@
-"""Rules such as `read`, `bash(git status:*)`, `write(src/**)` and `mcp:server:*`: read once, then asked about calls.
+"""Parses rules such as `read`, `bash(git status:*)`, `write(src/**)` and `mcp:server:*`, and matches calls with them.
 
-A rule that allows has to fit surely. A rule that denies or asks also catches what only could be meant.
+A rule in `allow` must match surely. A rule in `deny` or `ask` also catches a call that only may be meant.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
 
 
 class Call:
-    """A tool call as the rules see it: the tool, its arguments, and its command read once."""
+    """A tool call as the rules see it: the tool, its arguments, and its shell command, parsed once."""
 
     __slots__ = ("_reading", "arguments", "name", "tool")
 
@@ -62,13 +62,13 @@ class Call:
 
     @property
     def reading(self) -> Reading:
-        """What the strict reader makes of the command."""
+        """The command, parsed strictly."""
         if self._reading is None:
             self._reading = read_command(self.command or "")
         return self._reading
 
     def get_argument(self, name: str) -> object:
-        """An argument, or its default where the schema has one."""
+        """Get an argument, or its default where the schema has one."""
         if name in self.arguments:
             return self.arguments[name]
         properties: object = self.tool.parameters.get("properties")
@@ -78,14 +78,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: which tools it is about, and what about their arguments."""
+    """One rule: the tools it applies to, and the pattern for their arguments."""
 
     text: str
     name: str
     subject: _Subject | None
 
     def is_about_tool(self, tool: str, *, strictly: bool) -> bool:
-        """Whether the rule is about a tool of that name."""
+        """Whether the rule applies to a tool of that name."""
         name = tool.lower() if tool.isascii() else tool if strictly else fold(tool)
         if self.name == "*":
             return True
@@ -98,7 +98,7 @@ class Rule:
         return self.name.endswith(":*")
 
     def allows(self, call: Call) -> bool:
-        """Whether the rule surely allows a call that is no command."""
+        """Whether the rule surely allows a call that is not a shell command."""
         subject = self.subject
         if not self.is_about_tool(call.name, strictly=True):
             return False
@@ -111,7 +111,7 @@ class Rule:
         return isinstance(subject, Argument) and subject.allows(call.get_argument(subject.name))
 
     def catches(self, call: Call) -> Match:
-        """Whether the rule is about a call, or could be."""
+        """Whether the rule matches a call, or may match."""
         subject = self.subject
         if not self.is_about_tool(call.name, strictly=False):
             return "no"
@@ -127,7 +127,7 @@ class Rule:
 
 
 class Allowance:
-    """The rules that allow, together: a compound command may have its parts from different ones."""
+    """All rules of `allow` together: different rules may allow the parts of a compound command."""
 
     __slots__ = ("_commands", "_others", "texts")
 
@@ -137,7 +137,7 @@ class Allowance:
         self._others = tuple([rule for rule in rules if not isinstance(rule.subject, AllowedCommand)])
 
     def explain_missing(self, call: Call) -> str | None:
-        """Why no rule allows a call; `None` where one does, the empty text where there is nothing to say."""
+        """Explain why no rule allows a call; `None` where one does, an empty text where there is nothing to add."""
         if any(rule.allows(call) for rule in self._others):
             return None
         if call.name.lower() != SHELL or not self._commands:
@@ -148,22 +148,22 @@ class Allowance:
 
 
 def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> Allowance:
-    """The rules of `allow`, read."""
+    """Parse the rules of `allow`."""
     return Allowance([_parse_rule(text, "allow", roots) for text in split_rules(rules, "allow")])
 
 
 def parse_caution_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
-    """The rules of `deny` or `ask`, read."""
+    """Parse the rules of `deny` or `ask`."""
     return tuple([_parse_rule(text, name, roots) for text in split_rules(rules, name)])
 
 
 def resolve_roots(workspace: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The absolute paths of the workspace: as it was named, and where that leads."""
+    """Resolve the workspace to absolute paths: as given, and with symlinks resolved."""
     return tuple(dict.fromkeys((os.path.abspath(workspace), os.path.realpath(workspace))))
 
 
 def split_rules(rules: object, name: str) -> Iterator[str]:
-    """The single rules of a list, or of one text with commas between them."""
+    """Split rules: a list, or one text with commas."""
     if isinstance(rules, str):
         yield from _split_text(rules, name)
         return

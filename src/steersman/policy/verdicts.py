@@ -1,4 +1,4 @@
-"""The answers a hook, a policy or an input filter may give."""
+"""The verdicts that a hook, a policy or an input filter may return."""
 
 from __future__ import annotations
 

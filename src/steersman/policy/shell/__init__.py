@@ -1,1 +1,1 @@
-"""Reads shell commands for the approval policy. Pure: nothing here runs a command or looks at a file."""
+"""Parses shell commands for the approval policy. Pure: nothing here runs a command or reads a file."""

@@ -1,4 +1,4 @@
-"""Rules about shell commands: what allows is matched strictly, word by word; what forbids is looked for everywhere."""
+"""Matches shell commands against rules: `allow` strictly, word by word; `deny` and `ask` anywhere in the command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explai
 from steersman.policy.shell.programs import KNOWN, explain_runner, takes_commands
 from steersman.policy.shell.syntax import Part, Reading, Word, list_possible_commands, read_command
 
-_BLANKS = " \t\n"  # to a shell, other blanks are letters
+_BLANKS = " \t\n"  # to a shell, any other white space is part of a word
 _MANY = 50
 _BETWEEN = re.compile(r"[|&;<>()]+")
 _STAR = "a wildcard may stand only at the end, after the words the command begins with"
@@ -19,14 +19,14 @@ _STAR = "a wildcard may stand only at the end, after the words the command begin
 
 @dataclass(frozen=True, slots=True)
 class AllowedCommand:
-    """A command as `allow` names it: all of it, or the words it begins with."""
+    """A command of an `allow` rule: the whole command, or the words it begins with (`prefix`)."""
 
     text: str
     words: tuple[Word, ...]
     prefix: bool
 
     def covers(self, part: Part) -> bool:
-        """Whether a simple command is the one meant here."""
+        """Whether the rule matches a simple command."""
         size = len(self.words)
         if not size or part.words[:size] != self.words:
             return False
@@ -34,7 +34,7 @@ class AllowedCommand:
 
 
 def parse_allowed_command(pattern: str) -> AllowedCommand:
-    """What is in the parentheses of an `allow` rule; raises `ValueError` where it could stand for too much."""
+    """Parse the parentheses of an `allow` rule; raise `ValueError` where it would allow too much."""
     text = pattern.strip()
     prefix = text.removesuffix("*").removesuffix(":").strip() if text.endswith("*") else text
     if not prefix:
@@ -53,7 +53,7 @@ def parse_allowed_command(pattern: str) -> AllowedCommand:
 
 
 def _parse_whole_command(text: str) -> AllowedCommand:
-    """A rule without `*` at its end: that very text, or that very simple command among others."""
+    """Parse a rule without a trailing `*`: that exact text, or that exact simple command as a part of others."""
     reading = read_command(text)
     simple = reading.problem is None and len(reading.parts) == 1 and not reading.parts[0].files
     words = [word for part in reading.parts for word in part.words]
@@ -63,7 +63,7 @@ def _parse_whole_command(text: str) -> AllowedCommand:
 
 
 def explain_uncovered(rules: Sequence[AllowedCommand], command: str, reading: Reading) -> str | None:
-    """Why these rules do not allow a command; `None` where they allow every part of it."""
+    """Explain why these rules do not allow a command; `None` where they allow every part of it."""
     text = command.strip(_BLANKS)
     if any(not rule.prefix and rule.text == text for rule in rules):
         return None
@@ -88,14 +88,14 @@ def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str 
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenCommand:
-    """A command as `deny` and `ask` name it: the words it begins with, or pieces of text with anything between them."""
+    """A command of a `deny` or `ask` rule: the words it begins with, or pieces of text with anything between them."""
 
     words: tuple[str, ...]
     open: bool = False
     pieces: tuple[str, ...] = ()
 
     def match(self, command: str, reading: Reading) -> Match:
-        """Whether any part of a command is, or could be, the one meant here."""
+        """Whether any part of a command matches, or may match."""
         if len(command) > MAX_TEXT_LENGTH:
             return "maybe" if self.words or self.pieces else "yes"
         if self.pieces:
@@ -108,12 +108,12 @@ class ForbiddenCommand:
         return "maybe" if reading.problem is not None or self._is_hinted_at(command, reading) else "no"
 
     def _is_hinted_at(self, command: str, reading: Reading) -> bool:
-        """Whether the words stand in a text that a program of the command could take for a command."""
+        """Whether the words are in a text that a program of the command may run as a command."""
         commands = [[word.text for word in part.words] for part in reading.parts]
         scripted = any(_runs_script(words) for words in commands)
         if not self.words or not (scripted or any(takes_commands(words) for words in commands)):
             return False
-        before = "" if scripted else r"(?<![a-z0-9_-])"  # in a script of sed, a letter stands right before a command
+        before = "" if scripted else r"(?<![a-z0-9_-])"  # in a sed script, a letter comes right before a command
         after = ["(?![a-z0-9_-])"] * (len(self.words) - 1) + ["" if self.open else "(?![a-z0-9_-])"]
         text = fold(command)
         return all(
@@ -121,11 +121,11 @@ class ForbiddenCommand:
         )
 
     def _is_among(self, words: Sequence[str]) -> bool:
-        """Whether the words are the command; behind a program that runs others, whether any of them begins it."""
+        """Whether the words are the command; after a program that runs others, whether it begins at any word."""
         words = [fold(word) for word in words]
         starts = range(len(words) if _runs_others(words[0]) else 1)
         places = [start for start in starts if words[start].rpartition("/")[2].startswith(self.words[0])]
-        # Nobody writes such a command in earnest, and to look at every place of it would take long.
+        # No real command looks like this, and checking every position would take long.
         return len(places) > _MANY or any(self._begins_at(words, start) for start in places)
 
     def _begins_at(self, words: Sequence[str], start: int) -> bool:
@@ -142,7 +142,7 @@ class ForbiddenCommand:
         return _has_options(options, rest) and self._has_operands(operands, rest)
 
     def _has_operands(self, operands: Sequence[str], words: Sequence[str]) -> bool:
-        """Whether the words come in this order, with nothing but options and their values between them."""
+        """Whether the words come in this order, with only options and their values between them."""
         place = 0
         for number, operand in enumerate(operands):
             last = self.open and number == len(operands) - 1
@@ -161,12 +161,12 @@ class ForbiddenCommand:
 
 
 def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
-    """What is in the parentheses of a `deny` or `ask` rule."""
+    """Parse the parentheses of a `deny` or `ask` rule."""
     text = fold(pattern.strip())
     prefix = text.removesuffix("*")
     if "*" in prefix:
         pieces = _normalize_spaces(text).split("*")
-        # Several commands together may stand among others; a single one is looked for in each part.
+        # A compound pattern is searched in the whole command, a single one in each part.
         return ForbiddenCommand((), pieces=("", *pieces, "") if _BETWEEN.search(text) else tuple(pieces))
     joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
     words = re.sub(r"[\"'\\]", "", prefix.removesuffix(":") if text != prefix else prefix).split()
@@ -178,7 +178,7 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
 
 
 def _list_candidates(command: str, reading: Reading) -> list[list[str]]:
-    """The words of everything in a command that could be a command."""
+    """List the words of everything in a command that may be run as a command."""
     found = [[word.text for word in part.words] for part in reading.parts]
     if reading.problem is not None or any(_runs_others(words[0]) for words in found):
         found += list_possible_commands(command)
@@ -186,12 +186,12 @@ def _list_candidates(command: str, reading: Reading) -> list[list[str]]:
 
 
 def _normalize_spaces(text: str) -> str:
-    """The text with one blank where blanks are, and around what stands between commands: `a|b` is `a | b`."""
+    """Normalize white space to one blank, also around separators of commands: `a|b` becomes `a | b`."""
     return " ".join(_BETWEEN.sub(r" \g<0> ", fold(text)).split())
 
 
 def _has_in_order(pieces: Sequence[str], text: str) -> bool:
-    """Whether the text is made of the pieces, in this order, with anything between them."""
+    """Whether the text consists of the pieces, in this order, with anything between them."""
     first, *middle, last = pieces
     if not text.startswith(first):
         return False
@@ -209,7 +209,7 @@ def _runs_others(program: str) -> bool:
 
 
 def _runs_script(words: Sequence[str]) -> bool:
-    """Whether it is a sed that may do more than print lines."""
+    """Whether it is a sed command that may do more than print lines."""
     check = KNOWN["sed"].check
     return words[0].rpartition("/")[2] in ("sed", "gsed") and check is not None and check(words[1:]) is not None
 

@@ -1,4 +1,4 @@
-"""Whether an allowed beginning may stand for what comes after it: where nobody can be sure, a person is asked."""
+"""Decides whether a prefix rule such as `git status:*` may cover the arguments of a command; in doubt, it may not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MANY = 20
 
 
 def explain_unsafe_prefix(words: Sequence[str]) -> str | None:
-    """Why a prefix of these words can never stand for what comes after it; `None` where it can."""
+    """Explain why a rule must not allow every command with this prefix; `None` where it may."""
     program = words[0]
     name = program.rpartition("/")[2]
     if (why := explain_runner(program)) is not None:
@@ -40,7 +40,7 @@ def explain_unsafe_prefix(words: Sequence[str]) -> str | None:
 
 
 def explain_unsafe_arguments(program: str, words: Sequence[Word]) -> str | None:
-    """Why these arguments may make a program run another, write a file or tell secrets; `None` where they do not."""
+    """Explain why these arguments may run another program, write a file or reveal secrets; `None` if not."""
     for word in words:
         if _reaches_processes(word):
             return f"{word.text!r} may hold what other processes know"
@@ -78,7 +78,7 @@ def _check_option(known: Program, word: Word) -> str | None:
         return f"the option {text!r} names a file"
     name = name.casefold()
     if text.startswith("--"):
-        # Long options may be cut short: `--outp` is `--output` where no other begins so.
+        # Long options may be abbreviated: `--outp` is `--output` where no other option begins like that.
         wrong = text != "--" and any(option.startswith(name[2:]) for option in known.names)
     else:
         wrong = name[1:] in known.names or not set(known.letters).isdisjoint(read_short_options(text, known.valued))
@@ -108,7 +108,7 @@ def _check_operand(known: Program, word: Word) -> str | None:
 
 
 def _reaches_processes(word: Word) -> bool:
-    """Whether a word could lead to where the system shows its processes, and with them the keys they were given."""
+    """Whether a word may lead to /proc, which shows the environment variables of other processes, with their keys."""
     if _PROCESSES.search(word.text):
         return True
     if "/" not in word.text:
@@ -118,7 +118,7 @@ def _reaches_processes(word: Word) -> bool:
 
 
 def _find_paths(text: str) -> Iterator[str]:
-    """What of a word could be a path: all of it, and what begins with a slash behind a name or an option's letter."""
+    """Find the possible paths in a word: all of it, and what begins with a slash after a name or an option's letter."""
     yield text
     starts = [match.start() for match in _ROOT.finditer(text)]
     if text.startswith("-"):
@@ -136,13 +136,13 @@ def _leads_to_proc(path: str, *, wild: bool) -> bool:
     if back and "dev" in steps:
         return True
     if path.startswith("/") and steps[0] == "dev" and len(steps) > 1 and steps[1].startswith(("fd", "std")):
-        # Links to what this process has open, and so to the place where all processes are.
+        # Symlinks into /proc/self/fd, and so a way to the other processes.
         return _DESCRIPTOR.fullmatch("/".join(steps[1:])) is None
     return wild and _could_lead_to_proc(steps, absolute=path.startswith("/"), back=back)
 
 
 def _could_lead_to_proc(steps: Sequence[str], *, absolute: bool, back: bool) -> bool:
-    """The same for a path with wildcards."""
+    """Whether a path with wildcards may lead to /proc."""
     wild = [place for place, step in enumerate(steps) if _WILD.search(step)]
     first = steps[0] if 0 in wild else ""
     if absolute:
@@ -158,7 +158,7 @@ def _could_lead_to_proc(steps: Sequence[str], *, absolute: bool, back: bool) -> 
 
 
 def _could_be(step: str, name: str) -> bool:
-    """Whether a step with wildcards could be that name; what begins with a bracket is taken for anything."""
+    """Whether a name with wildcards may match `name`; a bracket expression may match anything."""
     shape = re.sub(r"\*+", "*", re.sub(r"\[.*", "*", step, flags=re.DOTALL))
     if len(shape.replace("*", "")) > len(name):
         return False

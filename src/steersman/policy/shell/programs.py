@@ -1,6 +1,6 @@
-"""What is known of the options of programs: which make an ordinary one run another, write, or look elsewhere.
+"""Tables of programs: which run other programs, and which options run another program, write a file, or read elsewhere.
 
-It is used to be careful, never to be generous: what is not known here is looked at with a general suspicion.
+They only restrict: a program that is not listed is checked against the general list of `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 def split_words(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Split a text into a set of words."""
     return frozenset(text.split())
 
 
@@ -52,15 +52,15 @@ RUNNERS: dict[str, str] = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-"""Programs that no prefix may stand for, and why."""
+"""Programs that a prefix rule must not allow, and why."""
 
-# What comes after these names is a version or a build: `python3.12`, `python3-dbg`, `perl5.36-x86_64-linux-gnu`.
+# These names may have a version or a build after them: `python3.12`, `python3-dbg`, `perl5.36-x86_64-linux-gnu`.
 _FAMILIES = re.compile(r"(python|pypy|ipython|perl|ruby|php|lua|node|bash|dash|zsh|ksh)[-_.0-9].*")
 _LINKER = re.compile(r"ld(-|\.so|.*\.so\.).*")
 
 
 def explain_runner(program: str) -> str | None:
-    """Why no prefix may stand for a program that runs others, however it is called; `None` where it is not known to."""
+    """Explain why a prefix rule must not allow a program that runs others; `None` for a program not known to."""
     name = program.rpartition("/")[2]
     why = RUNNERS.get(name) or RUNNERS.get(re.sub(r"[-0-9.]+$", "", name))
     if why is None and (family := _FAMILIES.fullmatch(name)):
@@ -96,7 +96,7 @@ SUBCOMMANDS: dict[str, frozenset[str]] = {
     "jj": split_words("config util run fix git"),
     "svn": split_words("checkout co export update up switch relocate"),
 }
-"""Programs for which a rule has to name the subcommand too, with the ones that no prefix may stand for."""
+"""Programs for which a rule must name the subcommand, with the subcommands that a prefix rule must not allow."""
 
 SCRIPTS = frozenset(("run", "run-script", "rum", "urn"))
 """Subcommands that run a script of the project by its name."""
@@ -107,7 +107,7 @@ _EVALUATE = split_words(". source eval exec command builtin alias trap bind comp
 
 
 def takes_commands(words: Sequence[str]) -> bool:
-    """Whether a command could take a text for a command: from its arguments, or from what is piped into it."""
+    """Whether a command may run a text as a command: from its arguments, or from its standard input."""
     name = words[0].rpartition("/")[2]
     why = explain_runner(name)
     if why == _CHANGES:
@@ -121,12 +121,12 @@ def takes_commands(words: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The options of a program that run another one, write a file, or change where it looks.
+    """The options of a program that run another program, write a file, or change where it reads.
 
-    `letters` are short options, `names` long ones without regard to case, `words` the beginnings of whole words,
-    `marks` what no operand may hold; `valued` are short options whose value may follow in the same word. With `only`,
-    no other option passes (`-k:` is one with a value). From `operands` operands on, one is written to; `inside` keeps
-    them in the folder, and `bare` lets no option name a file.
+    `letters` are short options, `names` long ones in any case, `words` are prefixes of whole words, `marks` are texts
+    that no operand may contain; `valued` are short options whose value may follow in the same word. With `only`, no
+    other option is safe (`-k:` takes a value). With `operands` or more operands, one of them is written to. `inside`
+    requires operands inside the folder, and `bare` forbids options that name a file.
     """
 
     letters: str = ""
@@ -142,7 +142,7 @@ class Program:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether no option of it matters."""
+        """Whether every option is safe."""
         return self == _PLAIN
 
 
@@ -153,7 +153,7 @@ _SED_PRINT = re.compile(r"[0-9]+(,([0-9]+|\$))?p|\$p")
 
 
 def _check_sed(words: Sequence[str]) -> str | None:
-    """Only the printing of lines: scripts of sed can run commands and write files."""
+    """Allow only printing lines: a sed script can run commands and write files."""
     options = [word for word in words if word.startswith("-")]
     rest = [word for word in words if not word.startswith("-")]
     if options == ["-n"] and rest and _SED_PRINT.fullmatch(rest[0]):
@@ -162,13 +162,13 @@ def _check_sed(words: Sequence[str]) -> str | None:
 
 
 def _check_ps(words: Sequence[str]) -> str | None:
-    """Old options come without a dash, and `e` shows the environment of other processes."""
+    """BSD options have no dash, and `e` shows the environment variables of other processes."""
     shown = [word for word in words if "env" in word or (not word.startswith("-") and "e" in word.lower())]
     return f"{shown[0]!r} may show the environment of other processes" if shown else None
 
 
 def read_short_options(word: str, valued: str) -> str:
-    """The short options of a word, up to one that takes the rest of it for its value."""
+    """Read the short options of a word, up to one whose value is the rest of the word."""
     if not word.startswith("-") or word.startswith("--"):
         return ""
     for place, letter in enumerate(word):
@@ -185,20 +185,20 @@ def _check_git(words: Sequence[str]) -> str | None:
 
 
 def _check_kubectl(words: Sequence[str]) -> str | None:
-    """`-f` names a file or an address, but for logs, which it follows."""
+    """`-f` names a file or a URL, except for `logs`, where it means to follow."""
     if words[:1] != ["logs"] and any("f" in read_short_options(word, "onlcL") for word in words):
         return "the option '-f' names a file or an address"
     return None
 
 
 def _check_curl(words: Sequence[str]) -> str | None:
-    """`@` stands before the name of a file that is sent, wherever it is."""
+    """`@` before a name sends that file, in any option."""
     found = [word for word in words if "@" in word or word.strip().lower().startswith("file:")]
     return f"{found[0]!r} can send a file, or names one" if found else None
 
 
 def _check_cargo(words: Sequence[str]) -> str | None:
-    """A target in a file names its linker."""
+    """A target specification (a JSON file) can name a linker to run."""
     found = [word for word in words if word.endswith(".json")]
     return f"{found[0]!r} can name a program to run" if found else None
 
@@ -324,7 +324,7 @@ KNOWN: dict[str, Program] = {
     "docker": Program(letters="H", names=("config", "host", "context", "output")),
     "podman": Program(names=("config", "url", "connection", "identity", "output")),
 }  # fmt: skip
-"""Programs whose options are known; the rest is looked at with `UNKNOWN`."""
+"""Programs whose options are known; others are checked with `UNKNOWN`."""
 
 UNKNOWN = Program(
     letters="ceoxX",
@@ -342,4 +342,4 @@ UNKNOWN = Program(
     ),
     bare=True,
 )  # fmt: skip
-"""What is suspicious of a program that nobody knows."""
+"""The options that count as unsafe for a program that is not in `KNOWN`."""

@@ -1,7 +1,7 @@
-"""Reads a shell command in two ways: strictly, for what it surely says, and loosely, for all it could run.
+"""Parses a shell command in two ways: strictly, for what it surely runs, and loosely, for everything it may run.
 
-The strict reader knows plain words, quotes without expansion, the separators of commands and the simplest redirections.
-It gives up on everything else, and on what the shells themselves disagree about.
+The strict parser knows plain words, quotes without expansion, separators of commands and the simplest redirections. It
+rejects everything else, also where shells disagree.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH
 
-# Words that begin a construct where a command is expected; `time` and `coproc` run what follows them.
+# Reserved words at the start of a command; `time` and `coproc` run the command after them.
 _RESERVED = re.compile(
     r"if|then|elif|else|fi|for|while|until|do|done|case|esac|in|select|function|time|coproc|\[\[|\]\]|[{}!]"
 )
 _NOWHERE = "/dev/null"
 _COMMAND = re.compile(r"[A-Za-z0-9_./+-]+")
 
-# Everything a command may be made of, in the order in which it is looked for. What no line covers is not understood:
+# All tokens of a command, in the order in which they are tried. What no line matches is not understood:
 # `$`, backticks, backslashes, parentheses, braces, `!`, heredocs, comments, `~` and `#` and `=` at the start of a word.
 _TOKEN = re.compile(
     r"""
@@ -42,7 +42,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word as the program gets it. `wild` is where its first unquoted wildcard stands, -1 where it has none."""
+    """A word as the program gets it. `wild` is the position of its first unquoted wildcard, -1 for none."""
 
     text: str
     wild: int = -1
@@ -51,7 +51,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One simple command of a compound one, and the files it is redirected to or from."""
+    """One simple command of a compound command, and the files it is redirected to or from."""
 
     words: tuple[Word, ...]
     files: tuple[str, ...] = ()
@@ -64,18 +64,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a command says: its parts, or why it could not be read."""
+    """A parsed command: its parts, or why it was not understood."""
 
     parts: tuple[Part, ...] = ()
     problem: str | None = None
 
 
 class _NotUnderstood(Exception):
-    """Something the strict reader does not understand."""
+    """Something that the strict parser does not understand."""
 
 
 def read_command(command: str) -> Reading:
-    """The parts of a command, where all of it is understood."""
+    """Parse a command strictly into its parts; `problem` says why it was not understood."""
     if len(command) > MAX_TEXT_LENGTH:
         return Reading(problem=f"it is longer than {MAX_TEXT_LENGTH:,} characters")
     if not command.isprintable():
@@ -113,7 +113,7 @@ class _Reader:
             if kind in ("single", "double", "tilde", "bare", "inner", "glob"):
                 self._extend_word(kind, match[0])
             elif self.pieces and match[0][0].isdigit():
-                # Digits belong to the word before them, and only alone to a redirection.
+                # Digits after a word belong to the word; only on their own do they belong to a redirection.
                 raise _NotUnderstood(f"{match[0].strip()!r} inside a word is not understood")
             else:
                 self._close_word()
@@ -145,7 +145,7 @@ class _Reader:
             self.into = kind == "redirect"
             return
         if kind == "line":
-            # After `&&`, `||` and `|` the command goes on in the next line.
+            # After `&&`, `||` and `|` the command continues on the next line.
             self._close_part(ends=True)
             return
         self._close_part(ends=False)
@@ -191,10 +191,10 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 def list_possible_commands(command: str) -> list[list[str]]:
-    """The words of everything in a command that could be a command, whatever quotes and constructs are around it."""
+    """List the words of everything in a command that may be run, whatever quotes and constructs are around it."""
     bare = re.sub(r"\\\n", "", command)
     found: dict[tuple[str, ...], list[str]] = {}
-    # Once with the quotes taken away, which joins words, and once with blanks in their place, which parts them.
+    # Once with the quotes removed, which joins words, and once with blanks instead, which splits them.
     for text in (re.sub(r"[\"'\\]", "", bare), re.sub(r"\$?['\"]|\\", " ", bare)):
         for chunk in _BOUNDARY.split(text):
             words = chunk.split()
