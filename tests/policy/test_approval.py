@@ -6,7 +6,7 @@ import hashlib
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.policy.shell.bypasses import ALLOW, CORPUS, USABLE
 from tests.policy.shell.shells import SHELLS, Bench
@@ -105,7 +105,6 @@ TRICKS = st.sampled_from(
 
 @pytest.mark.skipif(not SHELLS, reason="there is no shell to try it with")
 @given(before=st.lists(TRICKS, max_size=2), command=ALLOWED, after=st.lists(TRICKS, max_size=5))
-@settings(max_examples=600)
 def test_whatever_stands_around_an_allowed_command_nothing_else_runs(
     bench: Bench, before: list[str], command: str, after: list[str]
 ) -> None:
@@ -184,10 +183,10 @@ def test_the_reason_to_ask_is_said() -> None:
     assert judge(policy, "bash", command="ls; cat a") == Judgement("ask", "no rule allows 'cat a'")
     assert judge(policy, "bash", command="ls > f") == Judgement("ask", "it is redirected to or from 'f'")
     assert judge(policy, "bash", command="git push") == Judgement(
-        "ask", "the rule 'bash(git push:*)' asks", "bash(git push:*)"
+        "ask", "the rule 'bash(git push:*)' requires approval", "bash(git push:*)"
     )
     assert judge(policy, "bash", command="ls $x") == Judgement(
-        "ask", "the rule 'bash(rm:*)' could be about it", "bash(rm:*)"
+        "ask", "the rule 'bash(rm:*)' may match it", "bash(rm:*)"
     )
 
 
@@ -297,7 +296,6 @@ def test_an_approval_that_says_something_else_than_true_or_false_is_refused(reme
 
 
 @given(arguments=ARGUMENTS)
-@settings(max_examples=200)
 def test_any_arguments_are_judged(arguments: dict[str, Any]) -> None:
     policy = Approval(
         deny="bash(rm:*),read(x/**),fetch(domain:x.example),pay(to=x)",

@@ -134,10 +134,10 @@ class Approval:
         if self.remembers(call.name, call.arguments):
             return _ALLOWED
         if doubt is not None:
-            return Judgement("ask", f"the rule {doubt.text!r} could be about it", doubt.text)
+            return Judgement("ask", f"the rule {doubt.text!r} may match it", doubt.text)
         for rule in self._ask:
             if rule.catches(call) != "no":
-                return Judgement("ask", f"the rule {rule.text!r} asks", rule.text)
+                return Judgement("ask", f"the rule {rule.text!r} requires approval", rule.text)
         access = call.tool.access
         if access == "read" or (access == "edit" and self.mode == "accept-edits"):
             return _ALLOWED

@@ -143,7 +143,7 @@ class Allowance:
         if call.name.lower() != SHELL or not self._commands:
             return ""
         if call.command is None or not _SHELL_ARGUMENTS.issuperset(call.arguments):
-            return "it has arguments that no rule speaks of"
+            return "it has arguments that no rule covers"
         return explain_uncovered(self._commands, call.command, call.reading)
 
 
@@ -196,7 +196,7 @@ def _parse_rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[st
     match = _RULE.fullmatch(text.strip())
     try:
         if match is None:
-            raise ValueError("a rule is the name of a tool, with what it is about in parentheses: bash(git status:*)")
+            raise ValueError("a rule is the name of a tool, with a pattern in parentheses: bash(git status:*)")
         name = _parse_tool_name(match[1], use)
         return Rule(text.strip(), name, None if match[2] is None else _parse_subject(name, match[2], use, roots))
     except ValueError as error:

@@ -470,7 +470,7 @@ async def test_a_question_of_the_policy_and_of_the_tool_is_asked_once() -> None:
     shop.tools.append(act)
     results = await outcome(shop, call("act"), approval=Approval(ask=["act"]), approve=person)
     assert results == [("act", "acted", False, "completed")]
-    assert person.asked == [("act", {}, "the rule 'act' asks; tool 'act' needs approval")]
+    assert person.asked == [("act", {}, "the rule 'act' requires approval; tool 'act' needs approval")]
 
 
 async def test_a_tool_cannot_change_the_arguments_while_it_says_whether_it_needs_approval() -> None:

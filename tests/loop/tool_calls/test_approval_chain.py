@@ -87,7 +87,7 @@ async def test_a_question_goes_to_the_nearest_who_can_answer_it_and_is_asked_onc
         {"approval": Approval(ask=["deploy"])},
     )
     await agent.run("go")
-    reason = "the rule 'deploy' asks; 'deploy' can change things and no rule allows it"
+    reason = "the rule 'deploy' requires approval; 'deploy' can change things and no rule allows it"
     assert (shop.log, top.asked) == (["deploy ['a']"], [])
     assert middle.asked == [("deploy", {"targets": ["a"]}, reason)]
 

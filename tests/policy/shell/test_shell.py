@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.policy.shell.shells import PROGRAMS, SHELLS, Bench
 
@@ -143,7 +143,6 @@ def comparable(command: str, reading: Reading) -> bool:
 @pytest.mark.skipif(not SHELLS, reason="there is no shell to compare with")
 @pytest.mark.parametrize("shell", SHELLS, ids=os.path.basename)
 @given(command=tame_commands() | WILD_COMMANDS)
-@settings(max_examples=400)
 def test_what_is_understood_is_what_a_shell_runs(bench: Bench, shell: str, command: str) -> None:
     """failures.md L4: a reader that sees other words than the shell is a hole."""
     reading = read_command(command)
@@ -152,7 +151,6 @@ def test_what_is_understood_is_what_a_shell_runs(bench: Bench, shell: str, comma
 
 
 @given(command=tame_commands() | WILD_COMMANDS)
-@settings(max_examples=500)
 def test_the_reader_never_breaks_and_never_gives_half_a_command(command: str) -> None:
     reading = read_command(command)
     assert (reading.problem is None) == bool(reading.parts)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.builtin.looking import context, plant, write
 
@@ -78,7 +78,6 @@ RULES = st.lists(LINE, min_size=1, max_size=4).map(lambda lines: "\n".join(lines
 PLACES = st.sampled_from([".gitignore", "a/.gitignore", "a/b/.gitignore", ".git/info/exclude"])
 
 
-@settings(max_examples=150)
 @given(files=st.dictionaries(PLACES, RULES, min_size=1, max_size=3))
 def test_what_is_hidden_is_what_git_says(repository: Path, files: dict[str, bytes]) -> None:
     assert hidden_by_us(repository, files) == hidden_by_git(repository, files)
