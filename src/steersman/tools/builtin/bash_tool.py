@@ -151,7 +151,7 @@ class _Shell:
         """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
-        walls, plan = await in_thread(self._plan_command, command)
+        sandbox, plan = await in_thread(self._plan_command, command)
         captured = OutputCapture(
             self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
@@ -168,7 +168,7 @@ class _Shell:
             "truncated": truncated,
             "output_file": captured.path,
             "ended": list(ended.left),
-            "sandbox": walls.kind,
+            "sandbox": sandbox.kind,
         }
         notes = _describe_end(ended, seconds)
         failed = ended.timed_out or ended.status != 0 or bool(ended.refused)
@@ -196,24 +196,24 @@ class _Shell:
     def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any]]:
         if not os.path.isdir(self.root):
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
-        walls = confinement(self.sandbox)
+        sandbox = confinement(self.sandbox)
         environment = build_child_environment(_QUIET)
         scratch: list[str] = []
         try:
-            if walls.kind != "off":
+            if sandbox.kind != "off":
                 scratch = [self.scratch.make_folder("home"), self.scratch.make_folder("tmp")]
                 environment.update(HOME=scratch[0], TMPDIR=scratch[1])
             environment.update(self.env)
-            where = self._find_paths(walls, scratch, environment)
+            where = self._find_paths(sandbox, scratch, environment)
         except OSError as error:
             raise ToolError(
                 f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [*_find_shell(environment["PATH"]), command]
-        return walls, walls.plan(argv, environment, self.root, where, allow_network=self.allow_network)
+        return sandbox, sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
 
-    def _find_paths(self, walls: Confinement, scratch: list[str], environment: dict[str, str]) -> SandboxPaths:
-        if walls.kind == "off":
+    def _find_paths(self, sandbox: Confinement, scratch: list[str], environment: dict[str, str]) -> SandboxPaths:
+        if sandbox.kind == "off":
             return SandboxPaths((), ())
         inner = self._repositories if self.git == "read-only" else ()
         return find_sandbox_paths(

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = (
     "Fetch a web page or file by its http or https URL, with GET. HTML comes as text with its links, JSON and other "
-    "text as it is, pictures as pictures. Only public addresses can be reached. A redirect to another host is told, "
-    "not followed."
+    "text as it is, pictures as pictures. Only public addresses can be reached. A redirect to another host is "
+    "reported, not followed."
 )
 _PARAMETERS = {
     "type": "object",

@@ -121,12 +121,12 @@ def _drop_capabilities(keep: int) -> None:
     _check(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *_make_zeros(3)), "set no_new_privs")
 
 
-def _restrict_with_landlock(wall: dict[str, Any]) -> None:
+def _restrict_with_landlock(plan: dict[str, Any]) -> None:
     """Deny every access that the ruleset handles and no rule allows."""
-    attribute = struct.pack("=QQQ", wall["handled"], 0, wall["scoped"])
-    size = ctypes.c_size_t(24 if wall["scoped"] else 8)
+    attribute = struct.pack("=QQQ", plan["handled"], 0, plan["scoped"])
+    size = ctypes.c_size_t(24 if plan["scoped"] else 8)
     ruleset = _check(libc.syscall(_LANDLOCK_CREATE, attribute, size, ctypes.c_uint(0)), "landlock_create_ruleset")
-    for path, rights in wall["rules"]:
+    for path, rights in plan["rules"]:
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:

@@ -49,19 +49,19 @@ def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -
 
 def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
     """Fork and exec the command; an error before `exec` comes back through a pipe that `exec` closes."""
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _exec_command(plan, build, tell)
-    os.close(tell)
-    trouble = b"".join(iter(lambda: os.read(told, 4096), b""))
-    os.close(told)
+        _exec_command(plan, build, writer)
+    os.close(writer)
+    trouble = b"".join(iter(lambda: os.read(reader, 4096), b""))
+    os.close(reader)
     if trouble:
         os.waitpid(pid, 0)
     return trouble.decode("utf-8", "replace"), pid
 
 
-def _exec_command(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
+def _exec_command(plan: dict[str, Any], build: Build, writer: int) -> NoReturn:
     step = "put up the sandbox"
     try:
         os.setsid()  # a session and process group of its own, without a terminal
@@ -71,7 +71,7 @@ def _exec_command(plan: dict[str, Any], build: Build, tell: int) -> NoReturn:
         step = f"start {plan['argv'][0]!r}"
         os.execve(plan["argv"][0], plan["argv"], plan["env"])
     except BaseException as error:  # noqa: BLE001  # a forked child must not go back into its parent's code, whatever happens
-        os.write(tell, f"could not {step}: {error}".encode("utf-8", "replace"))
+        os.write(writer, f"could not {step}: {error}".encode("utf-8", "replace"))
     os._exit(127)
 
 
