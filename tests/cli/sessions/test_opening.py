@@ -98,7 +98,9 @@ def test_what_damage_took_from_a_session_is_told(folder: Path, fork: bool) -> No
     _said(folder, *(f"word {number}" * 200 for number in range(20)))
     file = session_file(folder / "kept", folder / "project")
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    page = 4096
+    damaged = len(whole) // page // 2 * page
+    file.write_bytes(whole[:damaged] + b"\xff" * page + whole[damaged + page :])
     told: list[str] = []
     session = open_session(_options(folder, last=True, fork=fork), folder / "project", told.append)
     assert session is not None
