@@ -43,13 +43,13 @@ def _configure(place: Place, text: str) -> None:
     (folder / "config.toml").write_text(text)
 
 
-async def _worn(options: Options, told: list[str] | None = None) -> dict[str, object]:
+async def _start(options: Options, told: list[str] | None = None) -> dict[str, object]:
     """What an outfit has, after it was taken off again."""
-    async with start_agent(options, approve=None, notify=(told if told is not None else []).append) as worn:
-        agent = worn.agent
+    async with start_agent(options, approve=None, notify=(told if told is not None else []).append) as started:
+        agent = started.agent
         return {
-            "model": worn.model.name,
-            "why": worn.why,
+            "model": started.model.name,
+            "why": started.why,
             "tools": [*agent.tools],
             "prompt": agent.context.system_prompt,
             "limits": agent.config.execution_limits,
@@ -62,10 +62,10 @@ async def _worn(options: Options, told: list[str] | None = None) -> dict[str, ob
 
 async def test_without_a_word_it_has_all_tools_and_asks_before_it_changes_anything(place: Place) -> None:
     told: list[str] = []
-    worn = await _worn(Options(model=MODEL), told)
-    prompt = str(worn.pop("prompt"))
+    started = await _start(Options(model=MODEL), told)
+    prompt = str(started.pop("prompt"))
     assert prompt.startswith(f"You are an agent at work in the folder '{place.project}' on the user's machine")
-    assert worn == {
+    assert started == {
         "model": MODEL,
         "why": f"Using {MODEL} (--model).",
         "tools": ["read", "write", "edit", "list", "glob", "search", "bash", "fetch"],
@@ -96,8 +96,8 @@ async def test_flags_count_before_the_settings(place: Place) -> None:
         deny = ["bash(rm:*)"]
         """,
     )
-    worn = await _worn(Options())
-    assert worn == {
+    started = await _start(Options())
+    assert started == {
         "model": MODEL,
         "why": f"Using {MODEL} (from ~/config/steersman/config.toml).",
         "tools": ["read"],
@@ -117,9 +117,9 @@ async def test_flags_count_before_the_settings(place: Place) -> None:
         max_duration=1,
         allowed_tools=("edit(*.md)",),
     )
-    changed = await _worn(options)
+    changed = await _start(options)
     assert changed == {
-        **worn,
+        **started,
         "model": "openai-chat:mine",
         "why": "Using openai-chat:mine (--model).",
         "tools": ["list", "search"],
@@ -137,27 +137,27 @@ async def test_instructions_and_skills_of_the_project_are_read(place: Place) -> 
     (skill / "SKILL.md").write_text("---\nname: release\ndescription: How to release.\n---\nPush.")
     (place.project / ".steersman/skills/broken").mkdir()
     told: list[str] = []
-    worn = await _worn(Options(model=MODEL, tools=("read",)), told)
-    assert worn["tools"] == ["read", "skill"]
-    assert "Use tabs." in str(worn["prompt"])
-    assert "- release: How to release." in str(worn["prompt"])
+    started = await _start(Options(model=MODEL, tools=("read",)), told)
+    assert started["tools"] == ["read", "skill"]
+    assert "Use tabs." in str(started["prompt"])
+    assert "- release: How to release." in str(started["prompt"])
     assert [line.partition(" is no skill")[1] for line in told] == [" is no skill"]
-    worn = await _worn(Options(model=MODEL, tools=()), told)
-    assert worn["tools"] == []
-    assert "Use tabs." in str(worn["prompt"])
-    assert "release" not in str(worn["prompt"])
+    started = await _start(Options(model=MODEL, tools=()), told)
+    assert started["tools"] == []
+    assert "Use tabs." in str(started["prompt"])
+    assert "release" not in str(started["prompt"])
 
 
 async def test_each_model_has_its_own_words_and_what_is_wrong_with_the_project_is_told_once(place: Place) -> None:
     """The embedded model has a prompt of its own and little room: with another one the usual words come back."""
     (place.project / "AGENTS.md").write_bytes(b"Use tabs. \xff")
     told: list[str] = []
-    async with start_agent(Options(model=MODEL, tools=("read",)), approve=None, notify=told.append) as worn:
-        usual = worn.agent.context.system_prompt
+    async with start_agent(Options(model=MODEL, tools=("read",)), approve=None, notify=told.append) as started:
+        usual = started.agent.context.system_prompt
         assert "Use tabs." in usual
-        assert worn.get_system_prompt(Model("local", "qwen2.5-coder-0.5b")) == ""
-        assert worn.get_system_prompt(Model("local", "/models/big.gguf")) == usual
-        assert worn.get_system_prompt(Model("anthropic", "claude")) == usual
+        assert started.get_system_prompt(Model("local", "qwen2.5-coder-0.5b")) == ""
+        assert started.get_system_prompt(Model("local", "/models/big.gguf")) == usual
+        assert started.get_system_prompt(Model("anthropic", "claude")) == usual
     assert [line.partition(" is not all UTF-8")[1] for line in told] == [" is not all UTF-8"]
 
 
@@ -191,7 +191,7 @@ async def test_what_is_wrong_is_told_and_leaves_no_session(options: Options, say
     (place.project / "odd.json").write_text('{"type": "objekt"}')
     os.mkfifo(place.project / "fifo")
     with pytest.raises(UserError) as caught:
-        await _worn(options)
+        await _start(options)
     assert says in str(caught.value)
     assert caught.value.code == 2
     assert place.sessions == []
@@ -200,22 +200,24 @@ async def test_what_is_wrong_is_told_and_leaves_no_session(options: Options, say
 async def test_a_budget_of_the_settings_that_cannot_be_kept_is_told(place: Place) -> None:
     _configure(place, "max_budget_usd = 1")
     told: list[str] = []
-    worn = await _worn(Options(model=MODEL), told)
+    started = await _start(Options(model=MODEL), told)
     assert told == [f"The prices of {MODEL} are unknown, so a budget cannot be enforced."]
-    assert worn["limits"] == ExecutionLimits(max_turns=MAX_TURNS, max_total_tokens=None, max_duration=None, max_cost=1)
+    assert started["limits"] == ExecutionLimits(
+        max_turns=MAX_TURNS, max_total_tokens=None, max_duration=None, max_cost=1
+    )
 
 
 async def test_a_budget_holds_for_the_models_that_stand_in_too(place: Place, server: OpenAIChatServer) -> None:
     _configure(place, 'fallbacks = ["openai-chat:gpt-4.1"]')
     server.say(*[reply for _ in range(2) for reply in (server.refusal(404, "No such model."), call("list", path="."))])
     options = Options(model="openai-chat:gpt-4o", max_budget_usd=0.00001)
-    async with start_agent(options, approve=None, notify=print) as worn:
-        result = await worn.agent.run("Go.")
+    async with start_agent(options, approve=None, notify=print) as started:
+        result = await started.agent.run("Go.")
     assert result.end_reason == "limit"
     assert [request["model"] for request in server.requests] == ["gpt-4o", "gpt-4.1"]
     _configure(place, f'fallbacks = ["{MODEL}"]')
     with pytest.raises(UserError, match=f"The prices of {MODEL} are unknown, so a budget"):
-        await _worn(options)
+        await _start(options)
 
 
 async def test_an_answer_is_held_to_a_schema_from_a_file(place: Place, server: OpenAIChatServer) -> None:
@@ -228,23 +230,27 @@ async def test_an_answer_is_held_to_a_schema_from_a_file(place: Place, server: O
     }
     (place.project / "schema.json").write_text(json.dumps(schema))
     server.say('{"name": "Ada"}', '{"name": "Ada", "age": 36}')
-    async with start_agent(Options(model=MODEL, json_schema=Path("schema.json")), approve=None, notify=print) as worn:
-        result = await worn.agent.run("Who?")
+    async with start_agent(
+        Options(model=MODEL, json_schema=Path("schema.json")), approve=None, notify=print
+    ) as started:
+        result = await started.agent.run("Who?")
     assert (result.end_reason, result.output) == ("done", {"name": "Ada", "age": 36})
-    assert worn.output_schema == {name: value for name, value in schema.items() if name != "$schema"}
+    assert started.output_schema == {name: value for name, value in schema.items() if name != "$schema"}
 
 
 async def test_what_would_be_asked_about_is_denied_where_nobody_can_be_asked(
     place: Place, server: OpenAIChatServer
 ) -> None:
     server.say(answer(call("write", path="x.txt", content="x")), "I could not.")
-    async with start_agent(Options(model=MODEL), approve=None, notify=print) as worn:
-        result = await worn.agent.run("Write x.")
+    async with start_agent(Options(model=MODEL), approve=None, notify=print) as started:
+        result = await started.agent.run("Write x.")
     assert result.text == "I could not."
     assert not (place.project / "x.txt").exists()
     server.say(answer(call("write", path="x.txt", content="x")), "I could.")
-    async with start_agent(Options(model=MODEL, allowed_tools=("write(*.txt)",)), approve=None, notify=print) as worn:
-        await worn.agent.run("Write x.")
+    async with start_agent(
+        Options(model=MODEL, allowed_tools=("write(*.txt)",)), approve=None, notify=print
+    ) as started:
+        await started.agent.run("Write x.")
     assert (place.project / "x.txt").read_text() == "x"
 
 
@@ -260,15 +266,15 @@ async def test_the_model_is_told_before_anything_is_fetched_or_started(place: Pl
 async def test_a_folder_that_is_gone_is_told(place: Place) -> None:
     place.project.rmdir()
     with pytest.raises(UserError, match="The current folder no longer exists"):
-        await _worn(Options(model=MODEL))
+        await _start(Options(model=MODEL))
 
 
 async def test_a_session_is_kept_unless_nothing_was_said(place: Place, server: OpenAIChatServer) -> None:
-    await _worn(Options(model=MODEL))
+    await _start(Options(model=MODEL))
     assert [Session.list(file) for file in place.sessions] == [[]]
     server.say("Hello.")
-    async with start_agent(Options(model=MODEL), approve=None, notify=print) as worn:
-        await worn.agent.run("Hi.")
+    async with start_agent(Options(model=MODEL), approve=None, notify=print) as started:
+        await started.agent.run("Hi.")
     assert [[kept.title for kept in Session.list(file)] for file in place.sessions] == [["Hi."]]
 
 
@@ -279,8 +285,8 @@ async def test_where_no_session_can_be_kept_the_run_goes_on_with_a_notice(
     server.say("Hello.")
     told: list[str] = []
     options = Options(model=MODEL, session_dir=place.project / "file")
-    async with start_agent(options, approve=None, notify=told.append) as worn:
-        assert worn.agent.session is None
-        assert (await worn.agent.run("Hi.")).text == "Hello."
+    async with start_agent(options, approve=None, notify=told.append) as started:
+        assert started.agent.session is None
+        assert (await started.agent.run("Hi.")).text == "Hello."
     assert len(told) == 1
     assert told[0].startswith("This session is not saved: ")

@@ -35,88 +35,88 @@ def pipe() -> Iterator[Pipe]:
 
 
 async def test_what_one_step_writes_leaves_in_one_piece(pipe: Pipe) -> None:
-    outlet = OutputWriter(pipe.writer)
+    writer = OutputWriter(pipe.writer)
     for piece in (b"a", b"b", b"c"):
-        outlet.write(piece)
-    await outlet.drain()
-    outlet.write(b"d")
-    await outlet.drain()
-    outlet.close()
+        writer.write(piece)
+    await writer.drain()
+    writer.write(b"d")
+    await writer.drain()
+    writer.close()
     assert os.read(pipe.reader, 100) == b"abcd"
 
 
 async def test_whoever_has_more_to_say_waits_for_a_slow_reader_and_nobody_else_does(pipe: Pipe) -> None:
     """failures.md J2, F16."""
-    outlet = OutputWriter(pipe.writer, max_bytes=1000)
+    writer = OutputWriter(pipe.writer, max_bytes=1000)
     written = 0
 
     async def write() -> None:
         nonlocal written
         while written < 2_000_000:
-            outlet.write(b"x" * 500)
+            writer.write(b"x" * 500)
             written += 500
-            if outlet.full:
-                await outlet.wait_for_space()
+            if writer.full:
+                await writer.wait_for_space()
 
     writing = asyncio.create_task(write())
-    await asyncio.to_thread(wait_until, lambda: written > 40_000 and outlet.full, "a full pipe")
-    # A pipe holds 64 KiB, and the outlet its bound and one piece.
+    await asyncio.to_thread(wait_until, lambda: written > 40_000 and writer.full, "a full pipe")
+    # A pipe holds 64 KiB, and the writer its bound and one piece.
     assert written < 80_000
     read = 0
     while read < 2_000_000:
         read += len(await asyncio.to_thread(os.read, pipe.reader, 65536))
     await writing
-    await outlet.drain()
-    outlet.close()
-    assert (read, outlet.failure) == (2_000_000, None)
+    await writer.drain()
+    writer.close()
+    assert (read, writer.failure) == (2_000_000, None)
 
 
 async def test_a_descriptor_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
     os.set_blocking(pipe.writer, False)
-    outlet = OutputWriter(pipe.writer)
-    outlet.write(b"x" * 300_000)
+    writer = OutputWriter(pipe.writer)
+    writer.write(b"x" * 300_000)
     read = 0
     while read < 300_000:
         read += len(await asyncio.to_thread(os.read, pipe.reader, 65536))
-    await outlet.drain()
-    outlet.close()
-    assert outlet.failure is None
+    await writer.drain()
+    writer.close()
+    assert writer.failure is None
 
 
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_reader_that_leaves_is_noticed(pipe: Pipe, busy: bool) -> None:
     """failures.md F11: also while there is nothing to write."""
     failed: asyncio.Future[OSError] = asyncio.get_running_loop().create_future()
-    outlet = OutputWriter(pipe.writer, on_failure=failed.set_result)
+    writer = OutputWriter(pipe.writer, on_failure=failed.set_result)
     if busy:
-        outlet.write(b"x" * 300_000)
+        writer.write(b"x" * 300_000)
     os.close(pipe.reader)
     assert isinstance(await failed, BrokenPipeError)
-    outlet.write(b"y")
-    await outlet.drain()
-    await outlet.wait_for_space()
-    outlet.close()
+    writer.write(b"y")
+    await writer.drain()
+    await writer.wait_for_space()
+    writer.close()
 
 
 async def test_a_reader_that_is_only_slow_is_waited_for_in_a_hurry(pipe: Pipe) -> None:
     """failures.md F10: after a signal too, whoever goes on reading gets everything."""
-    outlet = OutputWriter(pipe.writer)
-    outlet.write(b"x" * 400_000)
-    outlet.drop_if_stalled(0.2)
+    writer = OutputWriter(pipe.writer)
+    writer.write(b"x" * 400_000)
+    writer.drop_if_stalled(0.2)
     pause, read = threading.Event(), 0
     while read < 400_000:
         await asyncio.to_thread(pause.wait, 0.05)
         read += len(await asyncio.to_thread(os.read, pipe.reader, 32_768))
-    await outlet.drain()
-    outlet.close()
-    assert outlet.failure is None
+    await writer.drain()
+    writer.close()
+    assert writer.failure is None
 
 
 async def test_a_reader_that_does_not_read_can_be_left_behind(pipe: Pipe) -> None:
-    outlet = OutputWriter(pipe.writer)
-    outlet.write(b"x" * 300_000)
-    outlet.drop_if_stalled(0.01)
-    await outlet.drain()
-    assert isinstance(outlet.failure, TimeoutError)
-    outlet.close()
+    writer = OutputWriter(pipe.writer)
+    writer.write(b"x" * 300_000)
+    writer.drop_if_stalled(0.01)
+    await writer.drain()
+    assert isinstance(writer.failure, TimeoutError)
+    writer.close()
     os.close(pipe.reader)

@@ -172,14 +172,14 @@ class ChatHistory(History):
 class ChatCompleter(Completer):
     """Completes commands, and paths after `@`, while typing; everything else on Tab."""
 
-    def __init__(self, outfit: StartedAgent) -> None:
-        self._outfit = outfit
+    def __init__(self, started: StartedAgent) -> None:
+        self._started = started
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yields the completions."""
         before = document.text_before_cursor
         if not (complete_event.completion_requested or before.startswith("/") or is_path_word(before)):
             return
-        model = self._outfit.agent.config.model
-        for found in suggest(before, self._outfit.workspace, lambda: list_model_names(model)):
+        model = self._started.agent.config.model
+        for found in suggest(before, self._started.workspace, lambda: list_model_names(model)):
             yield Completion(found.text, -found.length, display_meta=found.note)

@@ -29,9 +29,9 @@ PROMPT = "> "
 class LineChat:
     """A chat view of plain text: Enter sends a line, and output is printed below."""
 
-    def __init__(self, outfit: StartedAgent, *, color: bool) -> None:
-        self.outfit = outfit
-        self.conversation = Conversation(outfit.agent, self)
+    def __init__(self, started: StartedAgent, *, color: bool) -> None:
+        self.started = started
+        self.conversation = Conversation(started.agent, self)
         self._color = color
         self._question: Question | None = None
         self._turn = asyncio.Lock()
@@ -90,11 +90,11 @@ class LineChat:
         """Loads an embedded model."""
         if model.provider == "local":
             self._print("Loading the model...")
-        await self.outfit.prepare(model)
+        await self.started.prepare(model)
 
     def get_system_prompt(self, model: Model) -> str:
         """Returns the system prompt for a model."""
-        return self.outfit.get_system_prompt(model)
+        return self.started.get_system_prompt(model)
 
     # Questions
 
@@ -103,7 +103,7 @@ class LineChat:
         async with self._turn:
             question = self._question = Question(call, why)
             width = count_columns(STDOUT) or 80
-            effect = describe_effect(call, why, self.outfit.workspace, width, color=self._color)
+            effect = describe_effect(call, why, self.started.workspace, width, color=self._color)
             self._print("\n".join([effect, *wrap(CHOICES, width)]))
             question.mark_shown()
             try:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,10 +13,11 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from steersman.cli.chat.commands import is_command, run_command, unescape_slash
-from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.input import ChatCompleter, ChatHistory
 from steersman.cli.chat.keys import build_key_bindings
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from steersman.cli.render import RunDisplay
     from steersman.provider.local.weights.disk import Progress
 
+
 FRAME = 0.04
 """The least seconds between two frames; the spinner turns every second or third frame."""
 
@@ -42,14 +47,59 @@ ESC_SECONDS, ALT_SECONDS = 0.04, 0.02
 """How long Esc waits for the rest of an escape sequence, and then for the key it may belong to, as in Alt+Enter."""
 
 
+class Console(Vt100_Output):
+    """While held, buffers what is written; calls `gone` once when the terminal is closed."""
+
+    def __init__(self, *, color: bool, gone: Callable[[], None]) -> None:
+        self._held = False
+        self._gone: Callable[[], None] | None = gone
+        super().__init__(
+            sys.stdout,
+            self._read_size,
+            term=os.environ.get("TERM"),
+            default_color_depth=None if color else ColorDepth.DEPTH_1_BIT,
+            # A cursor position report may arrive late on a slow connection and mix with typed keys.
+            enable_cpr=False,
+        )
+
+    def _read_size(self) -> Size:
+        try:
+            columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        except OSError:
+            columns, rows = 80, 24
+        return Size(rows=rows or 24, columns=columns or 80)
+
+    def hold(self) -> None:
+        """Buffers what is written from now on."""
+        self._held = True
+
+    def release(self) -> None:
+        """Writes what was buffered."""
+        self._held = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes the buffer, unless it is held."""
+        if self._held:
+            return
+        if self._gone is None:
+            self._buffer.clear()
+            return
+        try:
+            super().flush()
+        except OSError:  # the window was closed
+            gone, self._gone = self._gone, None
+            gone()
+
+
 class Screen:
     """The screen of a chat: the view of a conversation, and what its commands work on."""
 
-    def __init__(self, outfit: StartedAgent, show: RunDisplay, *, color: bool, history_file: Path) -> None:
-        self.outfit = outfit
+    def __init__(self, started: StartedAgent, show: RunDisplay, *, color: bool, history_file: Path) -> None:
+        self.started = started
         self.show = show
         self.color = color
-        self.conversation = Conversation(outfit.agent, self)
+        self.conversation = Conversation(started.agent, self)
         self.question: Question | None = None
         self.hint = ""
         self.live = ""
@@ -57,7 +107,7 @@ class Screen:
             name="input",
             multiline=True,
             history=ChatHistory(history_file),
-            completer=ChatCompleter(outfit),
+            completer=ChatCompleter(started),
             complete_while_typing=True,
             on_text_changed=lambda _: self._clear_hint(),
         )
@@ -129,7 +179,7 @@ class Screen:
         self._stop_preparing()
         self._preparing = task = asyncio.current_task()
         try:
-            await self.outfit.prepare(model, self._show_progress)
+            await self.started.prepare(model, self._show_progress)
         finally:
             if self._preparing is task:
                 self._preparing = None
@@ -148,7 +198,7 @@ class Screen:
 
     def get_system_prompt(self, model: Model) -> str:
         """Returns the system prompt for a model."""
-        return self.outfit.get_system_prompt(model)
+        return self.started.get_system_prompt(model)
 
     # Questions
 
@@ -169,7 +219,7 @@ class Screen:
 
     async def _ask(self, question: Question) -> Answer:
         size = self.output.get_size()
-        text = describe_effect(question.call, question.why, self.outfit.workspace, size.columns, color=self.color)
+        text = describe_effect(question.call, question.why, self.started.workspace, size.columns, color=self.color)
         self._printed.append(f"{self.show.take_finished(size.columns)}\n{text}\n")
         if (lines := text.count("\n") + 1) > size.rows - 6:
             question.preface = f"All {lines} lines are above; scroll up to read them. "

@@ -66,14 +66,14 @@ async def run_chat(options: Options) -> int:
 
 
 async def _start_and_run(options: Options, stopping: StopRequest, stderr: StderrMessages) -> int:
-    between, afterwards = _AgentCallbacks(stderr), StderrMessages(verbose=options.verbose)
+    callbacks, afterwards = _AgentCallbacks(stderr), StderrMessages(verbose=options.verbose)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(afterwards.close)
         started = await stack.enter_async_context(
             start_agent(
                 options,
-                approve=between.approve,
-                notify=between.notify,
+                approve=callbacks.approve,
+                notify=callbacks.notify,
                 progress=stderr.show_progress,
                 trust=ask_trust_on_terminal,
                 # Shown before a download, which may take minutes.
@@ -81,10 +81,10 @@ async def _start_and_run(options: Options, stopping: StopRequest, stderr: Stderr
             )
         )
         await stderr.close()
-        view = between.view = _make_view(started, options)
+        view = callbacks.view = _make_view(started, options)
         with stopping.call_on_stop(view.leave):
             code = await view.run()
-        between.view, between.stderr = None, afterwards
+        callbacks.view, callbacks.stderr = None, afterwards
         session = started.agent.session
         last_words = "" if session is None or not session.tree() else format_resume_hint(session.id)
     if last_words:

@@ -78,23 +78,23 @@ class TerminalQuestions:
     def __init__(self) -> None:
         self.settle: Callable[[], Awaitable[None]] | None = None
         self.pause: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._outfit: StartedAgent | None = None
+        self._started: StartedAgent | None = None
         self._color = allows_color()
 
-    def attach(self, outfit: StartedAgent) -> None:
+    def attach(self, started: StartedAgent) -> None:
         """Sets the agent whose calls need approval."""
-        self._outfit = outfit
+        self._started = started
 
     async def ask(self, call: ToolCall, reason: str) -> bool | Approved:
         """Asks for approval; text typed instead of an answer steers the run."""
-        outfit = self._outfit
-        if outfit is None:
+        started = self._started
+        if started is None:
             return False
         if self.settle is not None:
             await self.settle()
         with self.pause():
             return await ask_on_terminal(
-                call, reason, workspace=outfit.workspace, color=self._color, instead=outfit.agent.steer
+                call, reason, workspace=started.workspace, color=self._color, instead=started.agent.steer
             )
 
     async def trust(self, question: str, content: str) -> bool:

@@ -213,11 +213,7 @@ def encode_line(event: AgentEvent) -> bytes:
     try:
         return encode(event) + b"\n"
     except (TypeError, ValueError):
-        return msgspec.json.encode(event, enc_hook=_shown) + b"\n"
-
-
-def _shown(value: Any) -> str:
-    return repr(value)
+        return msgspec.json.encode(event, enc_hook=repr) + b"\n"
 
 
 class JsonResult:
@@ -225,12 +221,12 @@ class JsonResult:
 
     def __init__(self, writer: OutputWriter) -> None:
         self._writer = writer
-        self._outfit: StartedAgent | None = None
+        self._started: StartedAgent | None = None
         self._began = time.monotonic()
 
-    def attach(self, outfit: StartedAgent) -> None:
+    def attach(self, started: StartedAgent) -> None:
         """Sets the agent whose runs these are."""
-        self._outfit = outfit
+        self._started = started
 
     async def show(self, stream: EventStream) -> RunResult:
         """Waits for the end of a run and writes its result."""
@@ -244,14 +240,14 @@ class JsonResult:
         self._write(RunResult([], Usage(), reason, detail))
 
     def _write(self, result: RunResult) -> None:
-        outfit = self._outfit
+        started = self._started
         fields: dict[str, Any] = {
             "text": result.text,
             "output": result.output,
             "end_reason": result.end_reason,
             "detail": result.detail,
-            "model": None if outfit is None else f"{outfit.model.provider}:{outfit.model.id}",
-            "session_id": None if outfit is None else outfit.agent.context.session_id,
+            "model": None if started is None else f"{started.model.provider}:{started.model.id}",
+            "session_id": None if started is None else started.agent.context.session_id,
             "usage": result.usage,
             "cost": result.cost,
             "duration": round(time.monotonic() - self._began, 3),
