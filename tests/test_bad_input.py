@@ -71,7 +71,7 @@ MISTAKES: dict[str, tuple[Attempt, type[Exception], str]] = {
     # Prompts
     "an empty prompt": (lambda: agent().prompt(""), ValueError, "needs some text, got ''"),
     "a blank prompt": (lambda: agent().prompt("  \n"), ValueError, r"needs some text, got '  \\n'"),
-    "no prompts": (lambda: agent().prompt([]), ValueError, "at least one message"),
+    "no prompts": (lambda: agent().prompt([]), ValueError, "at least one prompt"),
     "an empty prompt among others": (lambda: agent().prompt(["hi", ""]), ValueError, "needs some text"),
     "a prompt without content": (lambda: agent().prompt({"role": "user"}), ValueError, "some text or an image"),
     "a prompt with empty content": (

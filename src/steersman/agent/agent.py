@@ -16,7 +16,6 @@ from steersman.agent.options import (
     check_entry,
     check_options,
     find_output,
-    read_prompts,
     with_output,
     without_output,
 )
@@ -25,7 +24,7 @@ from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import Start, check_answerable, start_run
+from steersman.loop.entry import Start, check_answerable, read_prompts, start_run
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputForm, OutputPolicy
 from steersman.policy.filters import InputFilter

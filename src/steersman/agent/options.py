@@ -1,8 +1,8 @@
-"""The arguments of `Agent`: options by its own names, prompts and entries, and the configuration they make."""
+"""The arguments of `Agent`: options by its own names, entries, and the configuration they make."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from steersman.loop.output import OutputPolicy
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.retry import Retry
-from steersman.types.messages import AgentMessage, MessageLike, require_content, to_messages
 
 DEFAULT_LIMITS = ExecutionLimits()
 DEFAULT_RETRY = Retry()
@@ -62,14 +61,6 @@ def without_output(config: AgentLoopConfig) -> AgentLoopConfig:
     """The same configuration for an agent that answers as it likes."""
     others = [policy for policy in config.post_loop_policies if not isinstance(policy, OutputPolicy)]
     return replace(config, output_schema=None, output_instruction="", post_loop_policies=others)
-
-
-def read_prompts(x: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
-    """One or more messages; raises `ValueError` for none, and for one without content."""
-    messages = to_messages(x)
-    if not messages:
-        raise ValueError("A prompt needs at least one message, got an empty list.")
-    return [require_content(message) for message in messages]
 
 
 def check_entry(tag: object, at: object) -> None:

@@ -116,11 +116,7 @@ def agent_loop(
     stream_fn: StreamFn | None = None,
 ) -> EventStream:
     """Start a run with one or more new messages."""
-    messages = to_messages(prompts)
-    if not messages:
-        raise ValueError("agent_loop() needs at least one prompt. To go on without one use agent_loop_continue().")
-    for message in messages:
-        require_content(message)
+    messages = read_prompts(prompts)
     _check(context, config)
     return start_run(BareContext(context, config), Start(messages, Initial(), signal=signal, stream_fn=stream_fn))
 
@@ -137,6 +133,17 @@ def agent_loop_continue(
     kind = context.continuation_kind
     kind = Default() if kind is None or type(kind) is Initial else kind
     return start_run(BareContext(context, config), Start((), kind, signal=signal, stream_fn=stream_fn))
+
+
+def read_prompts(prompts: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
+    """The prompts as messages; raises `ValueError` if there is none, or one without content."""
+    messages = to_messages(prompts)
+    if not messages:
+        raise ValueError(
+            "A run needs at least one prompt, got an empty list. "
+            "To go on without one use agent_loop_continue() or agent.continue_()."
+        )
+    return [require_content(message) for message in messages]
 
 
 def check_continuable(context: AgentContext, *, queued: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import select
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -83,13 +83,18 @@ class Pool:
     keeper: AsyncGenerator[None, None]
     routes: dict[str, Route | None]
 
-    async def post(
+    def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, proxy: str | None, timeout: ClientTimeout
-    ) -> Response:
+    ) -> Awaitable[Response]:
         """Send a request and wait for the head of its answer; raises what the client raises."""
         route = None if proxy is not None or len(body) >= _LARGE_BODY else self._find_route(url)
         if route is not None and _FRAMING.isdisjoint(headers):
-            return await post(self.session, route, {**_EVERY, **headers}, body, timeout)
+            return post(self.session, route, {**_EVERY, **headers}, body, timeout)
+        return self._post_with_aiohttp(url, headers, body, proxy, timeout)
+
+    async def _post_with_aiohttp(
+        self, url: str, headers: Mapping[str, str], body: bytes, proxy: str | None, timeout: ClientTimeout
+    ) -> Response:
         # The client sends bytes in one go, however many; a file-like body is sent in pieces.
         data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
         response = await self.session.post(

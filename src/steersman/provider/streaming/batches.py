@@ -20,9 +20,13 @@ Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
 
 class Batched(msgspec.Struct, frozen=True):
-    """A `StreamFn` made of a function that gives batches; whoever knows takes those."""
+    """A `StreamFn` made of a function that gives batches, for callers that can take several events at a time.
+
+    `plain` gives those of a request without an output schema, if they need no wrapper.
+    """
 
     batches: Callable[[Model, Request, StreamOptions], Batches]
+    plain: Callable[[Model, Request, StreamOptions], Batches] | None = None
 
     def __call__(self, model: Model, request: Request, options: StreamOptions, /) -> Events:
         return flatten_batches(self.batches(model, request, options))

@@ -115,7 +115,10 @@ async def run_attempts(ask: ModelCall, again: DecideNext | None = None) -> Batch
 def _open_batches(ask: ModelCall) -> AsyncIterator[Any] | None:
     """The batches of a `StreamFn` that gives them."""
     fn = ask.stream_fn
-    return fn.batches(ask.model, ask.request, ask.options) if isinstance(fn, Batched) else None
+    if not isinstance(fn, Batched):
+        return None
+    give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
+    return give(ask.model, ask.request, ask.options)
 
 
 async def open_stream(ask: ModelCall) -> AsyncIterator[StreamEvent]:

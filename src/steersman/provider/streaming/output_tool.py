@@ -68,7 +68,7 @@ def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
             return stream_fn.batches(model, request, options)
         return batch_singly(formed(model, request, options))
 
-    return Batched(batches) if isinstance(stream_fn, Batched) else stream
+    return Batched(batches, plain=stream_fn.batches) if isinstance(stream_fn, Batched) else stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,12 +182,10 @@ def with_retry(
     Each new attempt is announced by a `RetryNotice`, and by a `Reset` when something of the failed one was shown.
     `keys` is what `stream_fn` asks for its key: those who ask the same one come back one by one after a rate limit.
     """
-    timed = with_timeouts(
-        stream_fn,
-        first_event=getattr(retry, "first_event_timeout", None),
-        idle=getattr(retry, "idle_timeout", None),
-    )
-    return Normal(_RetryingStream(timed, retry, random, keys).batches)
+    first_event, idle = getattr(retry, "first_event_timeout", None), getattr(retry, "idle_timeout", None)
+    if first_event is not None or idle is not None:
+        stream_fn = with_timeouts(stream_fn, first_event=first_event, idle=idle)
+    return Normal(_RetryingStream(stream_fn, retry, random, keys).batches)
 
 
 class _RetryingStream:
