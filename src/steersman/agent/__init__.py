@@ -1,4 +1,4 @@
-"""`Agent`, the stateful shell most people use: it owns a conversation, and the loop does the work."""
+"""`Agent`, what most programs use: it owns a conversation, and the loop does the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Agent`: a model, its tools and a conversation, with a loop that runs when it is require_content to."""
+"""`Agent`: a model, its tools and a conversation; each prompt starts a run of the loop."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Agent:
         raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
 
     def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
-        """Say something that is heard at the next safe point of the running turn. Safe from other threads."""
+        """Queue a message for the next safe point of the running turn. Safe from other threads."""
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
         if self._memory is not None:
@@ -178,14 +178,14 @@ class Agent:
         return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
-        """Say something that is heard when the agent would otherwise stop. Safe from other threads."""
+        """Queue a message for when the agent would otherwise stop. Safe from other threads."""
         if self._memory is not None:
             self._memory.refuse_if_closed()
         return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
 
     @property
     def queued(self) -> Queues:
-        """What waits to be heard: `.steering` and `.follow_up`."""
+        """The queued messages: `.steering` and `.follow_up`."""
         return self.inbox.queued
 
     def clear_queue(self) -> list[AgentMessage]:
@@ -309,7 +309,7 @@ class Agent:
     ) -> RunResult:
         """Run a prompt in a fresh conversation, on behalf of a tool call and as a part of its run.
 
-        Limits, guards, cost and cancel are shared with that run, and its subscribers hear of it as updates of the call.
+        Shares limits, guards, cost and cancel with that run; its subscribers get the events as updates of the call.
         Raises `ToolError` where that run may have no more sub-agents.
         """
         from steersman.loop.sub_agent import run_sub_agent  # as above
@@ -355,7 +355,7 @@ class Agent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Also in the middle of a run: whoever leaves by an error must not be held up.
+        # Also during a run: leaving by an exception must not raise another one.
         if self._memory is not None:
             self._memory.close(running=True)
 

@@ -1,4 +1,4 @@
-"""The tie between an agent and its session: the session hears everything, and both stand at the same place."""
+"""The connection of an agent with its session: the session records the runs, and both have the same log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """A session that an agent has taken up, where it stood; nobody else may take it up meanwhile."""
+    """The session of an agent, which goes on where the session was; it belongs to one agent at a time."""
 
     __slots__ = ("__weakref__", "_closed", "_config", "_context", "_inbox", "_opened", "session")
 
@@ -63,7 +63,7 @@ class Memory:
         return recorder
 
     def sync_session(self) -> None:
-        """Let the session stand where the context is, also when somebody gave that another log or other messages."""
+        """Move the session to the log of the context, which may have been replaced."""
         self.session.move_to(self._context.log)
 
     def log_through(self, at: str | int) -> Log:

@@ -1,4 +1,4 @@
-"""How events leave a run: every subscriber hears each one before the loop goes on, and none can break it."""
+"""Events: every subscriber gets each one before the loop goes on, and none can break the run."""
 
 from __future__ import annotations
 

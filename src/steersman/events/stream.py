@@ -1,7 +1,7 @@
 """A run as its caller sees it: iterate over it, await it, or both.
 
 Memory is bounded: when the reader falls behind, `room()` makes the run wait before it reads more from the provider.
-The bound is lifted only while someone awaits the outcome and nobody reads, because then nobody would make room.
+The bound is lifted only while a task awaits the outcome and no task reads: otherwise the run would wait for ever.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Channel:
         """Whether the run should wait for the reader."""
         if len(self.buffer) < self.limit or self.detached:
             return False
-        # Whoever awaits the outcome does not read meanwhile, not even in the middle of an iteration.
+        # A task that awaits the outcome does not read meanwhile, not even in the middle of an iteration.
         return not self.awaiting or any(task not in self.awaiting for task in self.reading.values())
 
     async def wait_for_reader(self) -> None:
-        """Wait until the reader has caught up, or nobody will read any more."""
+        """Wait until the reader has caught up, or has gone."""
         while self.is_full:
             self.writer = asyncio.get_running_loop().create_future()
             try:
@@ -79,7 +79,7 @@ class Channel:
             self.awaiting.remove(task)
 
     def finish(self, outcome: RunResult) -> None:
-        """The run is over: no more events, and whoever waited for its outcome goes on."""
+        """Set the outcome of the run, which is over, and wake the tasks that wait for it."""
         self.outcome = outcome
         _wake(self._idle)
         _wake(self._waiting)
@@ -97,7 +97,7 @@ class Channel:
             self._waiting.remove(waiter)
 
     def detach(self) -> None:
-        """Nobody will read any more."""
+        """Drop the events: no reader will come."""
         self.detached = True
         self.buffer.clear()
         self.wake_run()

@@ -1,1 +1,1 @@
-"""The loop. Only this room changes a run and emits its events; every other room is asked, and answers with values."""
+"""The loop. Only this package changes a run and emits its events; the others are called and return values."""

@@ -1,4 +1,4 @@
-"""What a run is told before it starts."""
+"""`AgentLoopConfig`, the options of a run, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NEEDED = ("cancel_grace", "max_tool_calls")
 
 
 def check_config(config: Any) -> None:
-    """Raise `TypeError` or `ValueError` for the first setting that cannot be meant."""
+    """Raise `TypeError` or `ValueError` for the first option with a wrong value."""
     for name, allowed in _ONE_OF.items():
         check_one_of(name, getattr(config, name), allowed)
     for name in (*_SECONDS, *_COUNTS):
@@ -67,13 +67,13 @@ def check_config(config: Any) -> None:
 
 
 def check_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """A word out of a few."""
+    """Raise `ValueError` unless the value is one of the allowed words."""
     if value not in allowed:
         raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))}, got {value!r}.")
 
 
 def check_callable(name: str, value: object) -> None:
-    """A function that can be called as it will be called, or nothing."""
+    """Raise `TypeError` unless the value is `None` or a function that takes the arguments it will get."""
     if value is None:
         return
     if not callable(value):
@@ -151,14 +151,14 @@ QueueMode: TypeAlias = Literal["one-at-a-time", "all"]
 
 
 class MessageProvider(Protocol):
-    """Where messages come from while a run goes on; the other spelling of the two `get_..._messages` callbacks."""
+    """A source of messages while a run goes on; the other spelling of the two `get_..._messages` callbacks."""
 
     def poll_steering(self) -> Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None:
-        """Messages to be heard at the next safe point."""
+        """Messages for the next safe point."""
         ...
 
     def poll_follow_up(self) -> Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None:
-        """Messages to be heard when the agent would stop."""
+        """Messages for when the agent would stop."""
         ...
 
 
@@ -300,12 +300,12 @@ def _set(config: AgentLoopConfig, name: str, value: object) -> None:
 
 
 async def resolve(value: Any) -> Any:
-    """The value, awaited where a callable gave an awaitable."""
+    """The value, awaited if it is awaitable."""
     return await cast(Awaitable[Any], value) if isinstance(value, Awaitable) else value
 
 
 def _accept_overflow_flag(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
-    """A transform that takes a second argument is told whether the provider just reported an overflow."""
+    """A transform with a second parameter gets whether the provider just reported an overflow."""
     return transform if can_take(transform, 2) else lambda messages, _: transform(messages)
 
 

@@ -1,4 +1,4 @@
-"""Messages on their way into a run: steering and follow-ups, kept until heard, never lost and never doubled."""
+"""The inbox of an agent: steering and follow-ups wait here until a run takes them, each exactly once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Queued:
 
 
 class InboxListener(Protocol):
-    """Told what becomes of queued messages, in order and under the lock: it must neither raise nor take long."""
+    """Called when something happens to a queued message, in order and under the lock: must not raise or block."""
 
     def on_accept(self, item: Queued, /) -> None: ...
     def on_delivery_start(self, item: Queued, /) -> None: ...
@@ -110,14 +110,14 @@ class Inbox:
         return receipt
 
     def open(self, *, steering: GetMessagesFn | None, follow_up: GetMessagesFn | None) -> None:
-        """A run begins to listen; its callbacks are further sources of the same queues."""
+        """Accept messages for a run from now on; its callbacks are further sources of the same queues."""
         with self._lock:
             self._sources = {"steering": steering, "follow_up": follow_up}
             self._open = True
             self._set_status("accepted")
 
     def close(self, *, only_if_empty: bool = False) -> bool:
-        """The run listens no more; looking and closing are one step, so nothing slips in between."""
+        """Accept messages for the next run; looking and closing are one atomic step. Returns whether it is closed."""
         with self._lock:
             if only_if_empty and (self._queues["steering"] or self._queues["follow_up"]):
                 return False
@@ -136,14 +136,14 @@ class Inbox:
         return self._sources[kind] is not None
 
     async def poll(self, kind: QueueKind) -> None:
-        """Bring in what the run's callback has; it stays queued until it is taken."""
+        """Queue what the run's callback returns."""
         source = self._sources[kind]
         if source is not None:
             for value in await resolve(source()) or ():
                 self.add(kind, to_message(value))
 
     def find_urgency(self, default: SteeringPolicy) -> SteeringPolicy | None:
-        """How the most urgent steering message wants to be heard, without taking it; `None` when there is none."""
+        """The mode of the most urgent steering message, without taking it; `None` when there is none."""
         if not self._queues["steering"]:
             return None
         with self._lock:
@@ -165,7 +165,7 @@ class Inbox:
             return taken
 
     def requeue(self, items: Sequence[Queued]) -> None:
-        """Put messages that were taken and not heard back where they were."""
+        """Put messages that were taken and not delivered back at the front of their queue."""
         with self._lock:
             for item in reversed(items):
                 if self.listener is not None and not item.id:
@@ -176,9 +176,9 @@ class Inbox:
                 item.receipt.status = "accepted" if self._open else "next_run"
 
     def restore(self, items: Sequence[Queued], heard: Mapping[str, Receipt]) -> None:
-        """Queue what waited when an earlier program ended, and know what it had heard by its keys.
+        """Queue what waited when an earlier program ended; `heard` are the receipts of keys it had delivered.
 
-        Whoever listens knows of it already.
+        The listener is not called: it knows these messages.
         """
         with self._lock:
             for item in items:
@@ -188,18 +188,18 @@ class Inbox:
                 self._keys = {**(self._keys or {}), **heard, **keyed}
 
     def start_delivery(self, item: Queued) -> None:
-        """A message that was taken is about to be put in the transcript."""
+        """Report that a message is about to be added to the transcript."""
         if self.listener is not None:
             self.listener.on_delivery_start(item)
 
     def deliver(self, item: Queued, entry_id: str) -> None:
-        """A message that was taken is in the transcript now."""
+        """Report that a message is in the transcript."""
         item.receipt.status = "delivered"
         if self.listener is not None:
             self.listener.on_delivery_end(item, entry_id)
 
     def reject(self, item: Queued) -> None:
-        """A message that was taken does not get in."""
+        """Report that a message is not delivered."""
         item.receipt.status = "returned"
         if self.listener is not None:
             self.listener.on_return(item)

@@ -1,4 +1,4 @@
-"""How messages enter the transcript: what is pending is heard first, and from then on nothing can lose it."""
+"""How messages get into the transcript: pending ones first of all in a turn, so that nothing can lose them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMe
 
 
 def add_message(run: Run, message: AgentMessage) -> str:
-    """Put a message in the transcript, with its events; its entry id comes back."""
+    """Add a message to the transcript, with its events; returns its entry id."""
     if not message.timestamp:
         message = msgspec.structs.replace(message, timestamp=time.time())
     run.emit(MessageStart, message=message)
@@ -26,7 +26,7 @@ def add_message(run: Run, message: AgentMessage) -> str:
 
 
 def add_pending(run: Run) -> None:
-    """Put everything that is pending in the transcript."""
+    """Add all pending messages to the transcript."""
     while run.pending:
         item = run.pending.pop(0)
         message = item.message if type(item) is Queued else item
@@ -47,7 +47,7 @@ def is_answered(messages: Sequence[AgentMessage]) -> bool:
 
 
 async def take_queued(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
-    """Make the next steering messages or follow-ups pending, before injections; whether the filters let any in."""
+    """Make the next steering messages or follow-ups pending, before injections; returns whether any is pending."""
     items = run.inbox.take(kind)
     if not items and run.inbox.has_source(kind):
         await run.inbox.poll(kind)
@@ -62,7 +62,7 @@ async def take_queued(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
 
 
 async def _filter_queued(run: Run, items: list[Queued], at: int) -> None:
-    # Nothing is lost while the filters think: what they have not let in goes back to the queue when the run ends.
+    # Nothing is lost while the filters work: if the run ends meanwhile, these go back to the queue.
     run.filtering = items
     kept = await apply_filters(run.config.input_filters, [item.message for item in items])
     run.filtering = []

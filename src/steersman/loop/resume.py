@@ -1,7 +1,7 @@
-"""Going on in the middle of a batch: the calls that a crash left open are settled in a turn of their own, first of all.
+"""Resuming after a crash: the calls it left open are settled in a turn of their own, before any other.
 
 A call that had ended keeps its result, one that had not begun is run, and one that was running is run again only if its
-tool is idempotent: of any other nobody knows whether it had its effect, and the model is told so.
+tool is idempotent: the effect of any other is unknown, and its result says so.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from steersman.types.messages import ToolResultMessage
 async def resume(run: Run) -> None:
     """Settle the calls at the end of the transcript, if the program that made it ended before they were.
 
-    No model is asked in that turn, so no limit counts it and no hook of a turn hears of it. A run that was `prompted`
-    runs none of them: a new prompt is no wish to go on with what was asked before it.
+    No model is asked in that turn, so no limit counts it and no hook of a turn is called. A run with prompts runs none
+    of the calls: a new prompt does not ask to go on with what came before it.
     """
     recovery, run.context.recovery = run.context.recovery, None
     left = None if recovery is None else find_open_calls(run.context.log.messages)
@@ -52,7 +52,7 @@ async def resume(run: Run) -> None:
 
 
 def _find_results(run: Run, left: OpenCalls, recovery: Recovery, *, goes_on: bool) -> dict[str, ToolResultMessage]:
-    """The results of the calls that are not run: those they had, and those that say why there is none."""
+    """The results of the calls that do not run: recorded ones, and those that say why there is none."""
     known: dict[str, ToolResultMessage] = {}
     for call in left.calls:
         kept = recovery.results.get(call.id)
@@ -63,7 +63,7 @@ def _find_results(run: Run, left: OpenCalls, recovery: Recovery, *, goes_on: boo
 
 
 def _settle_unless_runnable(run: Run, call: ToolCall, recovery: Recovery, *, goes_on: bool) -> ToolResultMessage | None:
-    """Why a call is not run; `None` if it is."""
+    """The result that says why a call does not run; `None` if it runs."""
     steered = _find_steering(run)
     if call.id in recovery.started:
         tool = run.tools.get(call.name)
@@ -75,7 +75,7 @@ def _settle_unless_runnable(run: Run, call: ToolCall, recovery: Recovery, *, goe
 
 
 def _find_steering(run: Run) -> SteeringPolicy | None:
-    """How steering that is about to be heard deals with calls that have not started; `None` when it lets them be."""
+    """What pending steering does to calls that have not started; `None` when they may start."""
     modes = {
         item.mode or run.config.steering for item in run.pending if type(item) is Queued and item.kind == "steering"
     }
@@ -85,7 +85,7 @@ def _find_steering(run: Run) -> SteeringPolicy | None:
 def _settle_call(
     run: Run, call: ToolCall, text: str, status: Literal["interrupted", "not_started"]
 ) -> ToolResultMessage:
-    """The answer to a call that is not run, told as the end of its span."""
+    """Build the result of a call that does not run, and emit its start and its end."""
     result = ToolResultMessage(
         [TextContent(text)],
         time.time(),

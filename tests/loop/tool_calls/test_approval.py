@@ -123,7 +123,7 @@ async def test_nobody_to_ask_means_no() -> None:
     shop = Shop()
     results = await outcome(shop, call("deploy", targets=[]), approval=Approval())
     text = (
-        "Denied: 'deploy' can change things and no rule allows it and there is nobody to ask. "
+        "Denied: 'deploy' can change things and no rule allows it and there is no approver. "
         "Do not repeat it; do something else, or ask the user what they want."
     )
     assert (results, shop.log) == ([("deploy", text, True, "denied")], [])
@@ -204,8 +204,8 @@ def always(value: Any) -> Callable[..., Any]:
 
 NO_ANSWERS: dict[str, tuple[Callable[..., Any], str]] = {
     "crash": (crash, "Denied: approve hook crash raised RuntimeError: the terminal is gone."),
-    "hang": (hang, "Denied: nobody answered within 5s. "),
-    "hang and agree": (hang_and_agree, "Denied: nobody answered within 5s. "),
+    "hang": (hang, "Denied: no answer within 5s. "),
+    "hang and agree": (hang_and_agree, "Denied: no answer within 5s. "),
     "give up": (give_up, "Denied: approve hook give_up raised CancelledError."),
     "a timeout of its own": (timed_out, "Denied: approve hook timed_out raised TimeoutError: of its own."),
     **{
@@ -237,7 +237,7 @@ async def test_a_tool_that_needs_approval_is_under_the_same_clock(name: str) -> 
         raise AssertionError
 
     agent, _ = agent_of(ScriptedModel(answer(call("act")), "ok"), [act], approve=NO_ANSWERS[name][0], approve_timeout=5)
-    assert told((await agent.run("go")).messages) == [("act", "Denied: nobody answered within 5s.", True, "denied")]
+    assert told((await agent.run("go")).messages) == [("act", "Denied: no answer within 5s.", True, "denied")]
 
 
 @pytest.mark.real_time
@@ -257,7 +257,7 @@ async def test_a_plain_function_that_waits_holds_up_nobody_and_its_late_yes_is_a
         released.set()
     why = "'deploy' can change things and no rule allows it"
     assert results == [
-        ("deploy", f"Denied: nobody answered within 0.05s. {ASKED.format(why)}", True, "denied"),
+        ("deploy", f"Denied: no answer within 0.05s. {ASKED.format(why)}", True, "denied"),
     ]
     assert shop.log == []
 
@@ -289,7 +289,7 @@ async def test_an_answer_that_blocked_the_loop_beyond_its_time_comes_too_late() 
         shop, call("deploy", targets=[]), approval=Approval(), approve=block, approve_timeout=0.01
     )
     assert (status, shop.log) == ("denied", [])
-    assert text.startswith("Denied: nobody answered within 0.01s.")
+    assert text.startswith("Denied: no answer within 0.01s.")
 
 
 async def test_without_a_timeout_a_person_may_take_as_long_as_it_takes() -> None:

@@ -71,7 +71,7 @@ async def test_what_only_reads_goes_through_in_plan_mode_and_nothing_else(tmp_pa
 
 
 async def test_of_the_whole_corpus_nothing_is_run(tmp_path: Path) -> None:
-    """failures.md L4, L5: with nobody to ask, each of them is answered and none of them starts."""
+    """failures.md L4, L5: without an approver, each of them is answered and none of them starts."""
     calls = [call("bash", command=command) for command in CORPUS if command.strip()]
     outcomes = await statuses(
         tmp_path, *calls, approval=Approval(allow=ALLOW, workspace=tmp_path), max_tool_calls=len(calls)

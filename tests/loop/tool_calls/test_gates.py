@@ -313,7 +313,7 @@ async def approve_never(_: ToolCall) -> bool:
     [
         (yes, ("delete", "x deleted", False, "completed")),
         (no, ("delete", "Denied: not approved.", True, "denied")),
-        (None, ("delete", "Denied: tool 'delete' needs approval and there is nobody to ask.", True, "denied")),
+        (None, ("delete", "Denied: tool 'delete' needs approval and there is no approver.", True, "denied")),
         (
             approve_badly,
             ("delete", "Denied: approve hook approve_badly raised RuntimeError: the terminal is gone.", True, "denied"),

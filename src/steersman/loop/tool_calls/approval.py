@@ -27,7 +27,7 @@ _INSTEAD = "Do not repeat it; do something else, or ask the user what they want.
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a call does not run, in words for the model, and the rule that says so where it is one."""
+    """Why a call does not run, in words for the model, and the rule that denies it, if it is a rule."""
 
     text: str
     rule: str | None = None
@@ -35,7 +35,7 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What is to be asked about a call: of whom, why, and who is to remember the answer."""
+    """A question about a call: the run whose approver is asked, why, and the policies that remember the answer."""
 
     owner: Run | None
     why: str
@@ -48,15 +48,15 @@ class _Question:
 
 
 def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
-    """Whether every policy lets a call through, so that nobody needs to be asked."""
+    """Whether every policy allows a call, so that it needs no approval."""
     try:
         return all(_ask_policy(approval, tool, slot).says == "allow" for _, approval in _iterate_policies(run))
-    except Exception:  # noqa: BLE001  # a policy that broke has not agreed; what it raised is told when the call is denied
+    except Exception:  # noqa: BLE001  # a broken policy has not agreed; the denial says what it raised
         return False
 
 
 async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | None:
-    """Have a call approved by everyone who has a say; why it is not, where it is not."""
+    """Ask the policies of this run and of all runs above it; returns the denial, or `None` when they approve."""
     slot.args = freeze(slot.args)
     question = _find_question(run, slot, tool)
     if not isinstance(question, _Question):
@@ -64,8 +64,8 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | None:
     owner = question.owner
     if owner is None:
         advice = f" {_INSTEAD}" if question.keepers else ""
-        return Denial(f"Denied: {question.why} and there is nobody to ask.{advice}")
-    # Sub-agents at work side by side may all have questions: whoever is asked hears one at a time.
+        return Denial(f"Denied: {question.why} and there is no approver.{advice}")
+    # Parallel sub-agents may all need approval: an approver gets one question at a time.
     lock = owner.approval_lock = owner.approval_lock or asyncio.Lock()
     waited = lock.locked()
     async with lock:
@@ -94,7 +94,7 @@ def _ask_policy(approval: Approval, tool: Tool, slot: Slot) -> Judgement:
 
 
 def _find_question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
-    """What to ask about a call; or why it is denied, or `None` where it may run."""
+    """The question to ask about a call; or why it is denied, or `None` if it may run."""
     asking: list[tuple[Run, Approval, str]] = []
     try:
         policies = list(_iterate_policies(run))
@@ -112,7 +112,7 @@ def _find_question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | Non
     if not asking and not wanted:
         return None
     reasons = [why for *_, why in asking] + [f"tool {tool.name!r} needs approval"] * wanted
-    # A yes has to come from where the question comes from, or from above: below, it would be a sub-agent's own.
+    # The approver is that of the run that asks, or of one above it: never that of a sub-agent below.
     start = asking[-1][0] if asking else run
     keepers = [approval for _, approval, _ in asking] or [policy for _, policy in policies[:1]]
     return _Question(_find_approver(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
@@ -125,7 +125,7 @@ def _needs_approval(tool: Tool, slot: Slot) -> bool:
 
 
 def _find_approver(run: Run) -> Run | None:
-    """The nearest run, from this one up, that has somebody to ask."""
+    """The nearest run, from this one up, that has an approver."""
     level: Run | None = run
     while level is not None and level.config.approve is None:
         level = level.parent
@@ -134,15 +134,15 @@ def _find_approver(run: Run) -> Run | None:
 
 async def _ask_approver(owner: Run, slot: Slot, question: _Question) -> Denial | None:
     approve, seconds = cast(Callable[..., Any], owner.config.approve), owner.config.approve_timeout
-    # A copy: whatever is done with it, what was shown is what runs.
+    # A copy: the approver cannot change the arguments that run.
     shown = msgspec.structs.replace(slot.call, arguments=thaw(slot.args))
     arguments = (shown, question.why) if _takes_reason(approve) else (shown,)
     try:
-        # In a thread where it is a plain function: a person who is asked takes long, and the run goes on meanwhile.
+        # A plain function runs in a thread: a person takes long to answer, and the run goes on meanwhile.
         threaded = not is_async(approve)
         answer = await call_within(approve, arguments, seam="approve", seconds=seconds, threaded=threaded)
     except TimeoutError:
-        return Denial(f"Denied: nobody answered within {seconds:g}s.{question.advice}")
+        return Denial(f"Denied: no answer within {seconds:g}s.{question.advice}")
     except HookError as error:
         return Denial(f"Denied: {error}.")
     if isinstance(answer, Approved):
@@ -161,7 +161,7 @@ def _remember(question: _Question, slot: Slot) -> None:
 
 
 def _takes_reason(approve: Callable[..., Any]) -> bool:
-    """Whether the function takes the reason as well: a second argument it needs, or one that is named so."""
+    """Whether the function takes the reason: a second argument that is required, or named `reason`."""
     try:
         signature = inspect.signature(approve)
     except ValueError:  # some built-ins do not tell

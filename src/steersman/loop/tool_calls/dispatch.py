@@ -1,4 +1,4 @@
-"""Tool calls: each is admitted or answered why not, starts when its turn comes, and is settled exactly once.
+"""The dispatcher of tool calls: each call is admitted or refused, starts when it may, and is settled exactly once.
 
 The dispatcher only peeks at steering; the loop alone takes it. Ends come in completion order, results in source order.
 """
@@ -88,7 +88,7 @@ class _Batch:
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
 
     async def run_calls(self) -> None:
-        """Start what may start, wait for a change, until nothing waits or runs."""
+        """Start calls that may start and wait for a change, until no call waits or runs."""
         run = self.run
         # A tool's end, a steering message and a cancel all ring the same bell.
         run.on_wake = self._ring
@@ -107,13 +107,13 @@ class _Batch:
                 )
                 if not started and not self._rung:
                     await self._wait_for_bell()
-                # Muffled before looking: what ends while the sources are asked below rings again and is not missed.
+                # Reset before looking: a call that ends while the sources are polled below rings again.
                 rung, self._rung = self._rung, False
                 if rung:
                     await self._collect_ended()
         except asyncio.CancelledError:
             run.interrupt()
-        except Exception as error:  # noqa: BLE001  # a broken source of steering: told once what runs has come to its end
+        except Exception as error:  # noqa: BLE001  # a broken source of steering: raised again once the running calls have ended
             run.fail(error)
             broken = error
         finally:
@@ -125,7 +125,7 @@ class _Batch:
             raise broken
 
     async def _collect_ended(self) -> None:
-        """See what has ended: a call, which is when the sources of steering are asked, or the asking of gates."""
+        """Take note of calls and gates that have ended; after a call, poll the sources of steering."""
         if self._gate is not None and self._gate.done():
             gate, self._gate = self._gate, None
             gate.result()
@@ -142,7 +142,7 @@ class _Batch:
             self._bell.set_result(None)
 
     async def _wait_for_bell(self) -> None:
-        """Wait for the bell, which has not rung since it was last listened to."""
+        """Wait until a call ends, steering arrives, or the run is cancelled."""
         self._bell = asyncio.get_running_loop().create_future()
         try:
             await self._bell
@@ -158,9 +158,9 @@ class _Batch:
         return ring
 
     def _examine_calls(self) -> None:
-        """Answer at once what cannot be run; the rest waits for its turn."""
+        """Settle the calls that cannot run at once; the others wait."""
         limit = self.run.config.max_tool_calls
-        # Calls that need no gate are in nobody's way when none of them is lone or has a key: the usual case.
+        # The usual case: no call has a gate, must run alone or has a key, so that all of them may start.
         self._free = self._size >= len(self.slots)
         for slot in self.slots:
             if slot.index >= limit:
@@ -172,7 +172,7 @@ class _Batch:
     def _start_ready(self) -> bool:
         """Start the first call that may start now, or have its gates asked; whether there was one.
 
-        Gates are asked one call at a time, in a task of their own: nobody waits for them who need not.
+        Gates are asked one call at a time, in a task of their own: calls without a gate do not wait for them.
         """
         for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
@@ -186,14 +186,14 @@ class _Batch:
         return False
 
     async def _start_after_saving(self) -> bool:
-        """Start the next call after it is kept that all which may start now are about to."""
+        """Start the next call, after the journal has saved which calls are about to start."""
         ready = self.waiting if self._free else self._iterate_startable()
         slots = [slot for slot in ready if slot.admitted and not slot.intended]
         for slot in slots:
             slot.intended = True
         if slots:
             await self.run.save_intent([msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
-            return True  # looked at anew: steering or a cancel may have come meanwhile
+            return True  # look again first: steering or a cancel may have come meanwhile
         return self._start_ready()
 
     async def _ask_gates(self, slot: Slot) -> None:
@@ -203,7 +203,7 @@ class _Batch:
             self._ring()
 
     async def _close_gate(self) -> None:
-        """Ask no further: the call whose gates were being asked is not going to start."""
+        """Stop asking the gates: the call they are asked about is not going to start."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.cancel()
@@ -212,7 +212,7 @@ class _Batch:
                 self.run.log_problem(f"A gate that was no longer asked raised {describe_exception(error)}.")
 
     def _iterate_startable(self) -> Iterator[Slot]:
-        """The waiting calls before which nothing is unfinished: no group, no lone call, none with their keys."""
+        """The waiting calls that may start: no earlier group, lone call or call with the same key is unfinished."""
         unfinished = sorted((*self.running, *self.waiting), key=_index)
         group = unfinished[0].index // self._size if unfinished else 0
         busy: set[str] = {key for slot in self.running for key in slot.keys}
@@ -228,7 +228,7 @@ class _Batch:
             busy |= slot.keys
 
     async def _apply_steering(self, mode: SteeringPolicy) -> bool:
-        """Whether a steering message ends the batch; calls not yet started are skipped."""
+        """Skip calls that have not started and, if asked to, cancel the others; returns whether the batch is over."""
         await self._close_gate()
         for slot in self.waiting:
             settle(self.run, slot, SKIPPED, status="not_started")
@@ -239,7 +239,7 @@ class _Batch:
         return not self.running
 
     async def _wind_down(self) -> None:
-        """After a cancel or a stop: what waits is not started, what runs is cancelled on abort, awaited otherwise."""
+        """End the batch after a cancel or a stop: waiting calls do not start, running ones are cancelled or awaited."""
         run = self.run
         await self._close_gate()
         aborted = run.token.cancelled

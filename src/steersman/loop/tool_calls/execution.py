@@ -1,4 +1,4 @@
-"""The execution of a tool call: in a task of its own, under its timeout, its output within limits."""
+"""The execution of a tool call: in a task of its own, with a timeout, its output truncated to the limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LARGE = 1_000_000
 
 
 def start_call(run: Run, slot: Slot) -> None:
-    """Let the call run in a task of its own, under its timeout."""
+    """Start the call in a task of its own, with its timeout."""
     tool = cast(Tool, slot.tool)
     emit_start(run, slot)
     loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ def _expire(run: Run, slot: Slot, text: str) -> None:
 
 
 def abandon(run: Run, slot: Slot, text: str) -> None:
-    """Go on without a call that will not stop; it is counted, reported, and asked once more."""
+    """Go on without a call that does not stop; it is counted, reported and cancelled once more."""
     if slot.result is not None or slot.task is None:
         return
     _settle_abandoned(run, slot, text)
@@ -88,7 +88,7 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
 
 
 async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
-    """What the tool gives; what it raises is an output too, unless it was cancelled by us."""
+    """Call the tool; what it raises becomes an error output, except a cancel by the run."""
     try:
         context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
         return await tool.call(thaw(slot.args), context)
@@ -96,7 +96,7 @@ async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
         if slot.stopping is None:
             return ToolOutput("CancelledError: the tool was cancelled, and not by the run.", is_error=True)
         if tool.threaded and slot.result is None:
-            # A thread cannot be made to stop: it was left to itself.
+            # A thread cannot be stopped: it is abandoned.
             _settle_abandoned(run, slot, slot.stopping)
         raise
     except ToolError as error:
@@ -117,7 +117,7 @@ async def _revise_output(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput
 
 
 def _check_output(output: ToolOutput) -> ToolOutput:
-    """The output with its details as JSON values; `TypeError` where the loop could do nothing with it."""
+    """Check the effects and turn the details into JSON values; raises `TypeError` for wrong types."""
     details = cast(object, output.details or {})
     if not isinstance(details, dict):
         raise TypeError(f"ToolOutput.details is a dict, got {details!r}.")
@@ -132,7 +132,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
     loop, home = asyncio.get_running_loop(), threading.get_ident()
 
     def show(value: Any) -> None:
-        # Progress is for whoever watches now: a reader that has fallen behind is spared it.
+        # Updates are dropped while the reader is behind.
         if slot.result is None and not run.channel.is_full:
             call = slot.call
             run.emit(ToolExecutionUpdate, tool_call_id=call.id, tool_name=call.name, args=slot.args, update=value)
@@ -158,7 +158,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
 
 
 def _build_idempotency_key(run: Run, slot: Slot) -> str:
-    """The same for the same call however often it is run, and for no other: call ids may recur on another branch."""
+    """The same key each time this call runs, and for no other call: call ids may recur on another branch."""
     answer = "" if run.turn is None else run.turn.entry_id
     return f"{run.context.session_id}:{answer}:{slot.call.id}"
 
@@ -169,14 +169,14 @@ def _count_characters(output: ToolOutput) -> int:
 
 
 def _is_small(run: Run, output: ToolOutput) -> bool:
-    """Whether an output is within its limits whatever its characters are."""
+    """Whether an output is within its limits even if each character has four bytes."""
     config = run.config.context_config or _LIMITS
     size = _count_characters(output)
     return size * 4 <= config.max_tool_output_bytes and size < config.max_tool_output_lines
 
 
 async def _truncate(run: Run, output: ToolOutput) -> ToolOutput:
-    """The output within its limits, so that no tool can flood the context."""
+    """Truncate the output to the limits of bytes and lines."""
     config = run.config.context_config or _LIMITS
     work = partial(
         truncate_output,

@@ -1,4 +1,4 @@
-"""The gates of a tool call, in order: known, whole, valid, allowed, approved. One that breaks denies."""
+"""The gates of a tool call, in order: known, complete, valid, allowed, approved. A gate that raises denies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
 
 def examine(run: Run, turn: Turn, slot: Slot) -> bool:
-    """Find the tool and check the arguments; whether the call can be run at all. If not, it is answered why."""
+    """Find the tool and check the arguments; returns whether the call can run. If not, it is settled."""
     asked = slot.call
     cut = turn.message is not None and turn.message.stop_reason == "length"
     problem: str | None = None
@@ -62,7 +62,7 @@ def _check_arguments(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str |
 
 
 async def ask_gates(run: Run, turn: Turn, slot: Slot) -> None:
-    """Ask the policies, the hooks and, where it is wanted, for approval: the call is admitted, or answered why not."""
+    """Ask the policies, the hooks and the approver: the call is admitted, or settled with the reason."""
     tool = cast(Tool, slot.tool)
     config = run.config
     if run.guards.pre_dispatch_policies or run.guards.before_tool_execution:

@@ -57,7 +57,7 @@ class Slot:
         return self.tool is not None and self.tool.uninterruptible
 
     def stop(self, text: str) -> None:
-        """Ask a running call to stop; the text is what its result will say."""
+        """Cancel a running call; its result will have this text."""
         if self.result is None and self.task is not None:
             self.stopping = self.stopping or text
             if self.token is not None:
@@ -66,7 +66,7 @@ class Slot:
 
 
 def emit_start(run: Run, slot: Slot) -> None:
-    """Say that the call begins, with the arguments it really gets."""
+    """Emit `tool_execution_start`, with the effective arguments."""
     slot.started = True
     slot.began = asyncio.get_running_loop().time()
     slot.args = freeze(slot.args)
@@ -74,14 +74,14 @@ def emit_start(run: Run, slot: Slot) -> None:
 
 
 def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
-    """What a call gave after it was settled: an event, never a second message."""
+    """Emit the output of a call that was already settled, as an event; never as a second message."""
     text = repr(outcome) if isinstance(outcome, BaseException) else _describe(outcome)
     data = {"tool_call_id": slot.call.id, "tool_name": slot.call.name, "output": text[:1000]}
     run.emit(CustomEvent, name="late_tool_result", data=data)
 
 
 def settle_output(run: Run, slot: Slot, output: ToolOutput) -> None:
-    """Settle a call with what the tool gave."""
+    """Settle a call with the output of its tool."""
     slot.effects = tuple(output.effects)
     slot.terminate = output.terminate
     settle(run, slot, output, status="completed", is_error=output.is_error, details=output.details)
