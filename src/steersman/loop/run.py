@@ -39,6 +39,7 @@ witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness
 
 _Hooks = tuple[Callable[..., Any], ...]
 _DELTAS = frozenset(get_args(Delta))
+_ENDED = Phase.ENDED  # read for every event, and an attribute of an enum is slow
 _log = logging.getLogger("steersman")
 
 
@@ -189,7 +190,7 @@ class Run:
 
     def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
-        if self.ending.phase >= Phase.ENDED:
+        if self.ending.phase >= _ENDED:
             return
         number = self.seq
         self.seq = number + 1
@@ -338,7 +339,7 @@ class Run:
 
     def append(self, message: AgentMessage) -> str:
         """Add a message to the log and to the new messages, unless the run has ended; returns its entry id."""
-        if self.ending.phase >= Phase.ENDED:
+        if self.ending.phase >= _ENDED:
             return ""
         self.new_messages.append(message)
         return self.context.log.append(message)

@@ -31,7 +31,8 @@ async def take_turn(run: Run) -> Turn:
                 if message is not None:
                     await _act_on(run, turn, message)
                     run.tracker.record_turn()
-                    await _call_after_turn(run, turn)
+                    if run.config.seams.after_turn or run.config.seams.post_turn_policies:
+                        await _call_after_turn(run, turn)
     except asyncio.CancelledError:
         run.interrupt()
     except Exception as error:  # noqa: BLE001  # whatever raised, the turn is closed and the run reports it
@@ -136,8 +137,6 @@ def apply_effects(run: Run, turn: Turn, outcome: Outcome) -> None:
 async def _call_after_turn(run: Run, turn: Turn) -> None:
     """Call `after_turn` and the post-turn policies."""
     seams = run.config.seams
-    if not seams.after_turn and not seams.post_turn_policies:
-        return
     usage = run.usage if turn.message is None else turn.message.usage
     try:
         async with run.limit_hooks():
