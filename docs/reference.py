@@ -286,14 +286,10 @@ def _write_builtin_tools() -> str:
     made = find(package, "builtin_tools")
     assert made is not None
     parts.append(describe("builtin_tools", made))
-    homes = next(
-        node for node in tree_of(package).body if isinstance(node, ast.Assign) and "_HOMES" in _list_defined_names(node)
-    )
-    tools = {tool.name: tool for tool in builtin_tools(".", sandbox="off")}
-    for name, home in cast(dict[str, str], ast.literal_eval(homes.value)).items():
-        factory = find(f"{package}.{home}", f"{name}_tool")
+    for tool in builtin_tools(".", sandbox="off"):
+        factory = find("steersman.tools", f"{tool.name}_tool")
         assert factory is not None
-        parts += [describe(f"{name}_tool", factory), _write_parameters(name, tools[name].parameters)]
+        parts += [describe(f"{tool.name}_tool", factory), _write_parameters(tool.name, tool.parameters)]
     return "\n".join(parts)
 
 
