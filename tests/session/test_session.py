@@ -502,7 +502,7 @@ def test_names_are_strings(stores: Store, wrong: Any) -> None:
             lambda: session.entries(wrong),
         ]
         for act in acts:
-            with pytest.raises(TypeError, match="An entry is given by its id or its label"):
+            with pytest.raises(TypeError, match="An entry is named by its id or its label"):
                 act()
         with pytest.raises(TypeError, match="A label is a string, or None"):
             session.label(entry, wrong)

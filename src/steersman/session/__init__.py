@@ -1,6 +1,6 @@
-"""What is remembered between runs: a tree of records that is only ever added to, kept by a store.
+"""Sessions: an append-only tree of records of what agents did, from which a run can go on after a crash.
 
-A session listens to an agent and writes; it never decides what the agent does.
+A session records what an agent does and never decides it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a session knows without reading it again: its tree, what waits to be heard, its labels, who ran it last.
+"""The index of a session: its tree, its labels, its queued messages, and the last agent and run.
 
-It is made from the records in one pass. What cannot be read is left out and told, and what follows it is kept.
+It is built from the records in one pass. What cannot be read is left out and reported, and what follows it is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from steersman.session.tree import Node, Tree
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False):
-    """A record whose payload is looked at only where it matters."""
+    """A record whose payload is decoded only where it is needed."""
 
     id: str
     parent: str | None
@@ -26,7 +26,7 @@ class _Head(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Beside(msgspec.Struct, frozen=True):
-    """What the payload of a record of the conversation has beside the conversation."""
+    """The fields in the payload of an entry that are not part of the entry."""
 
     branch: int = 0
     queue_id: str | None = None
@@ -38,7 +38,7 @@ _payloads: msgspec.json.Decoder[Payload] = msgspec.json.Decoder(Payload)
 
 
 class Index:
-    """All that is known about a session; `found` says what was damaged."""
+    """All that is known about a session without reading it again; `problems` says what was damaged."""
 
     def __init__(self) -> None:
         self.tree = Tree()
@@ -54,7 +54,7 @@ class Index:
         self._tag: str | None = None
 
     def read(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Take in encoded records."""
+        """Read encoded records."""
         for seq, line in lines:
             try:
                 self._add_record(_heads.decode(line))
@@ -67,14 +67,14 @@ class Index:
         self._last = None
 
     def add_node(self, node: Node) -> None:
-        """A record of the conversation follows where the session stands; a run's tag is the label of its first one."""
+        """Add an entry after the current one; the first entry of a run gets the tag of the run as its label."""
         self.tree.add(node)
         if self._tag is not None:
             self.tree.labels.setdefault(node.id, self._tag)
             self._tag = None
 
     def start_run(self, fields: Payload) -> None:
-        """A run began."""
+        """Note the start of a run."""
         agent_id, loop_id = _get_text(fields, "agent_id"), _get_text(fields, "loop_id")
         kind = fields.get("continuation_kind")
         tag = _get_text(cast(Payload, kind), "tag") if isinstance(kind, dict) else None
@@ -82,24 +82,24 @@ class Index:
         self.agent_id, self.loop_id, self._tag = agent_id, loop_id, tag
 
     def end_run(self) -> None:
-        """A run came to its end, or what follows is no part of one."""
+        """Note the end of a run, or that what follows is not part of it."""
         self.running = False
         self._tag = None
 
     def set_label(self, target: str, text: str | None) -> None:
-        """An entry has a name, or has one no more."""
+        """Set or remove the label of an entry."""
         self.tree.labels.pop(target, None)
         if text:
             self.tree.labels[target] = text
 
     def mark_heard_message(self, queue_id: str) -> None:
-        """What waited was said; the key it came with stays known, so that it is not said again."""
+        """Remove a delivered message from the queue; its key stays known, so that it is not delivered again."""
         fields = self.waiting.pop(queue_id, None)
         if fields is not None and fields.get("key") is not None:
             self.heard_keys[fields["key"]] = fields
 
     def move_to(self, target: str | None) -> None:
-        """The session goes on from another entry."""
+        """Continue from another entry; raises `ValueError` if it is missing."""
         self.end_run()
         if target is not None and target not in self.tree.nodes:
             self.tree.moves += 1
@@ -107,12 +107,12 @@ class Index:
         self.tree.move_to(target)
 
     def mark_as_foreign(self) -> None:
-        """What was said so far was said elsewhere: none of it is to be acted on, or to be said, here."""
+        """Mark everything so far as imported: its open tool calls and queued messages are not acted on here."""
         self.end_run()
         nodes = self.tree.nodes
         nodes.update({id: msgspec.structs.replace(node, own=False) for id, node in nodes.items() if node.own})
         if self.waiting:
-            self.problems.append(f"Messages that waited where the session is from are left out: {len(self.waiting)}.")
+            self.problems.append(f"Queued messages of the imported session are left out: {len(self.waiting)}.")
             self.waiting.clear()
 
     def _add_record(self, head: _Head) -> None:
@@ -135,7 +135,7 @@ class Index:
             self.mark_heard_message(queue_id)
 
     def _find_lost_parent(self, head: _Head) -> str | None:
-        """What a record follows whose parent is lost: the last before the gap, if the session did not move in it."""
+        """The parent for an entry whose own is lost: the last entry before the gap, if the branch is the same."""
         last = self._last
         if last is not None and _beside.decode(last.payload).branch == _beside.decode(head.payload).branch:
             self.problems.append(f"Record {head.seq} follows one that is missing; it is joined to what came before.")
@@ -183,7 +183,7 @@ def _read_run_end(index: Index, _: str, __: Payload) -> None:
 def _read_accepted_message(index: Index, id: str, fields: Payload) -> None:
     key = fields.get("key")
     if key is not None and not isinstance(key, str):
-        # What was queued is heard all the same: only whether it comes twice is not known any more.
+        # The message is delivered all the same; only whether it comes twice is no longer known.
         index.problems.append(f"The queued message {id!r} has a key that is no string, which is left out: {key!r}.")
         fields = {**fields, "key": None}
     index.waiting[id] = fields

@@ -1,8 +1,8 @@
-"""Writes the records of one session in a thread of its own, in groups: one sync for all that came since the last.
+"""Writes the records of one session in a thread of its own, in groups: one fsync for all records since the last one.
 
-Adding never waits and never raises. What the store will not take stays in memory, beside the conversation that is there
-anyway, in order and with its numbers, and is tried again with each sync and from time to time; until it is kept
-`degraded` says why, and whoever waits is told so by returning. A forked child adds nothing to its parent's session.
+Adding a record never waits and never raises. Records that the store refuses stay in memory, in order and with their
+numbers; each save tries them again, and so does the thread from time to time. Until they are saved `degraded` says why,
+and a save that waits for them returns. A forked child adds nothing to its parent's session.
 """
 
 from __future__ import annotations
@@ -14,82 +14,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 from weakref import WeakSet
 
-from steersman.session import journal as process
 from steersman.session.records import Payload, Record, encode
 from steersman.session.stores.store import Handle, SessionError
 from steersman.types.errors import describe_exception
 from steersman.types.ids import new_id
 
-# Nobody waits longer than this for a store that gives no answer.
+# Seconds that the end of the process, or a fork, waits for a store that does not answer.
 _PATIENCE = 30.0
-
-
-class Writer(Protocol):
-    """A journal as its process sees it; `at_work` is held while its store works."""
-
-    at_work: threading.RLock
-
-    def close_within(self, patience: float) -> None:
-        """Write what is left, for so many seconds at most."""
-        ...
-
-    def disown(self) -> None:
-        """Leave everything to the parent: this is a forked child."""
-        ...
-
-
-_open: WeakSet[Writer] = WeakSet()
-
-
-def enter(writer: Writer) -> None:
-    """A journal is open from now on."""
-    _open.add(writer)
-
-
-def leave(writer: Writer) -> None:
-    """A journal is closed."""
-    _open.discard(writer)
-
-
-def _close_all() -> None:
-    for writer in list(_open):
-        writer.close_within(_PATIENCE)
-
-
-class _Fork:
-    """A fork waits until no store is at work, so that no child has a copy of one in the middle of something."""
-
-    def __init__(self) -> None:
-        self._held: list[threading.RLock] = []
-
-    def before(self) -> None:
-        locks = [writer.at_work for writer in list(_open)]
-        self._held = [lock for lock in locks if lock.acquire(timeout=_PATIENCE)]
-
-    def after_in_parent(self) -> None:
-        held, self._held = self._held, []
-        for lock in held:
-            lock.release()
-
-    def after_in_child(self) -> None:
-        self._held = []
-        for writer in list(_open):
-            writer.disown()
-
-
-_fork = _Fork()
-atexit.register(_close_all)
-os.register_at_fork(before=_fork.before, after_in_parent=_fork.after_in_parent, after_in_child=_fork.after_in_child)
-
-
+_CLOSE_PATIENCE = 1.0
 _LAG = 0.02
 _RETRY = 1.0
 _IDLE = 10.0
-# So many records are one group at most: a long time without a disk does not end in one transaction that never fits.
-_MOST = 1_000
+# The most records of one group: after a long time without a disk the transactions still fit.
+_MAX_GROUP = 1_000
 _BUSY_NAME = "steersman-journal"
 _IDLE_NAME = "steersman-journal idle"
 
@@ -97,10 +36,10 @@ _log = logging.getLogger("steersman")
 
 
 class Journal:
-    """The one writer of an open session. `add` is safe from any thread, `synced` is for any event loop.
+    """The one writer of an open session. `add` is safe from any thread, `wait_until_saved` is for any event loop.
 
-    What nobody waits for is kept within `lag` seconds all the same, what was refused is tried again after `retry`, and
-    a thread that had nothing to do for `idle` ends until it is needed. `clock` gives the records their times.
+    A record is written within `lag` seconds, a refused one is tried again after `retry` seconds, and the thread ends
+    after `idle` seconds without work, until it is needed again. `clock` gives the records their times.
     """
 
     def __init__(
@@ -128,9 +67,9 @@ class Journal:
         self._last_try = False
         self._closed = False
         self._thread: threading.Thread | None = None
-        # Held while the store works: no fork leaves a child with a store in the middle of something.
+        # Held while the store works, so that a fork can wait for it.
         self.at_work = threading.RLock()
-        process.enter(self)
+        _open_journals.add(self)
 
     @property
     def seq(self) -> int:
@@ -139,16 +78,16 @@ class Journal:
 
     @property
     def last_saved(self) -> int:
-        """The number of the last record that is safe."""
+        """The number of the last record that is saved."""
         return self._last_saved
 
     def add(self, type: str, payload: Payload, *, id: str | None = None, parent: str | None = None) -> Record:
-        """Number a record and have it written soon; once the journal is closed it is only numbered."""
+        """Number a record and queue it for writing; once the journal is closed it is only numbered."""
         with self._changed:
             self._seq += 1
             record = Record(id or new_id("record"), parent, self._seq, type, self._clock(), payload)
             if self._closing:
-                self._mark_degraded_for(self._closing)
+                self._degrade(self._closing)
                 return record
             self._pending.append(record)
             if len(self._pending) == 1:
@@ -157,7 +96,7 @@ class Journal:
         return record
 
     async def wait_until_saved(self) -> bool:
-        """Whether everything added so far is safe; waits until it is, or until the store has refused it."""
+        """Wait until everything added so far is saved, or the store has refused it; whether it is saved."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -169,7 +108,7 @@ class Journal:
             try:
                 loop.call_soon_threadsafe(settle)
             except RuntimeError:
-                return  # the event loop is closed: nobody waits any more
+                return  # the event loop is closed, and with it what waited
 
         wanted = self._request_write(tell)
         if wanted > self._last_saved:
@@ -177,7 +116,7 @@ class Journal:
         return wanted <= self._last_saved
 
     def flush(self) -> bool:
-        """The same for whoever has no event loop: it blocks."""
+        """The same as `wait_until_saved` for callers without an event loop: it blocks."""
         done = threading.Event()
         wanted = self._request_write(done.set)
         if wanted > self._last_saved:
@@ -185,34 +124,34 @@ class Journal:
         return wanted <= self._last_saved
 
     def lines(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
-        """The numbers and the encoded forms of the records after a number, those that are only in memory too."""
+        """The numbers and encoded forms of the records after a number, including those that are only in memory."""
         with self._changed:
             pending = list(self._pending)
         for seq, line in self.handle.lines(after):
             if pending and seq >= pending[0].seq:
-                break  # kept since we looked
+                break  # saved since `pending` was copied
             yield seq, line
         for record in pending:
             if record.seq > after:
                 yield record.seq, encode(record)
 
     def close(self) -> None:
-        """Write what is left and let go of the session; what the store refuses even now is told in the log."""
+        """Write what is left and close the session; what the store still refuses is reported in the log."""
         self.close_within(None)
 
     def close_within(self, patience: float | None) -> None:
-        """Close, and wait so many seconds for it at most."""
+        """Close, and wait at most so many seconds for it."""
         with self._changed:
             self._closing = self._closing or f"The session {self.handle.session_id!r} is closed."
             thread = self._thread
             self._changed.notify_all()
         if thread is threading.current_thread():
-            return  # asked by its own store: it ends by itself
+            return  # called from the journal's own thread, which ends by itself
         if thread is not None:
             thread.join(patience)
             if thread.is_alive():
                 _log.error(
-                    "%d records of session %r may not be kept: the store gives no answer.", *self._count_unsaved()
+                    "%d records of session %r may not be kept: the store does not answer.", *self._count_unsaved()
                 )
                 return
         self._write_in_caller()
@@ -220,7 +159,7 @@ class Journal:
             if self._closed:
                 return
             self._closed = self._last_try = True
-            process.leave(self)
+            _open_journals.discard(self)
         if self._pending:
             _log.error("%d records of session %r were not kept: %s", *self._count_unsaved(), self.degraded)
         self.handle.close()
@@ -229,7 +168,7 @@ class Journal:
         return len(self._pending), self.handle.session_id
 
     def _request_write(self, tell: Callable[[], None]) -> int:
-        """Have everything written that was added so far; the number of the last of it."""
+        """Request the writing of everything added so far; the number of its last record."""
         with self._changed:
             wanted = self._seq
             if wanted <= self._last_saved:
@@ -250,7 +189,7 @@ class Journal:
             try:
                 thread.start()
             except RuntimeError:
-                return  # the interpreter is ending and starts none: whoever waits, or closes, writes by themselves
+                return  # the interpreter is ending and starts no thread: the caller that waits or closes writes
             self._thread = thread
         self._changed.notify_all()
 
@@ -259,7 +198,7 @@ class Journal:
             self._finish_group(group, self._try_append(group))
 
     def _write_in_caller(self) -> None:
-        """Write in the caller's thread what no other thread is there for, and tell all who wait how it went."""
+        """Write in the caller's thread, because there is no other one, and wake all that wait."""
         with self.at_work:
             while not self._last_try and (group := self._take_group()):
                 refused = self._try_append(group)
@@ -270,18 +209,18 @@ class Journal:
             self._wake_waiters()
 
     def _try_append(self, group: list[Record]) -> str | None:
-        """Why the store will not take these; `None` if they are safe."""
+        """Append a group; gives the reason of a refusal, or `None` if the records are saved."""
         try:
             with self.at_work:
                 self.handle.append(group)
         except SessionError as error:
             return str(error)
-        except BaseException as error:  # noqa: BLE001  # whatever a store raises, the records stay and the run goes on
+        except BaseException as error:  # noqa: BLE001  # whatever a store raises, the records stay in memory and the run goes on
             return describe_exception(error)
         return None
 
     def _wait_for_group(self) -> list[Record] | None:
-        """Wait until there is something to write that somebody waits for, or that has waited long enough."""
+        """Wait until a group is due, and take it; `None` when the thread is to end."""
         with self._changed:
             while True:
                 pause = self._seconds_until_due()
@@ -295,19 +234,19 @@ class Journal:
                     return self._end_thread()
 
     def _take_group(self) -> list[Record]:
-        """What is written next; its refusal answers those who wait by now, and whoever comes later has another try."""
+        """The next records to write. A refusal wakes those that wait by now; those that come later get another try."""
         with self._changed:
             self._answering = len(self._waiting)
-            return self._pending[:_MOST]
+            return self._pending[:_MAX_GROUP]
 
     def _seconds_until_due(self) -> float:
-        """Seconds until there is something to do."""
+        """Seconds until a group is due."""
         if not self._pending or self._last_try:
             return self._idle
         return 0.0 if self._waiting or self._closing else self._due - time.monotonic()
 
     def _end_thread(self) -> None:
-        """The thread ends, and whoever needs one again starts another."""
+        """End the thread; `_wake` starts another one when it is needed."""
         self._thread = None
         self._wake_waiters()
 
@@ -319,22 +258,22 @@ class Journal:
                 self._last_try = False
                 self._due = 0.0
                 if self.degraded is not None:
-                    _log.warning("Session %r is kept again.", self.handle.session_id)
+                    _log.warning("Session %r is saved again.", self.handle.session_id)
                 self.degraded = None
-                told = [tell for seq, tell in self._waiting if seq <= self._last_saved]
+                due = [tell for seq, tell in self._waiting if seq <= self._last_saved]
                 self._waiting = [item for item in self._waiting if item[0] > self._last_saved]
             else:
-                self._mark_degraded_for(refused)
+                self._degrade(refused)
                 self._due = time.monotonic() + self._retry
-                told = [tell for _, tell in self._waiting[: self._answering]]
+                due = [tell for _, tell in self._waiting[: self._answering]]
                 del self._waiting[: self._answering]
-            for tell in told:
+            for tell in due:
                 tell()
-            # Idle only once the outcome is on its way: a clock that jumps over idle time must not jump over this.
+            # Only after the outcome is on its way: a virtual clock that skips idle time must not skip this.
             if self._thread is not None and not self._waiting:
                 self._thread.name = _IDLE_NAME
 
-    def _mark_degraded_for(self, reason: str) -> None:
+    def _degrade(self, reason: str) -> None:
         if self.degraded is None:
             _log.error("Session %r goes on in memory: %s", self.handle.session_id, reason)
         self.degraded = reason
@@ -358,3 +297,54 @@ class Journal:
 
     def __repr__(self) -> str:
         return f"Journal({self.handle.session_id!r}, {self._seq} records, {self._seq - self._last_saved} not kept yet)"
+
+
+def close_in_thread(unused: Journal | Handle) -> None:
+    """Close what is no longer used, as a finalizer does: in another thread, and wait at most 1 s for it.
+
+    The garbage collector may call this in a thread that holds a lock which the journal needs to write the rest.
+    """
+    closing = threading.Thread(target=unused.close, name="steersman-close", daemon=True)
+    try:
+        closing.start()
+    except RuntimeError:
+        unused.close()  # the interpreter is ending and starts no more threads
+        return
+    # A journal's own thread must not wait for another journal.
+    if not threading.current_thread().name.startswith(_BUSY_NAME):
+        closing.join(_CLOSE_PATIENCE)
+
+
+_open_journals: WeakSet[Journal] = WeakSet()
+
+
+def _close_all() -> None:
+    """At the end of the process: write what is left."""
+    for journal in list(_open_journals):
+        journal.close_within(_PATIENCE)
+
+
+class _Fork:
+    """Makes a fork wait until no store is at work, so that no child gets a copy of a store in mid-transaction."""
+
+    def __init__(self) -> None:
+        self._held: list[threading.RLock] = []
+
+    def before(self) -> None:
+        locks = [journal.at_work for journal in list(_open_journals)]
+        self._held = [lock for lock in locks if lock.acquire(timeout=_PATIENCE)]
+
+    def after_in_parent(self) -> None:
+        held, self._held = self._held, []
+        for lock in held:
+            lock.release()
+
+    def after_in_child(self) -> None:
+        self._held = []
+        for journal in list(_open_journals):
+            journal.disown()
+
+
+_fork = _Fork()
+atexit.register(_close_all)
+os.register_at_fork(before=_fork.before, after_in_parent=_fork.after_in_parent, after_in_child=_fork.after_in_child)

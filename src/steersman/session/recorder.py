@@ -1,6 +1,6 @@
-"""Hears what an agent does and has it written: entries of the log, queued messages, calls, beginnings and ends of runs.
+"""Records what an agent does: log entries, queued messages, tool calls, the starts and ends of runs.
 
-Nothing here decides, waits or raises: what cannot be kept is told in the log of the program, and the agent goes on.
+Nothing here decides or raises: what cannot be written is reported in the program's log, and the agent goes on.
 """
 
 from __future__ import annotations
@@ -34,9 +34,14 @@ from steersman.types.events import (
 from steersman.types.messages import AgentMessage
 from steersman.types.model import ToolSpec
 
+_START_OMITS = frozenset(("type", "seq", "timestamp"))
+_EVENT_OMITS = frozenset(("loop_id", "seq", "timestamp"))
+
+_log = logging.getLogger("steersman")
+
 
 class RunDetails:
-    """Hears the events of an agent's runs, and gives what the records of a call, a run and its end say more."""
+    """Follows the events of a run and collects details for the records of its start, its end and its tool calls."""
 
     def __init__(self) -> None:
         self._intended: set[str] = set()
@@ -49,11 +54,11 @@ class RunDetails:
         self._written: tuple[str, tuple[ToolSpec, ...]] | None = None
 
     def set_prompt(self, system_prompt: str, tools: Iterable[ToolSpec]) -> None:
-        """How the model is spoken to in the run that is about to begin."""
+        """Set the system prompt and the tools of the run that is about to start."""
         self._spoken = system_prompt, tuple(tools)
 
     def start_run(self) -> Payload:
-        """How the model is spoken to, where that is not what was written last."""
+        """The system prompt and the tools, if they differ from those that were recorded last."""
         if self._spoken is None or self._spoken == self._written:
             return {}
         self._written = system_prompt, tools = self._spoken
@@ -63,7 +68,7 @@ class RunDetails:
         return {"system_prompt": system_prompt, "tools": specs}
 
     def end_run(self, event: AgentEnd) -> Payload:
-        """How many turns the run took, what made the first one happen, and why it was ending when it was aborted."""
+        """The number of turns, the trigger of the first one, and why the run was ending when it was aborted."""
         turns, trigger, before = self._turns, self._trigger, self._before
         self._turns, self._trigger, self._before = 0, "", ""
         self._intended.clear()
@@ -75,27 +80,27 @@ class RunDetails:
         return {**more, "before": before} if before not in ("", event.end_reason) else more
 
     def start_turn(self, event: TurnStart) -> None:
-        """One more turn; the first may only settle old calls, and then says nothing about why the run was started."""
+        """Count a turn. The first may only settle old calls; then the trigger of the run is that of the next one."""
         if self._trigger in ("", "continuation"):
             self._trigger = event.triggered_by
         self._turns = event.turn_index + 1
 
     def end_turn(self, event: TurnEnd) -> None:
-        """A turn without an answer says why the run ends."""
+        """Keep the reason of a turn without an answer: it is why the run ends."""
         self._before = "" if event.message is not None else event.reason
 
     def add_intent(self, call_id: str) -> None:
-        """The arguments of this call are written already."""
+        """Note that the arguments of this call are recorded already."""
         self._intended.add(call_id)
 
     def start_call(self, event: ToolExecutionStart) -> None:
-        """A call is open; if another one is, their order has to be told."""
+        """Note an open call; if another one is open, the order of their events must be recorded."""
         self._open[event.tool_call_id] = event.seq
         if len(self._open) > 1:
             self._crowded.update(self._open)
 
     def end_call(self, event: ToolExecutionEnd) -> Payload:
-        """The numbers of a call's two events if others lay between them, and its arguments where nobody has them."""
+        """The numbers of a call's two events if others lay between them, and its arguments if they are not recorded."""
         began = self._open.pop(event.tool_call_id, None)
         more: Payload = {}
         if event.tool_call_id in self._crowded and began is not None:
@@ -106,14 +111,8 @@ class RunDetails:
         return more
 
 
-_UNTOLD = frozenset(("type", "seq", "timestamp"))
-_UNTIMED = frozenset(("loop_id", "seq", "timestamp"))
-
-_log = logging.getLogger("steersman")
-
-
 class QueuedMessage(Protocol):
-    """A message that waits to be heard, as the loop's inbox has it."""
+    """A queued message, as the loop's inbox has it."""
 
     @property
     def id(self) -> str: ...
@@ -128,7 +127,7 @@ class QueuedMessage(Protocol):
 
 
 class Recorder:
-    """Writes one session through its journal; without one, nothing is written."""
+    """Writes one session through its journal; without a journal it writes nothing."""
 
     def __init__(self, journal: Journal | None, index: Index) -> None:
         self.index = index
@@ -140,22 +139,22 @@ class Recorder:
 
     @property
     def degraded(self) -> str | None:
-        """Why what happens is in memory only at the moment; `None` when it is kept."""
+        """Why the latest records are only in memory; `None` when they are saved."""
         return None if self.journal is None else self.journal.degraded
 
     def add(self, type: str, payload: Payload, *, id: str | None = None) -> Record | None:
-        """Have a record written under the entry where the session stands."""
+        """Add a record under the current entry of the session."""
         if self.journal is None:
             return None
         return self.journal.add(type, self.redact_value(payload), id=id, parent=self.index.tree.tip)
 
     def redact_value(self, value: Any) -> Any:
-        """The same without the keys that are left out of what is written."""
+        """A value with all known keys redacted."""
         secrets = (*tuple(self._keys), *tuple(self._run_keys))
         return redact_values(value, secrets) if secrets else value
 
     def record_entry(self, entry: Entry) -> None:
-        """An entry was added to the log."""
+        """Record an entry that was added to the log."""
         try:
             self._write_entry(entry)
         except Exception as error:  # noqa: BLE001  # a log cannot take an entry back, so its listener must not raise
@@ -168,7 +167,7 @@ class Recorder:
             payload["branch"] = tree.moves
         queued = self._match_queued_message(entry)
         if queued is not None:
-            # In the same record, so that there is no moment at which it is both said and waiting.
+            # In the same record, so that a crash never leaves a message both delivered and queued.
             payload["queue_id"] = queued.id
         record = self.add(entry.type, payload, id=entry.id)
         if record is not None:
@@ -178,7 +177,7 @@ class Recorder:
             self.index.mark_heard_message(queued.id)
 
     def _match_queued_message(self, entry: Entry) -> QueuedMessage | None:
-        """The queued message that is said here, if it is one."""
+        """The queued message that this entry delivers, if it does."""
         queued = self._delivering
         if queued is None or not isinstance(entry, MessageEntry) or entry.message.content is not queued.message.content:
             return None
@@ -186,33 +185,33 @@ class Recorder:
         return queued
 
     def record_event(self, event: AgentEvent) -> None:
-        """Something happened in a run of the agent. Deltas come by the thousand and pass through here quickly."""
-        tell = _RECORDERS.get(type(event))
-        if tell is None:
+        """Record an event of a run. Deltas come by the thousand, so other types return at once."""
+        record = _RECORDERS.get(type(event))
+        if record is None:
             return
         try:
-            tell(self, event)
-        except Exception as error:  # noqa: BLE001  # a subscriber that raises is heard of once and then never again
+            record(self, event)
+        except Exception as error:  # noqa: BLE001  # a subscriber that raises is removed, and nothing more would be recorded
             _log.error("The event %r could not be written to the session: %s", event.type, describe_exception(error))
 
     def on_accept(self, item: QueuedMessage, /) -> None:
-        """A message was queued."""
+        """Record that a message was queued."""
         payload = {"kind": item.kind, "message": to_json_value(item.message), "mode": item.mode, "key": item.key}
         self.index.waiting[item.id] = payload
         self.add("accepted", payload, id=item.id)
 
     def on_delivery_start(self, item: QueuedMessage, /) -> None:
-        """A queued message is about to be said."""
+        """Note the queued message whose entry comes next."""
         self._delivering = item
 
     def on_delivery_end(self, item: QueuedMessage, entry_id: str, /) -> None:
-        """A queued message was said."""
+        """Record that a queued message was delivered."""
         self._delivering = None
         self.index.mark_heard_message(item.id)
         self.add("delivered", {"queue_id": item.id, "entry_id": entry_id})
 
     def on_return(self, item: QueuedMessage, /) -> None:
-        """A queued message was taken back."""
+        """Record that a queued message was returned."""
         self.index.waiting.pop(item.id, None)
         self.add("returned", {"queue_id": item.id})
 
@@ -222,11 +221,11 @@ class Recorder:
         self._run_keys = secrets
 
     def add_keys(self, secrets: Set[str]) -> None:
-        """Leave these keys out as well, in this run and in all others."""
+        """Redact these keys as well, in this run and in all later ones."""
         self._keys |= secrets
 
     async def record_intent(self, calls: Sequence[ToolCall], /) -> None:
-        """Return once it is kept that these calls are about to start."""
+        """Return once it is saved that these calls are about to start."""
         for call in calls:
             self.details.add_intent(call.id)
             self.add(
@@ -235,7 +234,7 @@ class Recorder:
         await self.save()
 
     async def save(self) -> None:
-        """Return once everything told so far is kept, or the store has refused it."""
+        """Return once everything so far is saved, or the store has refused it."""
         if self.journal is not None:
             await self.journal.wait_until_saved()
 
@@ -248,7 +247,7 @@ def _record_call_end(recorder: Recorder, event: ToolExecutionEnd) -> None:
 
 
 def _record_run_start(recorder: Recorder, event: AgentStart) -> None:
-    fields = {name: value for name, value in to_json_value(event).items() if name not in _UNTOLD}
+    fields = {name: value for name, value in to_json_value(event).items() if name not in _START_OMITS}
     recorder.add("run_start", {**fields, **to_json_value(recorder.details.start_run())})
     recorder.index.start_run(fields)
 
@@ -272,8 +271,8 @@ def _note_turn_end(recorder: Recorder, event: TurnEnd) -> None:
 
 
 def _record_other_event(recorder: Recorder, event: AgentEvent) -> None:
-    """What no other record tells."""
-    recorder.add("event", {name: value for name, value in to_json_value(event).items() if name not in _UNTIMED})
+    """Record an event that no other record contains."""
+    recorder.add("event", {name: value for name, value in to_json_value(event).items() if name not in _EVENT_OMITS})
 
 
 _RECORDERS: dict[type[Any], Callable[[Recorder, Any], None]] = {

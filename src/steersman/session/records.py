@@ -1,6 +1,6 @@
-"""The records of a session: numbered without gaps, each under the one it follows, one line of JSON each.
+"""The records of a session: numbered without gaps, each with the id of its parent, one line of JSON each.
 
-A record of a log entry has the entry's id. Types this version does not know are kept as they are.
+The record of a log entry has the id of that entry. Records of unknown types are kept as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMAT: Final = "1.0"
 """The version of the format: a session of a newer major is not opened, one of a newer minor is."""
 
 TREE: Final = frozenset(("message", "compaction", "prun", "undo"))
-"""The types that make up the conversation; all others hang beside it."""
+"""The types of records that are nodes of the conversation's tree."""
 
 Payload: TypeAlias = dict[str, Any]
 
@@ -40,15 +40,15 @@ _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def encode(record: Record) -> bytes:
-    """One line of JSON without its end; no line break can be inside."""
+    """The record as one line of JSON, without a line break."""
     try:
         return _encoder.encode(record)
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return _encoder.encode(_replace_surrogates(msgspec.to_builtins(record)))
 
 
 def decode(line: bytes | str) -> Record:
-    """The record that was written; `ValueError` when it is none."""
+    """The record of a line; raises `ValueError` if it is none."""
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -56,7 +56,7 @@ def decode(line: bytes | str) -> Record:
 
 
 def make_title(records: Iterable[Record], longest: int = 80) -> str:
-    """The first words a user said in these, on one line; empty where nobody said any."""
+    """The first words of a user in these records, on one line; empty if there are none."""
     for record in records:
         message = record.payload.get("message")
         if record.type != "message" or not isinstance(message, dict):
@@ -90,12 +90,12 @@ def _replace_surrogates(value: object) -> object:
 
 
 def to_json_value(value: object) -> Any:
-    """A value as JSON has it; what JSON does not have is given in words."""
+    """A value as JSON can hold it; the `repr` of what JSON cannot hold."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
-    """The fields of an entry, without those that a record has of its own."""
+    """The fields of an entry, without those that a record has itself."""
     try:
         fields = to_json_value(entry)
     except (TypeError, ValueError):
@@ -111,7 +111,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
 
 
 def redact_values(value: Any, secrets: Iterable[str]) -> Any:
-    """The same without the secrets, wherever in it they are."""
+    """A JSON value with the secrets redacted in all its texts and keys."""
     if isinstance(value, str):
         return redact(value, *secrets)
     if isinstance(value, dict):

@@ -1,4 +1,7 @@
-"""From records to the entries of a log. What is no entry, or refers to what is lost, is left out and told."""
+"""Restores log entries, queued messages and open tool calls from records.
+
+A record that is no valid entry, or that refers to a lost one, is left out and reported.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class WaitingMessage:
 
 @dataclass(slots=True)
 class Reading:
-    """The entries of a path, and the ids of the records that are none, with the reason."""
+    """The entries of a path, and for each record that is none the reason by its id."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
     unusable: dict[str, str] = field(default_factory=dict[str, str])
@@ -68,7 +71,7 @@ def read_entries(records: Iterable[Record]) -> Reading:
 
 
 def _list_new_ids(entry: Entry) -> Iterator[str]:
-    """The ids that a later compaction may refer to."""
+    """The ids in an entry that a later compaction may refer to."""
     yield entry.id
     if isinstance(entry, CompactionEntry):
         yield from (make_part_id(entry.id, at) for at, item in enumerate(entry.items) if not isinstance(item, str))
@@ -77,7 +80,7 @@ def _list_new_ids(entry: Entry) -> Iterator[str]:
 
 
 def read_message(fields: object) -> AgentMessage | None:
-    """The message of a payload, if it is one."""
+    """The message of a payload; `None` if it is not valid."""
     try:
         return cast(AgentMessage, msgspec.convert(fields, AgentMessage))
     except (msgspec.ValidationError, RecursionError):
@@ -85,7 +88,7 @@ def read_message(fields: object) -> AgentMessage | None:
 
 
 def read_waiting(id: str, fields: Payload) -> WaitingMessage | None:
-    """A queued message, if this is one."""
+    """A queued message; `None` if it is not valid."""
     message = read_message(fields.get("message"))
     kind: Any = fields.get("kind")
     mode, key = fields.get("mode"), fields.get("key")
@@ -97,17 +100,16 @@ def read_waiting(id: str, fields: Payload) -> WaitingMessage | None:
 
 
 def find_recovery(log: Log, tree: Tree, records_after: Callable[[int], Iterator[Record]]) -> Recovery | None:
-    """What is known about the open calls at the end of a log; `None` when there are none that were asked for here.
+    """What is known about the open tool calls at the end of a log; `None` if there are none of a run of this session.
 
-    The same call id may stand for other calls on other branches, so what counts is what was written under this answer
-    or under what followed it.
+    Other branches may use the same call ids, so only records under this answer, or under what followed it, count.
     """
     left = find_open_calls(log.messages)
     if left is None:
         return None
     answer = tree.nodes.get(log.entry_id_of(left.index))
     if answer is None or not answer.own:
-        return None  # it came from elsewhere: nobody here asked for these calls, and nobody is going to run them
+        return None  # it was imported: these calls belong to another program and are not run here
     ids = {call.id for call in left.calls}
     path = {node.id for node in tree.path_to(log.entries[-1].id) if node.seq >= answer.seq}
     results: dict[str, ToolResultMessage] = {}

@@ -1,15 +1,13 @@
-"""`Session`: one conversation that outlives the program. It keeps what an agent does and gives back what was said.
+"""`Session`: one conversation that outlives the program. It records what an agent does and restores what was said.
 
-An agent has it to itself while it uses it; whoever only looks opens it with `write=False` and is in nobody's way.
+One agent at a time uses a session. To look at one that is in use, open it with `write=False`: that blocks no writer.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
@@ -19,19 +17,19 @@ from steersman.context.log import Log
 from steersman.context.recovery import Recovery
 from steersman.provider.models.keys import find_known_keys
 from steersman.session.index import Index
-from steersman.session.journal import Journal
+from steersman.session.journal import Journal, close_in_thread
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
 from steersman.session.restore import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
 from steersman.session.stores.store import (
     Handle,
-    NewerFormat,
     Problem,
     SessionBusy,
     SessionError,
     SessionNotFound,
     Store,
     Summary,
+    check_format,
 )
 from steersman.session.tree import Branch, Difference, Node
 from steersman.types.guards import is_instance
@@ -42,7 +40,7 @@ Where: TypeAlias = "str | os.PathLike[str] | Store"
 
 
 class Session:
-    """An open session. Give it to an agent, `Agent(..., session=session)`, or look around in it."""
+    """An open session. Give it to an agent, `Agent(..., session=session)`, or read it."""
 
     def __init__(self, handle: Handle) -> None:
         self.id = handle.session_id
@@ -54,16 +52,16 @@ class Session:
         self._owner: tuple[WeakMethod[Callable[[], bool]], WeakMethod[Callable[[Log], None]]] | None = None
         try:
             self._index.read(handle.lines())
-            _check_format(self._index.header, self.id)
+            check_format(self._index.header, self.id)
         except BaseException:
             handle.close()
             raise
         self._found.extend(Problem("", text) for text in self._index.problems)
         self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
         self.recorder.add_keys(find_known_keys())
-        # Not this object: whoever has only its log goes on writing, and every recorder has the index.
-        self._forgotten = finalize(self._index, _close_in_thread, self.recorder.journal or handle)
-        self._forgotten.atexit = False  # journals end with their process in a way of their own
+        # Not of this object: a log alone goes on writing, and every recorder holds the index.
+        self._finalizer = finalize(self._index, close_in_thread, self.recorder.journal or handle)
+        self._finalizer.atexit = False  # journals have an exit function of their own
         if handle.last_seq == 0:
             self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": time.time()})
 
@@ -77,7 +75,7 @@ class Session:
 
     @classmethod
     def open(cls, where: Where, session_id: str | None = None, *, write: bool = True) -> Self:
-        """A session that is there: the one of this id, or the one used last."""
+        """An existing session: the one with this id, or the one used last."""
         store = _store_at(where)
         if session_id is None:
             found = store.list()
@@ -88,7 +86,7 @@ class Session:
 
     @classmethod
     def at(cls, where: Where) -> Self:
-        """The session used last in a file or a store, or a new one where there is none."""
+        """The session used last in a file or a store, or a new one if there is none."""
         store = _store_at(where)
         found = store.list()
         return cls(_open_handle(store, found[0].id) if found else store.create(new_id("session")))._register_writer(
@@ -97,12 +95,12 @@ class Session:
 
     @classmethod
     def list(cls, where: Where) -> Sequence[Summary]:
-        """The sessions of a file or a store, the last used first."""
+        """The sessions of a file or a store, the most recently used first."""
         return _store_at(where).list()
 
     @classmethod
     def import_(cls, file: str | os.PathLike[str], where: Where, session_id: str | None = None) -> Self:
-        """A session from a file that `export` wrote, as a new one; calls that are open in it are not run here."""
+        """A new session from a file that `export` wrote; tool calls that are open in it are not run here."""
         from steersman.session.stores.jsonl import import_jsonl
 
         store = _store_at(where)
@@ -112,16 +110,16 @@ class Session:
         return session
 
     def export(self, file: str | os.PathLike[str]) -> int:
-        """Write all records to a file that people can read, one a line; how many there are."""
+        """Write all records to a text file, one a line; returns their number."""
         from steersman.session.stores.jsonl import export_jsonl
 
         self.flush()
-        # What the store refused is in memory only, and the more in need of a place.
+        # With what the store refused, which is only in memory.
         journal = self.recorder.journal
         return export_jsonl(self._handle, file, lines=None if journal is None else journal.lines())
 
     def close(self) -> None:
-        """Write what is left and let go of it; closing twice is nothing. `SessionBusy` while its agent runs."""
+        """Write what is left and close; closing twice does nothing. Raises `SessionBusy` while its agent runs."""
         if not self.closed:
             self._check_not_running()
             self._close_now()
@@ -129,26 +127,24 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # Also in the middle of a run: whoever leaves by an error must not be held up, and the run goes on in memory.
+    def __exit__(self, *_: object) -> None:
+        # Also during a run, which goes on in memory: an error that ends the block must not be hidden by another.
         if not self.closed:
             self._close_now()
 
     async def save(self) -> bool:
-        """Whether everything told so far is kept; waits until it is, or until the store has refused it."""
+        """Wait until everything so far is saved, or the store has refused it; whether it is saved."""
         return self.recorder.journal is None or await self.recorder.journal.wait_until_saved()
 
     def flush(self) -> bool:
-        """The same for whoever has no event loop: it blocks."""
+        """The same as `save` for callers without an event loop: it blocks."""
         return self.recorder.journal is None or self.recorder.journal.flush()
 
-    # Looking
+    # Reading
 
     @property
     def writable(self) -> bool:
-        """Whether it was opened to be written to."""
+        """Whether it was opened for writing."""
         return self.recorder.journal is not None
 
     @property
@@ -158,12 +154,12 @@ class Session:
 
     @property
     def degraded(self) -> str | None:
-        """Why what happens is in memory only at the moment; `None` when it is kept."""
+        """Why the latest records are only in memory; `None` when they are saved."""
         return self.recorder.degraded
 
     @property
     def log(self) -> Log:
-        """What was said on the way to where the session stands, as a log that writes on."""
+        """The log of the current branch; what is appended to it is recorded."""
         if self._log is None:
             self._attach(Log.from_entries(self.entries()))
         assert self._log is not None
@@ -171,7 +167,7 @@ class Session:
 
     @property
     def messages(self) -> Sequence[AgentMessage]:
-        """Everything that was said on the way to where the session stands."""
+        """The messages of the current branch."""
         return self.log.messages
 
     @property
@@ -181,37 +177,37 @@ class Session:
 
     @property
     def last_loop_id(self) -> str | None:
-        """The run that was last."""
+        """The id of the last run."""
         return self._index.loop_id
 
     @property
     def recovery(self) -> Recovery | None:
-        """What is known about the calls a crash left open at the end of the log; `None` when it left none."""
+        """What is known about the tool calls that a crash left open at the end of the log; `None` if there are none."""
         return find_recovery(self.log, self._index.tree, self._records_after)
 
     @property
     def waiting(self) -> Sequence[WaitingMessage]:
-        """What was queued and not heard yet, in order."""
+        """The messages that are queued and not delivered yet, in order."""
         found = [read_waiting(id, fields) for id, fields in self._index.waiting.items()]
         return [item for item in found if item is not None]
 
     @property
     def heard_keys(self) -> dict[str, AgentMessage]:
-        """The messages that were queued under a key and heard, by that key."""
+        """The delivered messages that were queued under a key, by that key."""
         found = {key: read_message(fields.get("message")) for key, fields in self._index.heard_keys.items()}
         return {key: message for key, message in found.items() if message is not None}
 
     def tree(self) -> Sequence[Branch]:
-        """The branches of the conversation, the one with the latest entry last."""
+        """The branches of the conversation; the one with the latest entry comes last."""
         return self._index.tree.list_branches()
 
     def diff(self, left: str, right: str) -> Difference:
-        """What two branches share, and what each has of its own; each is given by an entry id or a label."""
+        """What two branches share and how they differ; a branch is named by an entry id or a label."""
         tree = self._index.tree
         return tree.compare(tree.resolve(left), tree.resolve(right))
 
     def entries(self, leaf: str | None = None) -> Sequence[Entry]:
-        """The entries on the way to a leaf, given by id or label, or to where the session stands."""
+        """The entries from the beginning to a leaf, named by id or label, or to the current entry."""
         tree = self._index.tree
         return self._entries(tree.path_to(None if leaf is None else tree.resolve(leaf)))
 
@@ -222,17 +218,17 @@ class Session:
     # Changing
 
     def label(self, target: str, text: str | None) -> None:
-        """Give an entry, given by id or label, a name, or take it away with `None`."""
+        """Label an entry, which is named by its id or its old label; `None` removes the label."""
         self._check_writable()
         if text is not None and not is_instance(text, str):
-            raise TypeError(f"A label is a string, or None to take it away, got {text!r}.")
+            raise TypeError(f"A label is a string, or None to remove it, got {text!r}.")
         tree = self._index.tree
         node, text = tree.find_node(tree.resolve(target)), self.recorder.redact_value(text)
         self._index.set_label(node.id, text)
         self.recorder.add("label", {"target": node.id, "text": text})
 
     def entitle(self, title: str) -> None:
-        """Give the session a name for lists; until then it is the first words of the user."""
+        """Set the title that lists show; until then they show the first words of the user."""
         self._check_writable()
         if not is_instance(title, str):
             raise TypeError(f"A title is a string, got {title!r}.")
@@ -240,26 +236,26 @@ class Session:
         self._handle.entitle(self.recorder.redact_value(title))
 
     def branch(self, at: str | int) -> Log:
-        """Stand at an entry of any branch, given by id, label or message index: what comes next is another branch."""
+        """Go back to an entry of any branch, by id, label or message index: what comes next is a new branch."""
         self._check_idle()
         log = self.log_through(at).fork(self.resolve_entry(at))
         self.move_to(log)
-        if (moved := self._moved()) is not None:
+        if (moved := self._get_moved_callback()) is not None:
             moved(log)
         return log
 
     def log_through(self, at: str | int) -> Log:
-        """A log with this entry in it: the current one, or that of the branch through it that was used last."""
+        """A log with this entry in it: the current one, or that of the most recently used branch through the entry."""
         if not isinstance(at, str) or self._is_on_current_branch(self.resolve_entry(at)):
             return self.log
         return Log.from_entries(self.entries(self._index.tree.find_last_below(self.resolve_entry(at))))
 
     def resolve_entry(self, at: Any) -> Any:
-        """An entry id for a label; an id or a message index as it is."""
+        """The entry id for a label; an id or a message index stays as it is."""
         return self._index.tree.resolve(at) if isinstance(at, str) else at
 
     def move_to(self, log: Log) -> None:
-        """Go on with this log; what the session does not know of it yet is written."""
+        """Continue with this log; entries that are new to the session are recorded."""
         if log is self._log:
             return
         self._check_writable()
@@ -280,31 +276,31 @@ class Session:
             self.recorder.record_entry(entry)
 
     def compact(self, config: ContextConfig | None = None) -> bool:
-        """Make what the model sees shorter without asking a model; whether anything became shorter."""
+        """Shorten what the model sees without asking a model; returns whether anything became shorter."""
         self._check_idle()
         return compact_log(self.log, config) is not None
 
     def undo(self, entry_id: str | None = None) -> None:
-        """Let a compaction or a prun no longer count, the last one that does unless it is named."""
+        """Undo a compaction or a prun, the last one unless it is named."""
         self._check_idle()
         undo_change(self.log, entry_id)
 
-    # An agent's
+    # For the agent
 
     def take(self, busy: Callable[[], bool], moved: Callable[[Log], None]) -> None:
-        """An agent has the session to itself from here on; it says whether it runs, and is told of another log."""
+        """Reserve the session for an agent, which says whether it is `busy` and is told of another log (`moved`)."""
         self._check_writable()
-        if self._moved() is not None:
+        if self._get_moved_callback() is not None:
             raise SessionBusy(
                 f"An agent uses the session {self.id!r} already. Close that agent, or give this one its own session."
             )
         self._owner = WeakMethod(busy), WeakMethod(moved)
 
     def release(self) -> None:
-        """No agent uses the session any more."""
+        """Free the session for another agent."""
         self._owner = None
 
-    # Inside
+    # Internals
 
     def _register_writer(self, store: Store) -> Self:
         if self.writable:
@@ -313,23 +309,21 @@ class Session:
 
     def _close_now(self) -> None:
         self.closed = True
-        self._forgotten.detach()
+        self._finalizer.detach()
         _writers.pop(self, None)
         if self.recorder.journal is not None:
             self.recorder.journal.close()
         else:
             self._handle.close()
 
-    def _moved(self) -> Callable[[Log], None] | None:
+    def _get_moved_callback(self) -> Callable[[Log], None] | None:
         return None if self._owner is None else self._owner[1]()
 
     def _check_writable(self) -> None:
         if self.closed:
             raise SessionError(f"The session {self.id!r} is closed.")
         if not self.writable:
-            raise SessionError(
-                f"The session {self.id!r} was opened with write=False: it can be looked at, not changed."
-            )
+            raise SessionError(f"The session {self.id!r} was opened with write=False: it can be read, not changed.")
 
     def _check_idle(self) -> None:
         self._check_writable()
@@ -354,7 +348,7 @@ class Session:
             log.listener = self.recorder.record_entry
 
     def _entries(self, path: Sequence[Node]) -> Sequence[Entry]:
-        """The entries of a path; what is not there after all is taken out of the tree, too."""
+        """The entries of a path; those that cannot be read are removed from the tree and reported."""
         wanted = {node.seq: node.id for node in path}
         reading = read_entries(self._records_after(min(wanted, default=1) - 1, wanted))
         usable = {entry.id for entry in reading.entries}
@@ -366,7 +360,7 @@ class Session:
         return reading.entries
 
     def _records_after(self, seq: int, wanted: Collection[int] | None = None) -> Iterator[Record]:
-        """The records after a number, or those of them that are wanted; what only memory has yet is among them."""
+        """The records after a number, or those that are wanted, including the ones that are only in memory."""
         source = self._handle if self.recorder.journal is None else self.recorder.journal
         for number, line in source.lines(seq):
             if wanted is not None and number not in wanted:
@@ -374,16 +368,14 @@ class Session:
             try:
                 yield decode(line)
             except ValueError:
-                continue  # told when the session was opened
+                continue  # reported when the session was opened
 
 
 _writers: WeakKeyDictionary[Session, Store] = WeakKeyDictionary()
-# Seconds for what is closed when nobody has it any more; it goes on after them.
-_PATIENCE = 1.0
 
 
 def _open_handle(store: Store, session_id: str, *, write: bool = True) -> Handle:
-    """The handle of a session that is there; where it is this process that has it already, the refusal says so."""
+    """The handle of an existing session; if this process has it open already, `SessionBusy` says so."""
     try:
         return store.open(session_id, write=write)
     except SessionBusy as error:
@@ -394,26 +386,9 @@ def _open_handle(store: Store, session_id: str, *, write: bool = True) -> Handle
 
 
 def _is_same_store(left: Store, right: Store) -> bool:
-    """Whether these are one place; two stores of one file are."""
+    """Whether these are the same store, or two stores of the same file."""
     path = getattr(left, "path", None)
     return left is right or (path is not None and path == getattr(right, "path", None))
-
-
-def _close_in_thread(kept: Journal | Handle) -> None:
-    """Close what nobody has any more.
-
-    Memory is freed in the midst of anything, also by a thread that holds a lock which the writer of the session needs
-    to come to its end. So another one closes it, and is waited for no longer than for a moment.
-    """
-    closing = threading.Thread(target=kept.close, name="steersman-close", daemon=True)
-    try:
-        closing.start()
-    except RuntimeError:
-        kept.close()  # the interpreter is ending and starts no more threads
-        return
-    # A thread that writes is not made to wait for another one that does.
-    if not threading.current_thread().name.startswith("steersman-journal"):
-        closing.join(_PATIENCE)
 
 
 def _store_at(where: Where) -> Store:
@@ -422,11 +397,3 @@ def _store_at(where: Where) -> Store:
 
         return SqliteStore(where)
     return where
-
-
-def _check_format(header: dict[str, Any], session_id: str) -> None:
-    written = str(header.get("format", FORMAT))
-    if written.partition(".")[0] != FORMAT.partition(".")[0]:
-        raise NewerFormat(
-            f"The session {session_id!r} was written in format {written}, and this version reads {FORMAT}; update it."
-        )

@@ -1,6 +1,6 @@
-"""The tree of a session: which record of the conversation follows which, without the words, so that a long one fits.
+"""The tree of a session: which entry follows which, without the messages, so that a long conversation fits in memory.
 
-Where the session stands is the last record of the conversation, or where it was moved to since.
+The current entry (`tip`) is the one that was added last, or the one to which the session was moved since.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from steersman.session.stores.store import SessionError
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """A record of the conversation without its payload; an `own` one was said in a run and not brought from outside."""
+    """An entry of the conversation without its payload; an `own` one comes from a run of this session."""
 
     id: str
     parent: str | None
@@ -27,10 +27,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way through the tree.
+    """One branch of the tree, from the beginning to a leaf.
 
     `leaf` is the id of its last entry and `length` how many it has; `fork` is the last entry it shares with another
-    branch, and `label` the last label after that. The session stands at the `current` one.
+    branch, and `label` the last label after that. The session is at the `current` one.
     """
 
     leaf: str
@@ -43,7 +43,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two branches: what they share up to `common`, and what each has of its own."""
+    """Two branches: the last entry they share (`common`), and the entries that only one of them has."""
 
     common: str | None
     left: Sequence[str]
@@ -51,7 +51,7 @@ class Difference:
 
 
 class Tree:
-    """The conversation of a session as a tree. Nodes are in the order in which they were said: parents come first."""
+    """The conversation of a session as a tree. Nodes are in the order of their records: parents come first."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -60,17 +60,17 @@ class Tree:
         self.moves = 0
 
     def add(self, node: Node) -> None:
-        """A record of the conversation, which is now where the session stands."""
+        """Add an entry and make it the current one."""
         self.nodes[node.id] = node
         self.tip = node.id
 
     def move_to(self, target: str | None) -> None:
-        """Go on from another record, or from nothing."""
+        """Make another entry the current one; `None` starts from nothing."""
         self.tip = None if target is None else self.find_node(target).id
         self.moves += 1
 
     def drop(self, id: str) -> None:
-        """Take out a record that turned out to be unusable; what followed it follows the one before it."""
+        """Remove an entry that turned out to be unusable; its children follow its parent."""
         gone = self.nodes.pop(id)
         for node in [node for node in self.nodes.values() if node.parent == id]:
             self.nodes[node.id] = msgspec.structs.replace(node, parent=gone.parent)
@@ -78,7 +78,7 @@ class Tree:
             self.tip = gone.parent
 
     def find_node(self, id: str) -> Node:
-        """The record of this id; one that a compaction or a prun brought lives in the entry its id begins with."""
+        """The entry with this id, or the compaction or prun that contains the message with this id."""
         _check_name(id)
         node = self.nodes.get(id) or self.nodes.get(id.rpartition(".")[0])
         if node is None:
@@ -86,7 +86,7 @@ class Tree:
         return node
 
     def resolve(self, name: str) -> str:
-        """The id of an entry that is given by its id or by its label."""
+        """The id of an entry that is named by its id or its label."""
         _check_name(name)
         if name not in self.nodes:
             labelled = [id for id, label in self.labels.items() if label == name]
@@ -94,7 +94,7 @@ class Tree:
         return name
 
     def path_to(self, leaf: str | None = None) -> list[Node]:
-        """The records from the beginning to a leaf, or to where the session stands."""
+        """The entries from the beginning to a leaf, or to the current entry."""
         node = self.find_node(leaf) if leaf is not None else self.nodes.get(self.tip or "")
         path: list[Node] = []
         while node is not None:
@@ -104,7 +104,7 @@ class Tree:
         return path
 
     def count_shared(self, ids: Sequence[str]) -> int:
-        """How many of these ids, from the first on, follow one another here too."""
+        """How many of these ids, from the first on, follow one another in the tree."""
         parent: str | None = None
         for place, id in enumerate(ids):
             node = self.nodes.get(id)
@@ -114,7 +114,7 @@ class Tree:
         return len(ids)
 
     def find_last_below(self, id: str) -> str:
-        """The end of the branch through this record that was used last."""
+        """The last entry of the most recently used branch through this entry."""
         below = {self.find_node(id).id}
         last = id
         for node in self.nodes.values():
@@ -124,7 +124,7 @@ class Tree:
         return last
 
     def list_branches(self) -> list[Branch]:
-        """All ways through the tree, the one with the latest record last."""
+        """All branches; the one with the latest entry comes last."""
         children = Counter(node.parent for node in self.nodes.values())
         length: dict[str | None, int] = {None: 0}
         fork: dict[str | None, str | None] = {None: None}
@@ -144,7 +144,7 @@ class Tree:
         return found
 
     def compare(self, left: str, right: str) -> Difference:
-        """What two branches share and what each has of its own, as ids in order."""
+        """What two branches share and how they differ, as ids in order."""
         a = [node.id for node in self.path_to(left)]
         b = [node.id for node in self.path_to(right)]
         shared = 0
@@ -155,4 +155,4 @@ class Tree:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"An entry is given by its id or its label, which are strings, got {name!r}.")
+        raise TypeError(f"An entry is named by its id or its label, which are strings, got {name!r}.")

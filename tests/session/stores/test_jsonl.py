@@ -368,7 +368,7 @@ def test_nothing_waits_in_an_imported_session(tmp_path: Path) -> None:
     with Session.import_(path, MemoryStore()) as session:
         assert list(session.waiting) == []
         assert [problem.text for problem in session.problems] == [
-            "Messages that waited where the session is from are left out: 1."
+            "Queued messages of the imported session are left out: 1."
         ]
 
 

@@ -26,13 +26,14 @@ from steersman.provider.models.keys import find_known_keys
 from steersman.session.records import FORMAT, Record, decode, redact_values
 from steersman.session.stores.store import (
     Handle,
-    NewerFormat,
     Problem,
     SessionDamaged,
     SessionError,
     Store,
     StoreFailed,
+    check_format,
     check_session_id,
+    describe_range,
     is_session_id,
 )
 from steersman.types.ids import new_id
@@ -318,8 +319,7 @@ class _Import:
 
     def _make_gap_record(self, record: Record) -> Record:
         first, last = self._seen + 1, record.seq - 1
-        where = f"record {first}" if first == last else f"records {first} to {last}"
-        self._told.append((where, "Missing; what follows is kept.", False))
+        self._told.append((describe_range(first, last), "Missing; what follows is kept.", False))
         return self._number(Record(new_id("damage"), None, 0, "damage", record.time, {"first": first, "last": last}))
 
     def _number(self, record: Record) -> Record:
@@ -341,12 +341,7 @@ class _Import:
             return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
         if record.type != "session":
             return record
-        written = str(record.payload.get("format", FORMAT))
-        if written.partition(".")[0] != FORMAT.partition(".")[0]:
-            raise NewerFormat(
-                f"The session {self.session_id!r} was written in format {written}, and this version reads {FORMAT}; "
-                "update it."
-            )
+        check_format(record.payload, self.session_id)
         payload = {**record.payload, "session_id": self.session_id, "importing": self.importing}
         return msgspec.structs.replace(record, payload=payload)
 

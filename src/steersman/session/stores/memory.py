@@ -1,4 +1,4 @@
-"""Sessions that end with the program: the same rules as any store, and no disk."""
+"""Sessions in memory: they follow the rules of every store, and end with the program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.store import (
     Problem,
-    SessionBusy,
     SessionError,
     SessionExists,
     SessionNotFound,
     Summary,
+    check_sequence,
     check_session_id,
+    make_busy_error,
+    make_read_only_error,
 )
 from steersman.types.content import replace_lone_surrogates
 
@@ -22,7 +24,7 @@ _CHUNK = 256
 
 
 class _StoredSession:
-    """One session; the lock of the store guards all of it."""
+    """One session; the lock of the store guards all of its fields."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -32,7 +34,7 @@ class _StoredSession:
 
 
 class MemoryStore:
-    """Any number of sessions, as long as the store is there."""
+    """Any number of sessions, which live as long as the store."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, _StoredSession] = {}
@@ -48,13 +50,13 @@ class MemoryStore:
             return MemoryHandle(session_id, kept, self._lock, write=True)
 
     def open(self, session_id: str, /, *, write: bool = True) -> MemoryHandle:
-        """A session that is there."""
+        """An existing session."""
         check_session_id(session_id)
         with self._lock:
             return MemoryHandle(session_id, self._find(session_id), self._lock, write=write)
 
     def list(self) -> Sequence[Summary]:
-        """The sessions, the last used first."""
+        """The sessions, the most recently used first."""
         with self._lock:
             found = [
                 Summary(id, kept.title, kept.created, kept.updated, len(kept.lines))
@@ -63,7 +65,7 @@ class MemoryStore:
         return sorted(found, key=lambda summary: summary.updated, reverse=True)
 
     def delete(self, session_id: str, /) -> None:
-        """Remove a session for good."""
+        """Delete a session for good."""
         with self._lock:
             self.open(session_id).close()
             del self._sessions[session_id]
@@ -87,10 +89,7 @@ class MemoryHandle:
         self._closed = False
         if write:
             if kept.writer is not None:
-                raise SessionBusy(
-                    f"The session {session_id!r} is being written to by somebody else. Wait until they are done, or "
-                    "open it with write=False."
-                )
+                raise make_busy_error(session_id)
             kept.writer = self
 
     @property
@@ -99,15 +98,11 @@ class MemoryHandle:
         return len(self._kept.lines)
 
     def append(self, records: Sequence[Record], /) -> None:
-        """Keep these, which go on from `last_seq`."""
+        """Append these, which follow `last_seq`."""
         with self._lock:
             self._check_writer()
-            lines: list[bytes] = []
-            for expected, record in enumerate(records, self.last_seq + 1):
-                if record.seq != expected:
-                    raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
-                lines.append(encode(record))
-            self._kept.lines.extend(lines)
+            check_sequence(self.session_id, self.last_seq, records)
+            self._kept.lines.extend([encode(record) for record in records])
             self._kept.title = self._kept.title or make_title(records)
             self._kept.updated = max([self._kept.updated, *(record.time for record in records)])
 
@@ -120,13 +115,13 @@ class MemoryHandle:
                 yield after, line
 
     def entitle(self, title: str, /) -> None:
-        """What the session is called in a list."""
+        """Set the title that a list shows."""
         with self._lock:
             self._check_writer()
             self._kept.title = replace_lone_surrogates(title)
 
     def close(self) -> None:
-        """Let go of the session."""
+        """Close the session."""
         with self._lock:
             self._closed = True
             if self._kept.writer is self:
@@ -135,7 +130,7 @@ class MemoryHandle:
     def _check_writer(self) -> None:
         self._check_open()
         if self._kept.writer is not self:
-            raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
+            raise make_read_only_error(self.session_id)
 
     def _check_open(self) -> None:
         if self._closed:

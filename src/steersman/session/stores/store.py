@@ -1,15 +1,15 @@
-"""Where sessions are kept: the protocol of a store, and what can go wrong with one.
+"""The protocol of a store of sessions, its errors, and the checks that all stores share.
 
-A store is used from the one thread of a journal, so it is plain and blocking. What `append` was given is safe once it
-returns, all of it or nothing.
+The thread of a journal calls the store, so a store is plain blocking code. Once `append` returns, all its records are
+saved; if it raises, none of them.
 
     SessionError(SteersmanError)
-      SessionNotFound   there is no session of this id
-      SessionExists     there is one already
-      SessionBusy       another process or object writes to it
+      SessionNotFound   there is no session with this id
+      SessionExists     there is already a session with this id
+      SessionBusy       another process or object writes to the session
       SessionDamaged    what is there cannot be read as a session at all
       NewerFormat       it was written by a newer major version
-      StoreFailed       the disk or the database would not take it
+      StoreFailed       the disk or the database refused it
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from steersman.session.records import Record, decode
+from steersman.session.records import FORMAT, Payload, Record, decode
 from steersman.types.errors import SteersmanError
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -30,11 +30,11 @@ class SessionError(SteersmanError):
 
 
 class SessionNotFound(SessionError):
-    """There is no session of this id."""
+    """There is no session with this id."""
 
 
 class SessionExists(SessionError):
-    """There is a session of this id already."""
+    """There is already a session with this id."""
 
 
 class SessionBusy(SessionError):
@@ -50,12 +50,12 @@ class NewerFormat(SessionError):
 
 
 class StoreFailed(SessionError):
-    """The disk or the database would not take it; it may later."""
+    """The disk or the database refused it; trying again later may help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Damage that was found, where it is, and what was done about it."""
+    """Damage that was found: where it is, and what was done about it."""
 
     where: str
     text: str
@@ -83,7 +83,7 @@ class Handle(Protocol):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What was found damaged; a log that was only torn at its end says so here too."""
+        """What was found damaged, including a write-ahead log that was torn at its end."""
         ...
 
     @property
@@ -92,55 +92,55 @@ class Handle(Protocol):
         ...
 
     def append(self, records: Sequence[Record], /) -> None:
-        """Keep these, which go on from `last_seq`; raises `StoreFailed`, and then none of them counts as kept.
+        """Append records, which follow `last_seq`; raises `StoreFailed`, and then none of them counts as saved.
 
-        The same records may be given again after a failure, with more behind them: they are kept once.
+        It is idempotent: after a failure the same records may be given again, with more behind them.
         """
         ...
 
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
-        """The numbers and the encoded forms of the records after a number, in order, without holding them all.
+        """The numbers and the encoded forms of the records after a number, in order, a few at a time.
 
-        What is damaged is left out and told in `problems`.
+        What is damaged is left out and reported in `problems`.
         """
         ...
 
     def entitle(self, title: str, /) -> None:
-        """What the session is called in a list; until then it is the first words of the user."""
+        """Set the title that a list shows; until then it shows the first words of the user."""
         ...
 
     def close(self) -> None:
-        """Let go of the session; closing twice is nothing."""
+        """Close the session; closing twice does nothing."""
         ...
 
 
 class Store(Protocol):
-    """Keeps any number of sessions. Each has at most one writer; whoever reads is in nobody's way."""
+    """Keeps any number of sessions. Each has at most one writer; readers never block it."""
 
     def create(self, session_id: str, /) -> Handle:
         """A new, empty session to write to; raises `SessionExists`."""
         ...
 
     def open(self, session_id: str, /, *, write: bool = True) -> Handle:
-        """A session that is there; raises `SessionNotFound`, and `SessionBusy` for a second writer."""
+        """An existing session; raises `SessionNotFound`, and `SessionBusy` for a second writer."""
         ...
 
     def list(self) -> Sequence[Summary]:
-        """The sessions, the last used first."""
+        """The sessions, the most recently used first."""
         ...
 
     def delete(self, session_id: str, /) -> None:
-        """Remove a session for good; raises `SessionBusy` while somebody writes to it."""
+        """Delete a session for good; raises `SessionBusy` while it has a writer."""
         ...
 
 
 def is_session_id(value: object) -> bool:
-    """Whether this can be the id of a session: nothing that could mean something to a file system."""
+    """Whether this can be the id of a session; nothing that a file system could read as a path is one."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def check_session_id(session_id: str) -> str:
-    """The id; raises `ValueError` if it can be none."""
+    """The id; raises `ValueError` if it is not a valid one."""
     if not is_session_id(session_id):
         raise ValueError(
             f"A session's id is up to 128 letters, digits, '_', '-' and '.', beginning with a letter or digit, "
@@ -153,3 +153,37 @@ def read_records(handle: Handle, after: int = 0) -> Iterator[Record]:
     """The records after a number, in order."""
     for _, line in handle.lines(after):
         yield decode(line)
+
+
+def check_sequence(session_id: str, last_seq: int, records: Sequence[Record]) -> None:
+    """Raise `ValueError` unless these records follow the last one without a gap."""
+    for expected, record in enumerate(records, last_seq + 1):
+        if record.seq != expected:
+            raise ValueError(f"Expected the record {expected} of {session_id!r}, got {record.seq}.")
+
+
+def check_format(header: Payload, session_id: str | None) -> None:
+    """Raise `NewerFormat` if the header of a session names another major version."""
+    written = str(header.get("format", FORMAT))
+    if written.partition(".")[0] != FORMAT.partition(".")[0]:
+        raise NewerFormat(
+            f"The session {session_id!r} was written in format {written}, and this version reads {FORMAT}; update it."
+        )
+
+
+def make_busy_error(session_id: str) -> SessionBusy:
+    """The error for a second writer."""
+    return SessionBusy(
+        f"The session {session_id!r} is being written to by another program or object. Wait until it is done, or open "
+        "it with write=False."
+    )
+
+
+def make_read_only_error(session_id: str) -> SessionBusy:
+    """The error for a reader that writes."""
+    return SessionBusy(f"The session {session_id!r} was opened with write=False.")
+
+
+def describe_range(first: int, last: int) -> str:
+    """The place of some records, in words."""
+    return f"record {first}" if first == last else f"records {first} to {last}"

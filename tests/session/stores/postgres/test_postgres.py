@@ -167,9 +167,9 @@ def test_a_writer_that_is_killed_leaves_its_lock_and_all_it_was_told_is_kept(pos
         assert writer.hear() == "ready"
         writer.go()
         told = [int(writer.hear()) for _ in range(20)]
-        with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+        with pytest.raises(SessionBusy, match="is being written to by another program or object"):
             store.open("s")
-        with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+        with pytest.raises(SessionBusy, match="is being written to by another program or object"):
             store.delete("s")
         writer.process.kill()
         told += [int(line) for line in _of(writer.process.stdout)]
@@ -190,7 +190,7 @@ def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
     postgres.cut()
     writer.append(_samples(1501, 1502))
     assert [first, *lines] == _samples(1, 1502)
-    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+    with pytest.raises(SessionBusy, match="is being written to by another program or object"):
         postgres.store().open("s")
     postgres.cut()
     assert list(read_records(writer, 1500)) == _samples(1501, 1502)
@@ -207,9 +207,9 @@ def test_a_writer_that_lost_its_place_overwrites_nothing(postgres: Database) -> 
     first.append(_samples(1, 2))
     postgres.cut()
     second = postgres.store().open("s")
-    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+    with pytest.raises(SessionBusy, match="is being written to by another program or object"):
         first.append(_samples(3, 3))
-    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+    with pytest.raises(SessionBusy, match="is being written to by another program or object"):
         first.entitle("Mine")
     second.close()
     first.append(_samples(3, 3))
@@ -253,7 +253,7 @@ def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: W
     with pytest.raises(StoreFailed, match=r"^The session 's' could not be written: .* no answer in time\.$"):
         writer.append(_samples(2, 3))
     assert _records(postgres.store(), "s") == _samples(1, 3)
-    with pytest.raises(SessionBusy, match="is being written to by somebody else"):
+    with pytest.raises(SessionBusy, match="is being written to by another program or object"):
         postgres.store().open("s")
     writer.append(_samples(2, 5))
     assert (writer.last_seq, list(read_records(writer))) == (5, _samples(1, 5))

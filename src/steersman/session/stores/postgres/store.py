@@ -35,7 +35,11 @@ from steersman.session.stores.store import (
     SessionExists,
     SessionNotFound,
     Summary,
+    check_sequence,
     check_session_id,
+    describe_range,
+    make_busy_error,
+    make_read_only_error,
 )
 from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import MissingExtra
@@ -180,10 +184,7 @@ class PostgresHandle:
         if self._token == connection.token:
             return
         if not connection.lock_session(self._number, self._token):
-            raise SessionBusy(
-                f"The session {self.session_id!r} is being written to by somebody else. Wait until they are done, or "
-                "open it with write=False."
-            )
+            raise make_busy_error(self.session_id)
         self._token = connection.token
 
     def set_last_seq(self, last: int) -> None:
@@ -251,9 +252,8 @@ class PostgresHandle:
 
     def _encode_lines(self, records: Sequence[Record]) -> list[Line]:
         lines: list[Line] = []
-        for expected, record in enumerate(records, self._last + 1):
-            if record.seq != expected:
-                raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
+        check_sequence(self.session_id, self._last, records)
+        for record in records:
             data = encode(record)
             lines.append(Line(record.seq, compute_checksum(self._number, record.seq, data), data))
         return lines
@@ -332,7 +332,7 @@ class PostgresHandle:
             work(connection)
 
         if not self.writable:
-            raise SessionBusy(f"The session {self.session_id!r} was opened to be read.")
+            raise make_read_only_error(self.session_id)
         if self._link.forked:
             raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
         self._run("written", locked)
@@ -349,8 +349,7 @@ class PostgresHandle:
         if any(start <= first and last <= end for start, end in self._lost):
             return
         self._lost.append((first, last))
-        where = f"record {first}" if first == last else f"records {first} to {last}"
-        self.problems.append(Problem(where, "Damaged, and left out."))
+        self.problems.append(Problem(describe_range(first, last), "Damaged, and left out."))
 
 
 class _UnexpectedLastSeq(Exception):

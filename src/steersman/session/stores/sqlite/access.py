@@ -35,7 +35,7 @@ from steersman.session.stores.sqlite.tables import (
     read_sessions,
     transaction,
 )
-from steersman.session.stores.store import Problem, SessionBusy, StoreFailed
+from steersman.session.stores.store import Problem, StoreFailed, make_busy_error
 
 _T = TypeVar("_T")
 SHARED_LOCK = 0
@@ -73,10 +73,7 @@ class Access:
     def lock_session(self, row: SessionRow) -> None:
         """Become the writer of a session; raises `SessionBusy` if another one has its lock."""
         if self.locks is None or not self.locks.try_lock(row.number):
-            raise SessionBusy(
-                f"The session {row.id!r} is being written to by another program or object. Wait until it is done, "
-                "or open it with write=False."
-            )
+            raise make_busy_error(row.id)
         self.is_writer = True
 
     def is_alone(self) -> bool:

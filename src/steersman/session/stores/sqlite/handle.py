@@ -25,7 +25,15 @@ from steersman.session.stores.sqlite.tables import (
     transaction,
     update_session,
 )
-from steersman.session.stores.store import Problem, SessionBusy, SessionDamaged, SessionError, StoreFailed
+from steersman.session.stores.store import (
+    Problem,
+    SessionBusy,
+    SessionDamaged,
+    SessionError,
+    StoreFailed,
+    check_sequence,
+    make_read_only_error,
+)
 from steersman.types.content import replace_lone_surrogates
 
 _log = logging.getLogger("steersman")
@@ -142,9 +150,8 @@ class SqliteHandle:
     def _encode_rows(self, records: Sequence[Record]) -> list[tuple[int, int, int, bytes]]:
         rows: list[tuple[int, int, int, bytes]] = []
         link = self._link
-        for expected, record in enumerate(records, self._row.last + 1):
-            if record.seq != expected:
-                raise ValueError(f"Expected the record {expected} of {self.session_id!r}, got {record.seq}.")
+        check_sequence(self.session_id, self._row.last, records)
+        for record in records:
             data = encode(record)
             key = make_key(self._row.number, record.seq)
             checksum = compute_checksum(key, link, data)
@@ -212,7 +219,7 @@ class SqliteHandle:
 
     def _check_writer(self) -> None:
         if not self._access.is_writer:
-            raise SessionBusy(f"The session {self.session_id!r} was opened with write=False.")
+            raise make_read_only_error(self.session_id)
         if self._access.locks is None or (self._access.locks.closed and not self._closed):
             raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
 

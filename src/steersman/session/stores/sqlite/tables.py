@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 
 from steersman.session.stores.sqlite.wal import PAGE_SIZE
-from steersman.session.stores.store import NewerFormat, Problem, SessionDamaged, StoreFailed
+from steersman.session.stores.store import NewerFormat, Problem, SessionDamaged, StoreFailed, describe_range
 
 MAJOR = 1
 _MARK = 0x53544500  # "STE" and the major version, which user_version repeats: damage is not taken for a newer version
@@ -97,8 +97,7 @@ class Lost:
         """The problem to report."""
         if self.last <= 0:
             return Problem("the file" if self.last == ALWAYS else "the end", self.text)
-        where = f"record {self.first}" if self.first == self.last else f"records {self.first} to {self.last}"
-        return Problem(where, self.text)
+        return Problem(describe_range(self.first, self.last), self.text)
 
 
 def make_key(number: int, seq: int) -> int:
