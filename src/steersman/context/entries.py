@@ -89,7 +89,7 @@ NO_OWNER = -1
 
 
 def find_owners(messages: Sequence[AgentMessage]) -> list[int]:
-    """The index of the assistant message each message belongs to: itself, the last with its call, or `NOBODY`."""
+    """For each message the index of its assistant message: itself, the last one with its call, or `NO_OWNER`."""
     asked: dict[str, int] = {}
     found: list[int] = []
     for index, message in enumerate(messages):

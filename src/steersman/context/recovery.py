@@ -1,4 +1,4 @@
-"""What is known about the tool calls that a crash left open, and which those are."""
+"""The tool calls that a crash left open, and what is known about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OpenCalls:
 
 
 def find_open_calls(messages: Sequence[AgentMessage]) -> OpenCalls | None:
-    """The calls at the end of a transcript that nobody has answered; `None` when there are none."""
+    """The tool calls at the end of a transcript that have no result; `None` if there are none."""
     answered: set[str] = set()
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]

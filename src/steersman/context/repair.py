@@ -105,7 +105,7 @@ class _Transcript:
     def __init__(self, provider: str, model: str) -> None:
         self._provider = provider
         self._model = model
-        # Whoever encodes the messages keeps the encoded ones beside them.
+        # A wire keeps the encoded messages beside these.
         self.written: MemoList[Message] = MemoList()
         self.shared = False
         self._group: list[_Slot] = []

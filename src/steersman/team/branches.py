@@ -146,7 +146,7 @@ def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int 
         check_answerable(log.messages, queued=False)
     own, context = agent.variant(**{**_UNHEARD, **given.options}), agent.context
     if own.config.stream_fn is None:
-        find_stream_fn(own.config.model)  # raises now for a provider nobody knows
+        find_stream_fn(own.config.model)  # raises now for an unknown provider
     own.context.log = log
     own.context.agent_id, own.context.session_id = context.agent_id, context.session_id
     own.context.last_loop_id = context.last_loop_id

@@ -1,4 +1,4 @@
-"""Choosing among branches: whoever chooses sees all of them, can take only one that came to a good end, or none."""
+"""Chooses among branches: the chooser sees all of them, and can choose only one that ended well, or none."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def highest(score: Callable[[BranchOutcome], float | Awaitable[float]]) -> Choos
 async def decide(
     branches: Sequence[BranchOutcome], choose: ChooseFn | Agent, token: CancelToken, inherited: Inherited
 ) -> Chosen:
-    """Ask whoever chooses; whatever they do, the branches are not lost, and nothing but a good branch is chosen."""
+    """Ask the chooser; whatever it does, the branches are not lost, and only a branch that ended well is chosen."""
     good = [branch for branch in branches if branch.ok]
     if token.cancelled:
         return Chosen(None, "operation aborted")

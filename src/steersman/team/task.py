@@ -96,7 +96,7 @@ def task_tool(
     first = next(iter(table))
 
     async def task(prompt: str, ctx: ToolContext, description: str = "", kind: str = first) -> ToolOutput:
-        del description  # for whoever watches: it is among the arguments of the call
+        del description  # for people who watch the run: it is one of the arguments of the call
         if not isinstance(ctx.scope, Run):
             raise ToolError("A task can only be given inside a run.")
         child = _make_child(ctx.scope, kind, table[kind])

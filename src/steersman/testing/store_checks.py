@@ -249,7 +249,7 @@ def readers_are_in_nobodys_way(stores: Stores) -> None:
         for reader in readers:
             _check_same(list(read_records(reader)), [sample(number) for number in range(1, seq + 1)])
             assert reader.last_seq == seq, f"Expected a reader to see {seq} records, got {reader.last_seq}."
-    # One who stopped in the middle is in nobody's way either.
+    # A reader that stopped in the middle does not block either.
     halfway = readers[0].lines()
     next(halfway)
     writer.append([sample(5)])
@@ -269,7 +269,7 @@ def a_reader_cannot_write(stores: Stores) -> None:
 
 
 def one_thread_reads_while_another_writes(stores: Stores) -> None:
-    """With one handle; whoever reads sees the records from the first to some record, and never a gap."""
+    """With one handle; a reader sees the records from the first to some record, and never a gap."""
     handle = stores("threads").create("s")
     done = threading.Event()
     wrong: list[str] = []
@@ -315,7 +315,7 @@ def a_session_is_called_by_the_first_words_of_the_user(stores: Stores) -> None:
     store = stores("title")
     handle = store.create("s")
     handle.append([sample(1, type="session")])
-    assert store.list()[0].title == "", "Expected no title where nobody said anything."
+    assert store.list()[0].title == "", "Expected no title before the first message."
     handle.append(
         [
             _make_message_record(2, "assistant", "How can I help?"),
@@ -352,7 +352,7 @@ def a_deleted_session_is_gone(stores: Stores) -> None:
 
 
 def a_session_in_use_is_not_deleted(stores: Stores) -> None:
-    """Whoever writes goes on writing."""
+    """The writer goes on writing."""
     handle = stores("use").create("s")
     _check_raises(SessionBusy, lambda: stores("use").delete("s"))
     handle.append([sample(1)])
@@ -361,7 +361,7 @@ def a_session_in_use_is_not_deleted(stores: Stores) -> None:
 
 
 def closing_twice_is_nothing(stores: Stores) -> None:
-    """And the second time lets go of nobody else's lock."""
+    """And the second time does not release the lock of another handle."""
     handle = stores("twice").create("s")
     handle.close()
     other = stores("twice").open("s")

@@ -149,7 +149,7 @@ def count_image_bytes(messages: Sequence[AgentMessage]) -> int:
 class ImageCompaction:
     """Leaves out images, the oldest first, until at most half of their bytes are left.
 
-    Those that the user has just shown stay: an answer about something else than what was asked helps nobody. Once the
+    Those that the user has just shown stay, because the answer has to be about them. Once the
     model has begun to work on it they may go too, after all others but the newest.
     """
 

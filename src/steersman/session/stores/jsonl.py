@@ -1,7 +1,7 @@
-"""Sessions as files people can read: one line of JSON for each record, with a checksum of the line at its end.
+"""Exports and imports sessions as JSON Lines: one line of JSON for each record, with a checksum at its end.
 
-A line that somebody wrote by hand may leave the checksum out. What is damaged is told and kept in a file beside, what
-follows is read; nothing in a file is code, and no approval is taken from one.
+A line that was written by hand may leave the checksum out. Damaged lines are reported and kept in a file beside, and
+what follows is read. Nothing in a file is run as code, and no approval is taken from one.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class _Import:
         self._leave_out(where, text, *(piece for piece in rest if piece.strip()))
 
     def _find_fault(self, record: Record) -> str | None:
-        """Why a record cannot be taken. Whoever comes after its children would make a circle of them."""
+        """Why a record cannot be taken. A record that follows its own children would make the tree a cycle."""
         if record.seq <= self._seen:
             return f"its number {record.seq} does not follow {self._seen}"
         if record.id in self._ids or record.id in self._parents:

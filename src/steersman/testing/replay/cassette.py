@@ -216,7 +216,7 @@ def _number(id: str, ids: dict[str, str]) -> str:
 
 
 def _make_plain_event(event: object) -> Any:
-    """An event as JSON; one of a type nobody knows stays as it is."""
+    """An event as JSON; the `repr` of an unknown one."""
     return to_json_value(cast(object, event)) if isinstance(event, msgspec.Struct | dict) else repr(event)
 
 

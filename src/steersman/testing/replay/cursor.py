@@ -187,7 +187,7 @@ class RecordCursor:
         """The records end here."""
         self._close()
         await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("this future is never done")
 
     def _finish(self) -> None:
         """The run is over at this point, for a reason that came from outside: a limit tells its own."""

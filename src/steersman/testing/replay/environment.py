@@ -1,4 +1,4 @@
-"""One run again, from its records: the loop is the real one, and everything around it says what the records say."""
+"""The environment of a replayed run: the loop is real; model, tools, hooks and clock give what was recorded."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ _ENDLESS = 2**62
 
 
 class ReplayEnvironment(RecordCursor):
-    """Plays everybody in a run but the loop: the model, the tools, the people, the hooks and the clock."""
+    """Stands in for everything in a run but the loop: the model, the tools, the user, the hooks and the clock."""
 
     # The people
 
     async def get_steering(self) -> Sequence[AgentMessage]:
-        """What is said before the next turn, whoever said it."""
+        """The messages that were delivered before the next turn."""
         while (item := self._next) is not None and item.type == "input_rejected":
             fields = cast(RecordedEvent, item).fields
             self.run.emit(InputRejected, reason=fields["reason"], source=fields["source"])

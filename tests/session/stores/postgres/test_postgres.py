@@ -218,7 +218,7 @@ def test_a_writer_that_lost_its_place_overwrites_nothing(postgres: Database) -> 
     second = postgres.store().open("s")
     second.append([sample(4, by="second")])
     second.close()
-    with pytest.raises(SessionBusy, match="The records from 4 on are theirs, and were left as they are"):
+    with pytest.raises(SessionBusy, match="The records from 4 on are its own and were left as they are"):
         first.append([sample(4, by="first"), sample(5, by="first")])
     first.close()
     assert _records(postgres.store(), "s") == [*_samples(1, 3), sample(4, by="second")]

@@ -1,6 +1,6 @@
-"""One connection to a PostgreSQL server, made when it is needed and made again when it broke; it never waits for ever.
+"""One connection to a PostgreSQL server, opened when it is needed, and again after it broke; every wait has a deadline.
 
-No text of an error here has a password in it. A forked child has none of its parent's connections.
+No error text contains a password. A forked child does not use its parent's connections.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "ke
 
 
 class ServerTimeout(psycopg.OperationalError):
-    """The server gave no answer in time."""
+    """The server did not answer in time."""
 
 
 class DataCorrupted(StoreFailed):
-    """The server says that what it has there is damaged."""
+    """The server says that its data is damaged."""
 
 
 class Connection(psycopg.Connection[Row]):
-    """A connection that gives up on a server that does not answer."""
+    """A connection whose every wait has a deadline."""
 
     timeout: float = math.inf
     token: str = ""
@@ -55,7 +55,7 @@ class Connection(psycopg.Connection[Row]):
     """What the server calls the table of the records; `None` where it has none yet."""
 
     def configure(self, timeout: float) -> None:
-        """Make it one on which a commit is safe, and which no setting of the server ends while it is idle."""
+        """Set what makes a commit durable, and what keeps the server from closing an idle connection."""
         self.timeout = timeout + 1  # the server may give up first, and say why
         if self.info.server_version < _OLDEST:
             raise psycopg.NotSupportedError(
@@ -66,7 +66,7 @@ class Connection(psycopg.Connection[Row]):
         (self.tables, *_) = self.execute(CONFIGURE, settings).fetchone() or (None,)
 
     def make_tables(self) -> None:
-        """Make what is not there; of several who begin at once, one does."""
+        """Create the tables if they are missing; an advisory lock lets only one of several processes do it."""
         with self.transaction():
             self.execute("SELECT pg_advisory_xact_lock(%s)", (hash_to_int64("steersman tables"),))
             for table in TABLES:
@@ -74,7 +74,7 @@ class Connection(psycopg.Connection[Row]):
             (self.tables,) = self.execute("SELECT to_regclass('steersman_records')::oid::bigint").fetchone() or (None,)
 
     def lock_session(self, number: int, former: str | None = None) -> bool:
-        """Have the lock of a session, unless somebody else has it; the connection this one replaces is nobody else."""
+        """Take the advisory lock of a session if it is free, or held by the connection that this one replaces."""
         if self._try_lock(number) or self._wait_for_lock(number):
             return True
         if former is not None:
@@ -87,7 +87,7 @@ class Connection(psycopg.Connection[Row]):
         return False
 
     def unlock_session(self, number: int) -> None:
-        """Let others have the lock."""
+        """Release the lock."""
         self.execute("SELECT pg_advisory_unlock(%s)", (self._make_lock_key(number),))
 
     def _try_lock(self, number: int) -> bool:
@@ -95,7 +95,7 @@ class Connection(psycopg.Connection[Row]):
         return had
 
     def _wait_for_lock(self, number: int) -> bool:
-        """Give the server a moment to see that whoever had the lock is dead."""
+        """Wait a moment for the lock: the server may not have noticed yet that its holder is dead."""
         try:
             with self.transaction():
                 self.execute(LOCK_TIMEOUT, (_PATIENCE,))
@@ -123,7 +123,7 @@ def hash_to_int64(text: str) -> int:
 
 
 def _limit_time(work: PQGen[_T], deadline: float) -> PQGen[_T]:
-    """The same work, which is given up after this time; the driver asks again and again while it waits."""
+    """The same work with a deadline: the driver resumes this generator again and again while it waits."""
     try:
         state = next(work)
         while True:
@@ -136,7 +136,7 @@ def _limit_time(work: PQGen[_T], deadline: float) -> PQGen[_T]:
 
 
 class ServerAddress:
-    """Where a server is, from a connection string that libpq takes."""
+    """The address of a server, from a connection string as libpq takes it."""
 
     def __init__(self, dsn: str, timeout: float) -> None:
         given = _parse_dsn(dsn)
@@ -184,7 +184,7 @@ class ServerAddress:
 
 
 def _parse_dsn(dsn: str) -> dict[str, Any] | None:
-    """What a connection string says; `None` where it is none, or where a password spills into other parts of it."""
+    """The parts of a connection string; `None` if it is malformed, or if a password spills into other parts."""
     try:
         given = dict(conninfo_to_dict(dsn))
     except psycopg.Error:
@@ -199,7 +199,7 @@ def _parse_dsn(dsn: str) -> dict[str, Any] | None:
 
 
 class Reconnecting:
-    """A connection that comes back. It may be used by several threads, one at a time."""
+    """A connection that reconnects. Several threads may use it, one at a time."""
 
     def __init__(self, address: ServerAddress, *, write: bool) -> None:
         self.address = address
@@ -211,9 +211,9 @@ class Reconnecting:
         _alive.add(self)
 
     def run(self, what: str, work: Callable[[Connection], _T]) -> _T:
-        """Do it; on a connection that broke since it was used, once more on a new one.
+        """Call `work`; if the connection broke since its last use, call it once more on a new one.
 
-        What stops it is `StoreFailed` that begins with `what`. So the work must be such that it can be done twice.
+        So `work` must be idempotent. A failure is `StoreFailed` with a text that begins with `what`.
         """
         with self._lock:
             tried = self._connection
@@ -226,11 +226,11 @@ class Reconnecting:
                     return self._run_once(work)
             except psycopg.Error as error:
                 failure = self.address.make_error(what, error)
-        # Not inside: whoever prints what led to it would print the driver's words, with all there is in them.
+        # Outside of the handler: the cause would show the driver's text, with the secrets in it.
         raise failure
 
     def close(self, last: Callable[[Connection], None] | None = None) -> None:
-        """Let go of it, after one last word on a connection that still is one."""
+        """Close it, after a last call on a connection that still works."""
         with self._lock:
             self.closed = True
             connection, self._connection = self._connection, None

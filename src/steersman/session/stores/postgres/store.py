@@ -1,7 +1,7 @@
-"""Sessions in a PostgreSQL database: one statement is one commit, and a writer's lock dies with its connection.
+"""Sessions in a PostgreSQL database: one statement is one commit, and an advisory lock ends with its connection.
 
-The lock is held by the connection that writes, so whoever gets it knows that nothing of another writer is on its way.
-A connection that was lost comes back with the lock, unless somebody else had it since and wrote: then nothing is.
+The connection that writes holds the lock, so the next holder knows that no write of another one is under way. After a
+lost connection the writer takes the lock again, and writes nothing more if another writer wrote in between.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PostgresStore:
                 # Its last words may have been written between the look and the lock, or it was removed.
                 again, last = self._find(connection, session_id)
                 if again != number:
-                    raise SessionBusy(f"The session {session_id!r} was just removed and made anew by somebody else.")
+                    raise SessionBusy(f"The session {session_id!r} was just deleted and created again elsewhere.")
             handle.set_last_seq(last)
             return handle
 
@@ -174,7 +174,7 @@ class PostgresHandle:
 
     @property
     def last_seq(self) -> int:
-        """The number of the last record; whoever only reads sees it grow."""
+        """The number of the last record; for a reader it grows with what another process writes."""
         if self.writable:
             return self._last
         return self._run("read", self._read_last_seq)
@@ -188,7 +188,7 @@ class PostgresHandle:
         self._token = connection.token
 
     def set_last_seq(self, last: int) -> None:
-        """Where the records end."""
+        """Set the number of the last record."""
         self._last = last
 
     def find_gaps(self) -> None:
@@ -210,7 +210,7 @@ class PostgresHandle:
             self._report_lost(first, last)
 
     def append(self, records: Sequence[Record], /) -> None:
-        """Keep these, which go on from `last_seq`."""
+        """Append these, which follow `last_seq`."""
         lines = self._encode_lines(records)
         if lines:
             self._write(lambda connection: self._append(connection, lines, records))
@@ -235,7 +235,7 @@ class PostgresHandle:
                 return
 
     def entitle(self, title: str, /) -> None:
-        """What the session is called in a list."""
+        """Set the title that a list shows."""
         words = replace_lone_surrogates(title).encode()
         self._write(
             lambda connection: connection.execute(ENTITLE, (words, self._number)).rowcount or self._raise_not_found()
@@ -246,7 +246,7 @@ class PostgresHandle:
         self._write(lambda connection: connection.execute(DELETE, (self._number,)))
 
     def close(self) -> None:
-        """Let go of the session, so that it is free at once."""
+        """Close the session and release its lock at once."""
         held = self._token is not None
         self._link.close((lambda connection: connection.unlock_session(self._number)) if held else None)
 
@@ -259,7 +259,7 @@ class PostgresHandle:
         return lines
 
     def _append(self, connection: Connection, lines: Sequence[Line], records: Sequence[Record]) -> None:
-        """Add these in one transaction, without those that are there: a commit may be kept, and nobody hear of it."""
+        """Add these in one transaction, without those of a commit that succeeded although its answer was lost."""
         values = {
             "number": self._number,
             "title": make_title(records).encode(),
@@ -297,8 +297,8 @@ class PostgresHandle:
         there = connection.execute(WRITTEN, (self._number, self._last)).fetchall()
         if not there or there != [(line.seq, line.checksum) for line in lines[: len(there)]]:
             raise SessionBusy(
-                f"The session {self.session_id!r} was written to by somebody else since this connection "
-                f"was lost. The records from {self._last + 1} on are theirs, and were left as they are: open it anew."
+                f"The session {self.session_id!r} was written to by another program since this connection "
+                f"was lost. The records from {self._last + 1} on are its own and were left as they are: open it again."
             )
         return len(there)
 
@@ -353,4 +353,4 @@ class PostgresHandle:
 
 
 class _UnexpectedLastSeq(Exception):
-    """The session does not stand where it was left."""
+    """The last number of the session is not the expected one."""
