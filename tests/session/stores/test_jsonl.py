@@ -7,6 +7,7 @@ import os
 import random
 import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,21 @@ def test_each_record_is_one_line_for_every_reader(tmp_path: Path) -> None:
 def test_every_prefix_of_a_file_opens(tmp_path: Path) -> None:
     """failures.md H1: whole lines are there, a torn one is told and kept beside; twice gives the same."""
     data = _exported(tmp_path / "s.jsonl", _session())
-    path = tmp_path / "cut.jsonl"
-    beside = tmp_path / "cut.jsonl.damaged"
+    _check_prefixes(tmp_path, data, [*_sampled(data), len(data)])
+
+
+@pytest.mark.soak
+def test_every_prefix_of_a_file_opens_byte_by_byte(tmp_path: Path) -> None:
+    """failures.md H1: the same at each byte."""
+    data = _exported(tmp_path / "s.jsonl", _session())
+    _check_prefixes(tmp_path, data, range(len(data) + 1))
+
+
+def _check_prefixes(folder: Path, data: bytes, cuts: Iterable[int]) -> None:
+    path = folder / "cut.jsonl"
+    beside = folder / "cut.jsonl.damaged"
     edges = [0, *(at + 1 for at, byte in enumerate(data) if byte == 10)]
-    for cut in range(len(data) + 1):
+    for cut in cuts:
         path.write_bytes(data[:cut])
         beside.unlink(missing_ok=True)
         whole = sum(edge <= cut + 1 for edge in edges) - 1  # a line without its end is whole all the same
@@ -140,12 +152,30 @@ def test_damage_in_the_middle_is_told_and_what_follows_is_kept(tmp_path: Path, g
 
 
 def test_no_damage_makes_a_wrong_record(tmp_path: Path) -> None:
-    """failures.md H3: every byte of a file is changed, in turn and by chance; what is read was written."""
+    """failures.md H3: bytes are changed by chance, and all of those near line breaks; what is read was written."""
     data = _exported(tmp_path / "s.jsonl", _session())
-    path = tmp_path / "x.jsonl"
+    _check_damage(tmp_path, data, _sampled(data))
+
+
+@pytest.mark.soak
+def test_no_damage_makes_a_wrong_record_byte_by_byte(tmp_path: Path) -> None:
+    """failures.md H3: every byte of a file is changed, in turn and by chance."""
+    data = _exported(tmp_path / "s.jsonl", _session())
+    _check_damage(tmp_path, data, range(len(data)))
+
+
+def _sampled(data: bytes) -> list[int]:
+    """Every seventh place, and all places near the line breaks, the beginning and the end."""
+    edges = [0, len(data) - 1, *(at for at, byte in enumerate(data) if byte == 10)]
+    near = {edge + offset for edge in edges for offset in range(-12, 13)}
+    return sorted({*range(0, len(data), 7), *near} & set(range(len(data))))
+
+
+def _check_damage(folder: Path, data: bytes, places: Iterable[int]) -> None:
+    path = folder / "x.jsonl"
     chance = random.Random(0)
     written = [encode(record) for record in _session()]
-    for at in range(len(data)):
+    for at in places:
         changed = data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
         path.write_bytes(changed)
         path.with_name("x.jsonl.damaged").unlink(missing_ok=True)

@@ -36,9 +36,9 @@ from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage
 from steersman.types.model import Request
 from steersman.types.stream import TextDelta, ThinkingDelta, ToolCallDelta
 
-# Each play is two or three runs: more than a thousand in the ordinary run.
+# Each play is two or three runs: hundreds in the ordinary run, tens of thousands in the long one.
 CHUNKS = 8
-PLAYS = 1_500 if SOAK else 60
+PLAYS = 1_500 if SOAK else 40
 pytestmark = [pytest.mark.soak] if SOAK else []
 
 
