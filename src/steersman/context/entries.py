@@ -1,4 +1,4 @@
-"""The entries of a log. A message once said stays; what changes the view of it is an entry of its own."""
+"""The entries of a log, and which messages belong together. A log is append-only: each change is a new entry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from steersman.types.content import ToolCall
 from steersman.types.frozen import FrozenList
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, user_message
 
+# The owner of a message that belongs to no assistant message.
+NO_OWNER = -1
+
 
 class MessageEntry(msgspec.Struct, frozen=True, tag="message", tag_field="type", gc=False):
-    """Something was said."""
+    """A message was added."""
 
     type: ClassVar[Literal["message"]] = "message"
     id: str
@@ -23,7 +26,7 @@ class MessageEntry(msgspec.Struct, frozen=True, tag="message", tag_field="type",
 
 
 class CompactionEntry(msgspec.Struct, frozen=True, tag="compaction", tag_field="type", omit_defaults=True):
-    """From here on the model sees `items` for all that came before: kept messages by their id, new ones whole."""
+    """From here on the model sees `items` instead of all that came before: kept messages by id, new ones in full."""
 
     type: ClassVar[Literal["compaction"]] = "compaction"
     id: str
@@ -37,7 +40,7 @@ class CompactionEntry(msgspec.Struct, frozen=True, tag="compaction", tag_field="
 
 
 class PrunEntry(msgspec.Struct, frozen=True, tag="prun", tag_field="type", omit_defaults=True):
-    """The model no longer sees these entries of its own work; the memo stands where the earliest of them stood."""
+    """The model no longer sees these entries of its own work; the memo takes the place of the earliest of them."""
 
     type: ClassVar[Literal["prun"]] = "prun"
     id: str
@@ -51,7 +54,7 @@ class PrunEntry(msgspec.Struct, frozen=True, tag="prun", tag_field="type", omit_
 
 
 class UndoEntry(msgspec.Struct, frozen=True, tag="undo", tag_field="type"):
-    """A compaction or a prun no longer counts."""
+    """A compaction or a prun was undone."""
 
     type: ClassVar[Literal["undo"]] = "undo"
     id: str
@@ -63,29 +66,26 @@ Entry: TypeAlias = MessageEntry | CompactionEntry | PrunEntry | UndoEntry
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A message of the model's work that no prun has taken away."""
+    """A message of the model's work that no prun has hidden."""
 
     message: AssistantMessage | ToolResultMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """A message of the model's work that the model asked to see no more."""
+    """A message of the model's work that a prun has hidden."""
 
     message: AssistantMessage | ToolResultMessage
 
 
 def make_part_id(entry_id: str, number: int) -> str:
-    """The id of a message that a compaction or a prun brought with it."""
+    """The id of a message that a compaction or a prun contains."""
     return f"{entry_id}.{number}"
 
 
 def make_memo_message(memo: str) -> UserMessage:
-    """What stands where pruned work stood."""
+    """The message that takes the place of pruned work."""
     return user_message(f"[Memo: {memo}]", synthetic=True)
-
-
-NO_OWNER = -1
 
 
 def find_owners(messages: Sequence[AgentMessage]) -> list[int]:
@@ -113,7 +113,7 @@ def complete_groups(messages: Sequence[AgentMessage], chosen: Iterable[int]) -> 
 
 
 def find_unit_starts(messages: Sequence[AgentMessage]) -> list[int]:
-    """Where the list may be cut: the starts of runs that keep every result together with its call."""
+    """The indexes at which the list may be cut without separating a result from its call."""
     last = list(range(len(messages)))
     for index, owner in enumerate(find_owners(messages)):
         if owner != NO_OWNER:

@@ -1,4 +1,4 @@
-"""The one ordered log of a conversation. Entries are only ever added; what the model sees is a view kept up to date."""
+"""The append-only log of a conversation; what the model sees is a view of it that is kept up to date."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MESSAGES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
 
 
 class Log:
-    """Everything that was said, in order, and what compaction and prun made of it for the model."""
+    """All messages in order, and the view of them that the model gets after compaction and prun."""
 
     __slots__ = (
         "_call_ids",
@@ -62,9 +62,9 @@ class Log:
 
     def __init__(self, messages: Iterable[AgentMessage] = (), *, estimator: Estimator = estimate_tokens) -> None:
         self.parent: tuple[Log, str] | None = None
-        # Told of every entry after it was added, as a session wants to be; it must not raise.
+        # Called with every entry after it was added, for a session; it must not raise.
         self.listener: Callable[[Entry], None] | None = None
-        # What gives an entry its id; a replay gives it the one it had.
+        # Makes the id of an entry; a replay returns the recorded one.
         self.mint: Callable[[str], str] = new_id
         self._estimator = estimator
         self._entries: list[Entry] = []
@@ -109,7 +109,7 @@ class Log:
 
     @property
     def messages(self) -> MessageView:
-        """Everything that was ever said, in order."""
+        """All messages, in order."""
         return MessageView(self._messages)
 
     @property
@@ -234,7 +234,7 @@ class Log:
         return entry
 
     def undo(self, entry_id: str) -> None:
-        """Let a compaction or a prun no longer count; the log keeps both it and the undoing."""
+        """Undo a compaction or a prun; the log keeps both it and the undo."""
         entry = next((entry for entry in self._entries if entry.id == entry_id), None)
         if entry is None:
             raise ValueError(f"No entry {entry_id!r} in this log. The ids are in log.entries.")
@@ -289,7 +289,7 @@ class Log:
                     self._call_ids.add(block.id)
 
     def _set_visible(self, seen: VisibleMessages) -> None:
-        """Lists of its own each time: views of the ones before stay as they were."""
+        """Set new lists, so that views of the old ones stay as they were."""
         self._visible = seen.messages
         self._visible_ids = seen.ids
         self._usage_from = seen.usage_from

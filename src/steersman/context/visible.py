@@ -1,4 +1,4 @@
-"""What the model sees, worked out from the entries of a log alone: the law that compaction, prun and undo obey."""
+"""Computes what the model sees from the entries of a log alone: how compaction, prun and undo take effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultM
 
 @dataclass(slots=True)
 class VisibleMessages:
-    """Visible messages and their ids, side by side. `usage_from`: what is before it stood in another context once."""
+    """Visible messages and their ids. The usage reported by messages before `usage_from` belongs to another context."""
 
     messages: list[AgentMessage]
     ids: list[str]
@@ -28,12 +28,12 @@ class VisibleMessages:
 
 
 def list_undo_targets(entries: Iterable[Entry]) -> set[str]:
-    """The ids of the entries that no longer count."""
+    """The ids of the entries that were undone."""
     return {entry.target for entry in entries if type(entry) is UndoEntry}
 
 
 def compute_visible(entries: Sequence[Entry]) -> VisibleMessages:
-    """The view that all entries together make."""
+    """The view that all entries together produce."""
     void = list_undo_targets(entries)
     known: dict[str, AgentMessage] = {}
     seen = VisibleMessages([], [])
@@ -54,7 +54,7 @@ def compute_visible(entries: Sequence[Entry]) -> VisibleMessages:
 
 
 def apply_prun(entry: PrunEntry, messages: Sequence[AgentMessage], ids: Sequence[str]) -> VisibleMessages:
-    """The view without the groups a prun took, and its memo where the earliest of them stood."""
+    """The view without the groups that a prun hides, with its memo in the place of the earliest one."""
     taken = complete_groups(messages, find_indexes(ids, set(entry.entry_ids)))
     first = min(taken, default=-1)
     seen = VisibleMessages([], [])

@@ -1,4 +1,4 @@
-"""An event loop whose time costs nothing: when everybody waits, it jumps to the next deadline.
+"""A virtual clock: an event loop that jumps to the next deadline when every task waits.
 
 Waiting an hour takes no time, every run of a test takes the same steps, and a hang is an error at once.
 """

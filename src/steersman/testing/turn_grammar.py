@@ -1,4 +1,4 @@
-"""The events of one turn, from its `turn_start` to its `turn_end`."""
+"""The grammar of one turn: which events may follow each other from its `turn_start` to its `turn_end`."""
 
 from __future__ import annotations
 

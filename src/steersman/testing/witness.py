@@ -1,4 +1,4 @@
-"""Hears every event of any number of runs and holds each run to the grammar and to a valid transcript."""
+"""Collects the events of runs, and checks each run against the grammar of events and for a valid transcript."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ EXCERPT_CHARS = 200
 
 
 def find_task(messages: Sequence[AgentMessage], count: int) -> list[int]:
-    """Where the task stands: the first user messages that are not the loop's own, or else the first at all."""
+    """The indexes of the task: the first user messages that are not synthetic, or else the first user message."""
     users = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
     return [index for index in users if not messages[index].synthetic][:count] or users[:1]
 
@@ -173,20 +173,16 @@ class ImageCompaction:
 
 
 def _find_last_request(messages: Sequence[AgentMessage]) -> range:
-    """Where that stands which the user said last."""
-    said = [index for index, message in enumerate(messages) if _is_asked(message)]
+    """The indexes of the last messages of the user."""
+    said = [index for index, message in enumerate(messages) if _is_from_user(message)]
     if not said:
         return range(0)
     start = find_last_group(messages[: said[-1] + 1])
     return range(start, said[-1] + 1)
 
 
-def _is_asked(message: AgentMessage) -> bool:
-    return isinstance(message, UserMessage) and not message.synthetic
-
-
 def _is_work(message: AgentMessage) -> bool:
-    """An answer that failed is none: it is left out when the model is asked again."""
+    """Whether the model has worked on the request; a failed answer does not count, because it is not sent again."""
     return isinstance(message, ToolResultMessage) or (isinstance(message, AssistantMessage) and not message.failed)
 
 

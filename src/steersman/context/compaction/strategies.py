@@ -1,4 +1,4 @@
-"""Making what the model sees shorter, when it grows past the threshold or the provider says it is too long."""
+"""Compaction strategies and their configuration: what the model sees instead when the context grows too long."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _split_to_fit(messages: Sequence[Message], config: ContextConfig) -> list[li
 
 
 def subtract_overhead(config: ContextConfig, messages: Sequence[AgentMessage], tokens: int) -> ContextConfig:
-    """The same with a window smaller by what the estimator misses of the real `tokens`, such as the system prompt."""
+    """A config with a window smaller by what the estimate misses of the real `tokens`, such as the system prompt."""
     missed = tokens - estimate_total_tokens(messages, config.estimator)
     if missed <= 0:
         return config
@@ -264,17 +264,16 @@ def _is_same(a: Sequence[AgentMessage], b: Sequence[AgentMessage]) -> bool:
 
 
 def compact_log(log: Log, config: ContextConfig | None = None) -> CompactionEntry | None:
-    """Show the model less, half of it where no `config` says how much; `None` when nothing could be left out."""
+    """Compact a log, to half its size without a `config`; `None` if nothing could be left out."""
     if config is None:
         config = ContextConfig(max_context_tokens=max(1, log.tokens // 2), threshold=1.0)
     visible = list(log.visible)
     shorter = list(DefaultCompaction().compact(visible, config))
-    same = len(shorter) == len(visible) and all(a is b for a, b in zip(shorter, visible, strict=True))
-    return None if same or not shorter else log.compact(shorter)
+    return None if _is_same(shorter, visible) or not shorter else log.compact(shorter)
 
 
 def undo_change(log: Log, entry_id: str | None = None) -> None:
-    """Let a compaction or a prun no longer count, the last one that does unless it is named."""
+    """Undo a compaction or a prun, the last one unless it is named."""
     if entry_id is None:
         void = list_undo_targets(log.entries)
         for entry in reversed(log.entries):

@@ -1,6 +1,6 @@
-"""The records of one run, read along with the loop: whatever it does is held against the next of them.
+"""A cursor over the records of one run: each thing the loop does is compared with the next record.
 
-The first difference ends the run and is kept.
+The first mismatch ends the run and is kept.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReplayMismatch(AssertionError):
 
 
 class RecordCursor:
-    """Knows what comes next in a run, and whether the loop keeps to it."""
+    """Knows what comes next in a run, and checks whether the loop does it."""
 
     def __init__(self, part: RecordedRun, context: AgentContext) -> None:
         self.part = part

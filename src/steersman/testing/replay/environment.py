@@ -51,6 +51,7 @@ from steersman.types.stream import (
 from steersman.types.tools import Prun
 
 _TOO_LARGE = 413
+_NO_LIMIT = 2**62
 
 
 def make_notice(item: Item) -> RetryNotice | FallbackNotice | None:
@@ -109,9 +110,6 @@ def make_deltas(message: AssistantMessage) -> Iterator[StreamEvent]:
                 yield from (ToolCallDelta(written, index), ToolCallEnd(index, block))
             case _:
                 continue
-
-
-_ENDLESS = 2**62
 
 
 class ReplayEnvironment(RecordCursor):
@@ -185,13 +183,13 @@ class ReplayEnvironment(RecordCursor):
     def limit(self) -> int:
         """Below everything when a compaction comes next, else above everything."""
         if not self._is_compaction_next():
-            return _ENDLESS
+            return _NO_LIMIT
         answer = self._find_answer()
         if answer is None or answer.error_kind != "context_overflow" or is_stuck(answer):
             return -1
         # The model found what the compaction left too long as well: so it was asked before that compaction.
         compactions = [item for item in self._iterate_ahead() if item.type == "compaction_started"]
-        return -1 if len(compactions) > 1 else _ENDLESS
+        return -1 if len(compactions) > 1 else _NO_LIMIT
 
     def before_compaction(self, estimated_tokens: object, message_count: object) -> bool:
         """Only a compaction that happened happens."""

@@ -1,4 +1,4 @@
-"""From the records of a session to what is replayed: runs, what was said outside of them, and moves in the tree."""
+"""Reads the records of a session as what a replay needs: runs, entries outside of runs, and moves in the tree."""
 
 from __future__ import annotations
 

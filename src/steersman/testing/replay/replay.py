@@ -47,6 +47,13 @@ from steersman.types.messages import AgentMessage, EndReason, MessageLike, UserM
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.usage import Usage
 
+__all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normal_form", "replay"]
+
+_PASSING = frozenset(("message_update", "tool_execution_update", "custom"))
+_TIMES = frozenset(("seq", "timestamp", "duration"))
+_MESSAGES = ("message", "messages", "result", "tool_results")
+_UNKNOWN_MODEL = "unknown:unknown"
+
 
 async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tools: dict[str, ToolSpec]) -> None:
     """Let the loop do the run, until it ends or the records do."""
@@ -140,14 +147,6 @@ class WatchedContext(ContextConfig):
     def limit(self) -> int:
         """As the rehearsal has it."""
         return cast(ReplayEnvironment, self.compaction.in_memory_strategy).limit
-
-
-__all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normal_form", "replay"]
-
-_PASSING = frozenset(("message_update", "tool_execution_update", "custom"))
-_TIMES = frozenset(("seq", "timestamp", "duration"))
-_MESSAGES = ("message", "messages", "result", "tool_results")
-_UNKNOWN_MODEL = "unknown:unknown"
 
 
 @dataclass(frozen=True, slots=True)
