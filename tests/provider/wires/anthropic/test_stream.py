@@ -19,7 +19,7 @@ from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ErrorInfo, ErrorKind
 from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import Request, StreamFn, StreamOptions
-from steersman.types.stream import Done, Failed, Reset, RetryNotice, StreamEvent, TextDelta
+from steersman.types.stream import Done, Failed, StreamEvent, TextDelta
 from steersman.types.usage import Usage
 
 pytestmark = pytest.mark.real_time
@@ -57,35 +57,6 @@ STREAM = (
     + ended("tool_use")
 )
 WHOLE = len(STREAM) - 2
-
-
-@pytest.mark.parametrize("ending", ["end", "close", "reset"])
-async def test_a_stream_cut_at_every_byte_is_never_a_success(ending: Any) -> None:
-    """failures.md B17: an error that may be retried, and that keeps what had arrived."""
-    script = [Delivery(STREAM, at=at, ending=ending) for at in range(WHOLE)]
-    async with AnthropicServer(*script) as server:
-        for at in range(WHOLE):
-            events = await events_from(server)
-            last = events[-1]
-            assert isinstance(last, Failed), f"{at} bytes of {WHOLE} gave {last!r}"
-            info = failure(events)
-            assert info.should_retry, f"{at} bytes of {WHOLE} gave {info!r}"
-            assert last.message.text == "".join(event.delta for event in events if isinstance(event, TextDelta))
-
-
-async def test_a_cut_stream_is_asked_again_and_nothing_is_said_twice() -> None:
-    """failures.md B18: what was shown is void, and the answer comes once."""
-    places = range(0, WHOLE, 41)
-    stream_fn = with_retry(stream_anthropic(), QUICK)
-    for at in places:
-        async with AnthropicServer(Delivery(STREAM, at=at, ending="close"), STREAM) as server:
-            events = await events_from(server, stream_fn)
-        message = message_in(events)
-        assert message.content == [TextContent("Größe 🙂"), ToolCall("t1", "look", {"at": "x"})]
-        kinds = [type(event) for event in events]
-        assert kinds.count(RetryNotice) == 1
-        shown = any(isinstance(event, TextDelta) for event in events[: kinds.index(RetryNotice)])
-        assert kinds.count(Reset) >= (1 if shown else 0)
 
 
 async def test_retries_that_are_used_up_keep_the_partial_text() -> None:

@@ -14,10 +14,6 @@ from tests.provider.wires.google.streams import chunk, stream
 from tests.provider.wires.google.streams import text as part_text
 
 from steersman import Agent, ContextConfig, Retry, tool
-from steersman.provider.http.client import http_stream
-from steersman.provider.streaming.normalize import stream_events
-from steersman.provider.streaming.retry import with_retry
-from steersman.provider.wires.google.wire import WIRE
 from steersman.testing import (
     answer,
     call,
@@ -34,9 +30,8 @@ from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import AgentEnd, MessageUpdate, RetryScheduled
-from steersman.types.messages import AssistantMessage, UserMessage, user_message
-from steersman.types.model import Request, StreamOptions
-from steersman.types.stream import Done, Failed, Reset
+from steersman.types.messages import AssistantMessage, UserMessage
+from steersman.types.stream import Reset
 from steersman.types.usage import Usage
 from steersman.types.wire import decode, encode
 
@@ -271,51 +266,6 @@ async def test_a_prompt_too_long_is_compacted_and_asked_again() -> None:
 
 
 CUT = answer(thinking("Grüße"), "Hello 🙂", call("add", a=1, b=2), deltas=2)
-
-
-def _bytes_of(turn: Any) -> bytes:
-    server = GoogleServer()
-    received = Received("POST", "/", {"model": "m"}, {"alt": "sse"}, {}, b"", None, 1)
-    return b"".join(server.render_stream(turn, received))
-
-
-@pytest.mark.parametrize("ending", ["end", "close", "reset"])
-async def test_a_stream_cut_at_any_byte_is_never_a_success(ending: Any) -> None:
-    """failures.md B17 and B18: only with its last event whole is an answer one."""
-    whole = _bytes_of(CUT)
-    enough = len(whole) - len(b"\r\n\r\n") if ending == "end" else len(whole) + 1
-    request = Request("", [user_message("Hi")])
-    ask = http_stream(WIRE)
-    async with GoogleServer(*(Delivery(whole, at=at, ending=ending) for at in range(len(whole)))) as server:
-        for at in range(len(whole)):
-            events = [event async for event in stream_events(ask, server.model(), request, StreamOptions())]
-            last = events[-1]
-            if at >= enough:
-                assert last.type == "done"
-                continue
-            assert isinstance(last, Failed)
-            assert last.error is not None
-            assert last.error.kind in ("incomplete", "network", "protocol")
-            assert last.error.should_retry
-            shown = "".join(event.delta for event in events if event.type == "text_delta")
-            assert last.message.text == shown
-
-
-async def test_a_stream_cut_at_any_byte_is_asked_for_again() -> None:
-    """loop.md T7; failures.md B18: what was shown is taken back, and the answer is there once."""
-    whole = _bytes_of(CUT)
-    request = Request("", [user_message("Hi")])
-    ask = with_retry(http_stream(WIRE), AT_ONCE)
-    script = [entry for at in range(len(whole)) for entry in (Delivery(whole, at=at, ending="close"), whole)]
-    async with GoogleServer(*script) as server:
-        for _ in range(len(whole)):
-            events = [event async for event in stream_events(ask, server.model(), request, StreamOptions())]
-            kinds = [event.type for event in events]
-            again = kinds.index("retry")
-            assert kinds.count("reset") == (kinds[:again] not in ([], ["start"]))
-            last = events[-1]
-            assert isinstance(last, Done)
-            assert (last.message.text, len(last.message.tool_calls)) == ("Hello 🙂", 1)
 
 
 async def test_a_cut_stream_is_asked_again_and_the_partial_text_kept_in_the_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.provider.wires.openai_chat.chat import DONE, chunk, said
@@ -18,7 +18,7 @@ from steersman.testing.servers import Delivery, OpenAIChatServer, Received, Repl
 from steersman.testing.servers.exchange import sse
 from steersman.types.content import ImageContent, TextContent, ThinkingContent
 from steersman.types.errors import ErrorInfo, ProviderError
-from steersman.types.events import AgentEvent, MessageUpdate
+from steersman.types.events import AgentEvent
 from steersman.types.messages import AssistantMessage, UserMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import Done, StreamEvent
@@ -183,34 +183,6 @@ async def test_a_finish_reason_and_the_end_make_an_answer(end: bytes) -> None:
         assert (result.text, result.end_reason, len(server.requests)) == ("Hello.", "done", 1)
 
 
-async def test_every_cut_is_retried_and_never_a_success() -> None:
-    """failures.md B17, B18: at every byte; what was shown is taken back before the answer comes again."""
-    whole = b"".join(
-        OpenAIChatServer().render_stream(answer(text("Hello."), call("add", a=1, b=2), deltas=2), _nobody())
-    )
-    endings = [(at, "close") for at in range(len(whole) + 1)] + [(at, "reset") for at in range(0, len(whole), 9)]
-    async with OpenAIChatServer() as server:
-        for at, ending in endings:
-            agent = agent_of(server.model())
-            events: list[str] = []
-            agent.subscribe(lambda event, events=events: events.append(_kind(event)))
-            server.say(Delivery(whole, at=at, ending=cast(Any, ending)), "Fine.")
-            result = await agent.run("Go.")
-            assert (result.text, result.end_reason) == ("Fine.", "done"), at
-            if whole[:at].endswith(DONE):
-                assert "retry_scheduled" not in events
-                continue
-            assert [message.role for message in result.messages] == ["user", "assistant"], at
-            assert events.count("retry_scheduled") == 1
-            shown = events[: events.index("retry_scheduled")]
-            assert ("reset" in events) == any(name.startswith(("text_", "tool_call_")) for name in shown), at
-        await aclose_http()
-
-
-def _kind(event: AgentEvent) -> str:
-    return event.delta.type if isinstance(event, MessageUpdate) else event.type
-
-
 async def test_a_cut_that_is_not_retried_keeps_what_was_said() -> None:
     """failures.md B18."""
     stream = said("Hel", "lo ", "the")
@@ -362,10 +334,6 @@ async def test_after_an_abort_the_next_prompt_is_taken(after: int) -> None:
         assert first.end_reason == "aborted"
         assert second.end_reason == "done", second.detail
         assert second.text == "Fine."
-
-
-def _nobody() -> Received:
-    return Received("POST", "/", {}, {}, {}, b"", {"stream_options": {"include_usage": True}}, 1)
 
 
 async def test_a_failure_carries_what_is_known_about_it() -> None:
