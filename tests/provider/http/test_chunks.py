@@ -72,8 +72,8 @@ def test_what_follows_a_body_is_noticed_and_not_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"5\r\nabcdefg\r\n", "longer than it says"),
-        (b"5\r\nabcde\rX", "longer than it says"),
+        (b"5\r\nabcdefg\r\n", "longer than its size says"),
+        (b"5\r\nabcde\rX", "longer than its size says"),
         (b"0x5\r\nabcde\r\n", "b'0x5' is not the size of a chunk"),
         (b"-1\r\na\r\n", "is not the size"),
         (b"+1\r\na\r\n", "is not the size"),

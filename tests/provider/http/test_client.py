@@ -216,8 +216,8 @@ async def test_garbage_in_the_midst_of_a_stream_is_a_typed_error() -> None:
         (Delivery(b"", ending="stall", head=False), "first_byte_timeout", "begin to answer within {:g} s"),
         (Delivery(b"", ending="stall"), "first_byte_timeout", "begin to answer within {:g} s"),
         (Delivery(HELLO, at=20, ending="stall"), "idle_timeout", "sent nothing for {:g} s (idle_timeout"),
-        (Delivery(HELLO, at=20, ending="stall"), "total_timeout", "the end of its answer within {:g} s"),
-        (Delivery(b"", ending="stall", head=False), "total_timeout", "the end of its answer within {:g} s"),
+        (Delivery(HELLO, at=20, ending="stall"), "total_timeout", "did not finish its answer within {:g} s"),
+        (Delivery(b"", ending="stall", head=False), "total_timeout", "did not finish its answer within {:g} s"),
     ],
     ids=["before the head", "before the body", "within the body", "total", "total before the head"],
 )
@@ -264,14 +264,14 @@ async def test_pings_keep_a_stream_alive_unless_content_is_asked_for() -> None:
     endless = Delivery(body[:-14] + b"event: ping\ndata: x\n\n" * 300, chunk=20, pace=0.01)
     info = failed(await answered(endless, settings={"idle_timeout": 5, "content_idle_timeout": 0.1}))
     assert info.kind == "stalled"
-    assert "nothing but signs of life for 0.1 s (content_idle_timeout" in info.message
+    assert "nothing but pings for 0.1 s (content_idle_timeout" in info.message
 
 
 @pytest.mark.parametrize("name", ["idle_timeout", "first_byte_timeout", "max_response_bytes"])
 @pytest.mark.parametrize("value", [0, -1, "5", True, float("nan")])
 async def test_a_bound_that_is_none_is_refused(name: str, value: Any) -> None:
     info = failed(await answered("hi", settings={name: value}))
-    assert f"The setting {name} is a number above 0, or None for no bound; got {value!r}." in info.message
+    assert f"The setting {name} must be a number above 0, or None for no limit; got {value!r}." in info.message
 
 
 async def test_no_bound_means_no_bound() -> None:
@@ -298,7 +298,7 @@ async def test_a_reset_before_the_answer_is_a_network_error() -> None:
     """failures.md B17."""
     info = failed(await answered(raises(OSError("reset"))))
     assert (info.kind, info.provider, info.should_retry) == ("network", "plain", True)
-    assert "broke before an answer came" in info.message
+    assert "broke before a response came" in info.message
 
 
 async def test_a_retry_after_shown_text_says_so_and_does_not_repeat_it() -> None:
@@ -389,7 +389,7 @@ async def test_a_packing_that_nobody_here_can_undo_is_named(packing: str) -> Non
         info = failed(await asked(server))
     assert (info.kind, info.provider, info.should_retry) == ("protocol", "plain", False)
     assert info.message.startswith(
-        f"The answer of 'plain' at {server.url}/ask is packed in a way that cannot be undone"
+        f"The answer of 'plain' at {server.url}/ask has a content-encoding that was not requested"
     )
     assert packing in info.message
     assert info.message.endswith("Turn it off at the server, or at the proxy on the way.")
@@ -485,7 +485,7 @@ async def test_a_host_that_cannot_be_reached_is_named_with_what_to_do() -> None:
     info = failed(events)
     assert (info.kind, info.provider, info.should_retry) == ("network", "plain", True)
     assert f"Could not reach 'plain' at http://127.0.0.1:{port}/v1/ask: Connection refused. Check that" in info.message
-    assert "Check that the server runs, and the address (base_url)." in info.message
+    assert "Check that the server runs, and check base_url." in info.message
     assert CANARY not in info.message
 
 
@@ -498,7 +498,7 @@ async def test_an_address_with_a_password_is_refused_and_the_password_not_shown(
     info = failed(events)
     assert (info.kind, info.provider, info.should_retry) == ("invalid_request", "plain", False)
     assert info.message == (
-        f"The address of 'plain', {server.url}/ask, was given with a user name or a password. Give a key as "
+        f"The base_url of 'plain', {server.url}/ask, was given with a user name or a password. Give a key as "
         "api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
     )
     assert CANARY not in repr(events)
@@ -534,7 +534,7 @@ async def test_a_server_that_speaks_something_else_is_named() -> None:
         model = Model("plain", "m", base_url=f"http://127.0.0.1:{port}", settings=HELD)
         info = failed([event async for event in stream_events(stream, model, ASKED, StreamOptions())])
     assert info.kind == "protocol"
-    assert f"What answers for 'plain' at http://127.0.0.1:{port}/ask does not speak HTTP" in info.message
+    assert f"The server for 'plain' at http://127.0.0.1:{port}/ask does not answer in HTTP" in info.message
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
@@ -566,7 +566,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) 
         info = failed([event async for event in stream_events(stream, model, ASKED, StreamOptions())])
 
     assert (info.kind, info.should_retry, heard) == ("network", False, [])
-    assert "No safe connection to 'plain'" in info.message
+    assert "No secure connection to 'plain'" in info.message
     assert "SSL_CERT_FILE" in info.message
 
 
@@ -580,7 +580,7 @@ async def test_a_redirect_to_another_host_does_not_get_the_key(status: int) -> N
     assert other.raw == []
     assert (info.kind, info.status, info.should_retry) == ("invalid_request", status, False)
     assert f"redirects ({status}) to '{other.url}/ask', where the key is not sent." in info.message
-    assert "give it as base_url" in info.message
+    assert "set it as base_url" in info.message
 
 
 async def test_a_redirect_within_the_server_is_followed_and_not_for_ever() -> None:

@@ -105,4 +105,4 @@ async def test_signs_of_life_alone_are_cut_off_where_content_is_asked_for(name: 
     half = plain(name)[: plain(name).rindex(b"\n\n", 0, len(plain(name)) // 2) + 2]
     pings = Delivery(half + b": ping\n\n" * 400, chunk=64, pace=0.01)
     result, _ = await asked(name, pings, settings={"content_idle_timeout": 0.2, "idle_timeout": 5.0})
-    assert "sent nothing but signs of life for 0.2 s" in result.detail
+    assert "sent nothing but pings for 0.2 s" in result.detail

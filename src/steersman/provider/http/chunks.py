@@ -1,31 +1,31 @@
-"""The chunks of an HTTP/1.1 body put together: bytes in, bytes out, however they were cut. Pure: no I/O, no clock.
+"""Decodes the chunked transfer-encoding of an HTTP/1.1 body: bytes in, bytes out, however they were cut.
 
-Follows RFC 9112, section 7.1. All the whole chunks of a network read are taken in one go.
+Follows RFC 9112, section 7.1. Pure: no I/O, no clock. All the whole chunks of one network read are taken in one go.
 """
 
 from __future__ import annotations
 
 import re
 
-# A size and its extensions. A line end that is none in there would be one for others on the way.
+# A size and its extensions. A stray CR, LF or NUL in there is refused: another parser on the way may split at it.
 _SIZE = re.compile(rb"(0*[0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?")
 _CRLF = b"\r\n"
 # The sizes of most chunks, as servers write them, and what they mean.
 _LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
-# A size with its extensions, or a line of the trailer: what a server needs is far below it.
+# A size with its extensions, or a line of the trailer. No server needs nearly as much.
 _MAX_LINE = 8192
 _MAX_SHOWN = 20
 
 
 class ChunkDecoder:
-    """One body: `over` once all of it has come, `surplus` if more came, `broken` says what is wrong with it."""
+    """One body: `is_complete` once all has arrived, `has_surplus` if more came, `error` says what is wrong with it."""
 
     __slots__ = ("_left", "_rest", "_trailer", "error", "has_surplus", "is_complete")
 
     def __init__(self) -> None:
-        # How much of a chunk has not come yet, its line end included.
+        # How much of the open chunk has not arrived yet, including its CRLF.
         self._left = 0
-        # A line, or the line end of a chunk, that is not whole.
+        # The start of a line, or of the CRLF behind a chunk.
         self._rest = b""
         self._trailer = False
         self.is_complete = False
@@ -33,32 +33,32 @@ class ChunkDecoder:
         self.error: str | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """What these bytes add to the body; nothing more once it is over or broken."""
+        """The part of the body in these bytes; b"" once it is complete or malformed."""
         if self.error is not None:
             return b""
         if self._rest:
             data, self._rest = self._rest + data, b""
         out: list[bytes] = []
         at = 0
-        leapt = self._trailer
+        tried = self._trailer
         while at < len(data) and not self.is_complete and self.error is None and not self._rest:
             if self._left:
                 at = self._take_open_chunk(data, at, out)
-            elif leapt:
+            elif tried:
                 at = self._read_line(data, at)
             else:
-                # Once per read: what cannot be leapt over would be looked at again and again.
-                leapt = True
+                # Only once per read: chunks that cannot be taken in one go would be split again and again.
+                tried = True
                 at = self._take_whole_chunks(data, at, out)
         self.has_surplus = self.has_surplus or (self.is_complete and at < len(data))
         return out[0] if len(out) == 1 else b"".join(out)
 
     def _take_whole_chunks(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Take the whole chunks from here on, if all are of the usual kind: where the next one begins."""
+        """Take all whole chunks, if every one is plain; return where the next one begins."""
         end = data.rfind(_CRLF)
         if end < at:
             return at
-        # Sizes and contents take turns, unless a content has a line end of its own.
+        # Sizes and contents alternate, unless a content holds a CRLF of its own.
         lines = data[at:end].split(_CRLF)
         if len(lines) % 2:
             end -= len(lines.pop()) + len(_CRLF)
@@ -70,7 +70,7 @@ class ChunkDecoder:
         return end + len(_CRLF)
 
     def _take_open_chunk(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Take what there is of the open chunk, and the line end behind it."""
+        """Take what there is of the open chunk, and the CRLF behind it."""
         content = self._left - len(_CRLF)
         if content > 0:
             taken = data[at : at + content]
@@ -79,7 +79,7 @@ class ChunkDecoder:
             return at + len(taken)
         end = data[at : at + len(_CRLF)]
         if not _CRLF.startswith(end):
-            self.error = "a chunk is longer than it says"
+            self.error = "a chunk is longer than its size says"
         elif len(end) < len(_CRLF):
             self._rest = end
         else:
@@ -87,7 +87,7 @@ class ChunkDecoder:
         return at + len(end)
 
     def _read_line(self, data: bytes, at: int) -> int:
-        """Read the line that begins here: a size, or a line of the trailer."""
+        """Read the line that begins here: the size of a chunk, or a line of the trailer."""
         end = data.find(_CRLF, at)
         if end < 0:
             self._rest = data[at:]
@@ -98,7 +98,7 @@ class ChunkDecoder:
         if self._trailer:
             self.is_complete = not line
         elif (size := _SIZE.fullmatch(line)) is None:
-            # Shown whole or not at all: half of a key that a server says again would not be found and hidden.
+            # Shown whole or not at all: a part of an API key that the server repeats would not be found and redacted.
             shown = repr(line) if len(line) <= _MAX_SHOWN else f"a line of {len(line):,} bytes"
             self.error = f"{shown} is not the size of a chunk"
         elif length := int(size[1], 16):

@@ -1,4 +1,4 @@
-"""What can go wrong between us and a server, in words that name the provider, what was tried and what to do."""
+"""The errors between us and a server; each names the provider, what was tried and what to do."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _UNPACKED = frozenset(("identity", "gzip", "deflate"))
 
 
 def redact_url(url: str) -> str:
-    """An address as it may be shown: without user, password or query."""
+    """A URL as it may be shown: without user name, password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "(no address)"
+        return "(no URL)"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def network_error(model: Model, url: str, error: Exception) -> ProviderError:
-    """What an exception of the HTTP client before the first byte of a response means."""
+    """The error for an exception of aiohttp before the first byte of a response."""
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
 
@@ -43,11 +43,11 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
     name = model.provider
     match error:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            text = f"{redact_url(url)!r} is not an address for {name!r}; base_url is like 'https://host/v1'."
+            text = f"{redact_url(url)!r} is not a URL for {name!r}; base_url is like 'https://host/v1'."
             return InvalidRequestError(text, provider=name)
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             text = (
-                f"No safe connection to {at}: {why}. Check base_url; for a certificate authority of your own set "
+                f"No secure connection to {at}: {why}. Check base_url; for a certificate authority of your own set "
                 "SSL_CERT_FILE."
             )
             return NetworkError(text, provider=name, retryable=False)
@@ -59,49 +59,49 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
             return NetworkError(text, provider=name)
         case aiohttp.ClientConnectorError():
             why = _describe_os_error(error.os_error)
-            text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
+            text = f"Could not reach {at}: {why}. Check that the server runs, and check base_url."
             return NetworkError(text, provider=name)
         case aiohttp.ConnectionTimeoutError():
-            text = f"Could not reach {at}: {why}. Check that the server runs, and the address (base_url)."
+            text = f"Could not reach {at}: {why}. Check that the server runs, and check base_url."
             return NetworkError(text, provider=name)
         case aiohttp.ClientResponseError() if _is_caused_by(error, ContentEncodingError):
             return content_encoding_error(model, url, error.message)
         case aiohttp.ClientResponseError():
-            text = f"What answers for {at} does not speak HTTP: {why}. Check the address (base_url)."
+            text = f"The server for {at} does not answer in HTTP: {why}. Check base_url."
             return ProtocolError(text, provider=name)
         case ValueError():
-            text = f"The request to {at} could not be sent: {type(error).__name__}. Check the headers and the address."
+            text = f"The request to {at} could not be sent: {type(error).__name__}. Check the headers and base_url."
             return InvalidRequestError(text, provider=name)
         case _:
-            return NetworkError(f"The connection to {at} broke before an answer came: {why}.", provider=name)
+            return NetworkError(f"The connection to {at} broke before a response came: {why}.", provider=name)
 
 
 def broken_stream_error(model: Model, error: Exception, received: int) -> ProviderError:
-    """What an exception of the HTTP client inside a response means."""
+    """The error for an exception of aiohttp inside a response."""
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
 
     if isinstance(error, aiohttp.ClientPayloadError) and _is_caused_by(error, ContentEncodingError):
-        text = f"The answer of {model.provider!r} is packed wrongly: {_describe(error)}."
+        text = f"The answer of {model.provider!r} has a broken content-encoding: {_describe(error)}."
         return ProtocolError(text, provider=model.provider)
     text = f"The connection to {model.provider!r} broke after {received:,} bytes of the answer: {_describe(error)}."
     return IncompleteStreamError(text, provider=model.provider)
 
 
-def stalled_error(model: Model, bound: str, seconds: float | None) -> ProviderError:
-    """A server that was silent for longer than a bound allows."""
+def stalled_error(model: Model, limit: str, seconds: float | None) -> ProviderError:
+    """The error for a server that was silent for longer than a limit allows."""
     what = {
         "first_byte_timeout": "did not begin to answer within",
         "idle_timeout": "sent nothing for",
-        "content_idle_timeout": "sent nothing but signs of life for",
-        "total_timeout": "did not come to the end of its answer within",
-    }[bound]
-    text = f"{model.provider!r} {what} {seconds or 0:g} s ({bound} in the model's settings)."
+        "content_idle_timeout": "sent nothing but pings for",
+        "total_timeout": "did not finish its answer within",
+    }[limit]
+    text = f"{model.provider!r} {what} {seconds or 0:g} s ({limit} in the model's settings)."
     return StalledError(text, provider=model.provider)
 
 
 def suggest_fix(provider: str, kind: ErrorKind, body: str) -> str:
-    """What to do about an error that a provider itself told with this body; a page comes from somebody else."""
+    """What to do about an error in a provider's own words; an HTML page does not come from the provider."""
     if is_html_page(body):
         return ""
     if kind == "authentication":
@@ -112,12 +112,12 @@ def suggest_fix(provider: str, kind: ErrorKind, body: str) -> str:
 
 
 def is_html_page(body: str) -> bool:
-    """Whether a body is a page for people, which no API sends."""
+    """Whether a body is an HTML page, which no API sends."""
     return body.lstrip().startswith("<")
 
 
 def not_a_stream_error(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
-    """A response that should be a stream of events, is none, and tells no error either."""
+    """The error for a response that is neither a stream of events nor an error."""
     shown = redact_key_patterns(text, _SHOWN)
     kind = headers.get("content-type", "no content type")
     return ProtocolError(
@@ -131,48 +131,48 @@ def not_a_stream_error(model: Model, status: int, headers: Mapping[str, str], te
 
 
 def content_encoding_error(model: Model, url: str, how: str) -> ProviderError:
-    """An answer in a packing that cannot be undone here."""
+    """The error for a content-encoding that cannot be decoded here."""
     text = (
-        f"The answer of {model.provider!r} at {redact_url(url)} is packed in a way that cannot be undone here, and "
-        f"that nobody asked for ({how}). Turn it off at the server, or at the proxy on the way."
+        f"The answer of {model.provider!r} at {redact_url(url)} has a content-encoding that was not "
+        f"requested and cannot be decoded here ({how}). Turn it off at the server, or at the proxy on the way."
     )
     return ProtocolError(text, provider=model.provider)
 
 
 def is_still_encoded(encoding: str, first: bytes) -> bool:
-    """Whether bytes are still packed in a way that the client does not know, and hands on as they came."""
+    """Whether bytes still have a content-encoding that aiohttp does not know and passes on as it came."""
     return bool(encoding) and encoding.lower() not in _UNPACKED and "\ufffd" in first[:64].decode("utf-8", "replace")
 
 
 def has_credentials(url: str) -> bool:
-    """Whether an address holds a user name or a password."""
+    """Whether a URL holds a user name or a password."""
     try:
         return "@" in urlsplit(url).netloc
     except ValueError:
-        return False  # no address at all, which is told when it is asked
+        return False  # not a URL at all, which the request will say
 
 
 def credentials_in_url_error(model: Model, url: str) -> ProviderError:
-    """An address with a user name or a password in it, which clients, logs and proxies show."""
+    """The error for a URL with a user name or a password in it, which clients, logs and proxies show."""
     text = (
-        f"The address of {model.provider!r}, {redact_url(url)}, was given with a user name or a password. "
+        f"The base_url of {model.provider!r}, {redact_url(url)}, was given with a user name or a password. "
         f"{CREDENTIALS_ADVICE}"
     )
     return InvalidRequestError(text, provider=model.provider)
 
 
 def redirect_error(model: Model, url: str, status: int, location: str) -> ProviderError:
-    """A redirect that is not followed."""
+    """The error for a redirect that is not followed."""
     target = redact_url(urljoin(url, location))
     text = (
         f"{model.provider!r} at {redact_url(url)} redirects ({status}) to {target!r}, where the key is not sent. "
-        "If that is the right place, give it as base_url."
+        "If that is the right URL, set it as base_url."
     )
     return InvalidRequestError(text, provider=model.provider, status=status)
 
 
 def unusable_proxy_error(model: Model, proxy: str) -> ProviderError:
-    """A proxy of a kind that the client cannot use, such as SOCKS."""
+    """The error for a proxy that aiohttp cannot use, such as SOCKS."""
     text = (
         f"The proxy {redact_url(proxy)!r} on the way to {model.provider!r} is not an HTTP proxy; set HTTPS_PROXY to "
         "one that is, or leave this host out with NO_PROXY."
@@ -181,7 +181,7 @@ def unusable_proxy_error(model: Model, proxy: str) -> ProviderError:
 
 
 def is_same_origin(url: str, other: str) -> bool:
-    """Whether two addresses are of the same server."""
+    """Whether two URLs have the same scheme, host and port."""
     return _get_origin(url) == _get_origin(other)
 
 
@@ -197,7 +197,7 @@ def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> boo
 
 
 def _describe_os_error(error: OSError) -> str:
-    """What the system says about a connection that did not come about: some words are Python's own, around a number."""
+    """The message of the operating system; for some errors Python has its own, around the number."""
     if error.errno is not None and error.errno > 0:
         return strerror(error.errno)
     return (error.strerror or str(error)).strip().rstrip(".")

@@ -1,7 +1,6 @@
-"""A POST over a connection of the pool, where the usual answer takes a short way to us.
+"""The fast path: a POST on a pooled aiohttp connection whose chunked 200 response is read without aiohttp's parser.
 
-The usual answer has the status 200 and comes in chunks: those of a network read are put together in one go. Any other
-is left to the client's own reader, from its first byte.
+All chunks of one network read are decoded in one go. Any other response is handed over to aiohttp, from its first byte.
 """
 
 from __future__ import annotations
@@ -10,41 +9,37 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from aiohttp import ClientPayloadError, ClientRequest, TCPConnector
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from yarl import URL
 
 from steersman.provider.http.chunks import ChunkDecoder
 from steersman.provider.http.response import Response, receive_with_aiohttp
 
-if TYPE_CHECKING:
-    from aiohttp import ClientRequest, ClientSession, ClientTimeout
-    from aiohttp.connector import Connection
-
-_USUAL = b"HTTP/1.1 200 "
+_OK = b"HTTP/1.1 200 "
 _CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
-_ALIVE = b"\r\nconnection: keep-alive\r\n"
-# With one of these a body is not just its chunks, or nobody knows where it ends.
-_UNUSUAL = re.compile(rb"\r\n(?:content-encoding|content-length|trailer|upgrade)[ \t]*:|\n[ \t]|\0")
+_KEEP_ALIVE = b"\r\nconnection: keep-alive\r\n"
+# With one of these, the body is not just its chunks, or its end is not certain.
+_NOT_PLAIN = re.compile(rb"\r\n(?:content-encoding|content-length|trailer|upgrade)[ \t]*:|\n[ \t]|\0")
 _BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
-_LONGEST_HEAD = 32 * 1024
-_PAUSE = 512 * 1024
-# Connections of the pool that are given up, one after the other, before the request is.
-_TRIED = 100
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_FORBIDDEN_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_MAX_HEAD = 32 * 1024
+# Reading from the socket pauses while more than this was not read by the consumer.
+_MAX_UNREAD = 512 * 1024
 
 
 class Route(NamedTuple):
-    """The way to an address: what the pool needs to know of it, and how each request to it begins."""
+    """What the pool needs to connect to a URL, and how the head of each request to it begins."""
 
     request: ClientRequest
     head: str
 
 
 def build_route(url: str) -> Route | None:
-    """The way to an address, or `None` where the client itself must take it, or tell what is wrong with it."""
-    from aiohttp import ClientRequest, TCPConnector
-    from aiohttp.client_proto import ResponseHandler
-    from yarl import URL
-
+    """The route to a URL; `None` where aiohttp must send the request, or say what is wrong with the URL."""
     try:
         address = URL(url)
     except ValueError:
@@ -58,7 +53,7 @@ def build_route(url: str) -> Route | None:
 
 
 def supports_fast_path(connector: type, reader: type, request: type) -> bool:
-    """Whether these are of a version of the client that lends its connections in the way we know."""
+    """Whether these classes are of an aiohttp version whose connections can be borrowed in the way we know."""
     names = ("data_received", "read", "set_response_params", "should_close")
     try:
         signature(request).bind("POST", "", loop=None)
@@ -71,47 +66,16 @@ def supports_fast_path(connector: type, reader: type, request: type) -> bool:
     )
 
 
-async def post(
-    client: ClientSession, route: Route, headers: Mapping[str, str], body: bytes, timeout: ClientTimeout
-) -> Response:
-    """Send a request and wait for the head of its answer; raises what the client raises."""
-    head = _encode_head(route.head, headers, len(body))
-    line = FastResponse(await _connect(client, route, timeout))
-    try:
-        return await line.send(b"".join((head, body)), route.request)
-    except BaseException:
-        line.close()
-        raise
-
-
-async def _connect(client: ClientSession, route: Route, timeout: ClientTimeout) -> Connection:
-    import aiohttp
-
-    connector = client.connector
-    if connector is None:
-        raise aiohttp.ClientConnectionError("Connector is closed")
-    for _ in range(_TRIED):
-        try:
-            connection = await connector.connect(route.request, [], timeout)
-        except TimeoutError:
-            raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {route.request.url}") from None
-        reader = connection.protocol
-        if reader is not None and reader.transport is not None and not reader.should_close:
-            return connection
-        # It was lost, or something came on it that nobody asked for, since its last answer.
-        connection.close()
-    raise aiohttp.ServerDisconnectedError
-
-
-def _encode_head(head: str, headers: Mapping[str, str], length: int) -> bytes:
-    if _FORBIDDEN.search("".join((*headers, *headers.values()))) is not None:
+def encode_head(start: str, headers: Mapping[str, str], length: int) -> bytes:
+    """The head of a request; `ValueError` for a header with a character that would end it."""
+    if _FORBIDDEN_IN_HEADER.search("".join((*headers, *headers.values()))) is not None:
         raise ValueError("A header holds a character that ends it.")
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    return f"{head}{lines}Content-Length: {length}\r\n\r\n".encode()
+    return f"{start}{lines}Content-Length: {length}\r\n\r\n".encode()
 
 
 class FastResponse(asyncio.Protocol):
-    """One request and its answer; stands in the place of the client's own reader until the answer is read."""
+    """One request and its response. It replaces aiohttp's protocol on the transport until the response is read."""
 
     __slots__ = (
         "_call", "_chunks", "_connection", "_error", "_head", "_loop", "_parts", "_paused", "_reader", "_size",
@@ -126,7 +90,7 @@ class FastResponse(asyncio.Protocol):
         self._transport: Any = connection.transport
         self._loop = asyncio.get_running_loop()
         self._head = b""
-        # Until the head has come it is not known whether the answer is a usual one.
+        # None until the head has arrived and is that of a plain chunked response.
         self._chunks: ChunkDecoder | None = None
         self._parts: list[bytes] = []
         self._size = 0
@@ -136,7 +100,7 @@ class FastResponse(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def send(self, data: bytes, request: ClientRequest) -> Response:
-        """Send a request and wait for the head of its answer."""
+        """Send a request and wait for the head of its response."""
         self._transport.set_protocol(self)
         self._transport.write(data)
         await self._wait_for_data()
@@ -144,11 +108,11 @@ class FastResponse(asyncio.Protocol):
             return self
         connection, self._connection = self._connection, None
         assert connection is not None
-        return await receive_with_aiohttp(connection, request, packed="content-encoding" in self.headers)
+        return await receive_with_aiohttp(connection, request, encoded="content-encoding" in self.headers)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the head says, by lower-case names; of two of a name the first."""
+        """The headers by lower-case name; of two with one name, the first."""
         headers: dict[str, str] = {}
         for line in self._head.split(b"\r\n")[1:]:
             name, _, value = line.decode("utf-8", "surrogateescape").partition(":")
@@ -157,11 +121,11 @@ class FastResponse(asyncio.Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come, read or not."""
+        """Whether the whole body has arrived, read or not."""
         return self._chunks is not None and self._chunks.is_complete
 
     def read_nowait(self) -> bytes:
-        """What has come and was not read."""
+        """The bytes that have arrived and were not read yet."""
         parts = self._parts
         if not parts:
             return b""
@@ -182,29 +146,29 @@ class FastResponse(asyncio.Protocol):
         return data
 
     def on_complete(self, call: Callable[[], None]) -> None:
-        """Call this once all of it has come."""
+        """Call this once the whole body has arrived."""
         self._call = call
 
     def release(self) -> None:
-        """Give the connection back, for others to use."""
+        """Return the connection to the pool; close it if more came than the response, or the request is not sent."""
         chunks = self._chunks
         if chunks is None or not chunks.is_complete or chunks.has_surplus or self._transport.get_write_buffer_size():
             self.close()
         elif (connection := self._restore_protocol()) is not None:
             if self._paused:
-                # The end came behind more than anybody read; whoever is next on this connection must be heard.
+                # More arrived before the end than was read; the next response on this connection must be read again.
                 self._transport.resume_reading()
             connection.release()
 
     def close(self) -> None:
-        """Close the connection unless it was given back."""
+        """Close the connection, unless it was released."""
         connection = self._restore_protocol()
         if connection is not None:
             connection.close()
             self._fail("Connection closed")
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Decode what has arrived (called by the event loop)."""
         if self._chunks is None:
             data = self._read_head(data)
         chunks = self._chunks
@@ -213,7 +177,7 @@ class FastResponse(asyncio.Protocol):
         if part := chunks.feed(data):
             self._parts.append(part)
             self._size += len(part)
-            if self._size > _PAUSE and not self._paused:
+            if self._size > _MAX_UNREAD and not self._paused:
                 self._paused = True
                 self._transport.pause_reading()
         if chunks.error is not None:
@@ -223,7 +187,7 @@ class FastResponse(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever reads the answer, and the client, whose connection it was."""
+        """Fail a pending read, and tell aiohttp, whose connection it is (called by the event loop)."""
         if self._chunks is None:
             self._hand_over_to_aiohttp()
         elif not self._chunks.is_complete:
@@ -231,47 +195,40 @@ class FastResponse(asyncio.Protocol):
         self._reader.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client's own reader keeps count, for when it is put back."""
+        """Pass it on: aiohttp's protocol keeps count, for when it is restored."""
         self._reader.pause_writing()
 
     def resume_writing(self) -> None:
-        """As above."""
+        """Pass it on, as `pause_writing` does."""
         self._reader.resume_writing()
 
     def _read_head(self, data: bytes) -> bytes:
-        """Look for the end of the head: what is behind it, if it is a usual one."""
+        """Look for the end of the head; return the bytes behind it if the response is a plain chunked one."""
         self._head += data
         head, end, body = self._head.partition(b"\r\n\r\n")
-        if end and len(head) <= _LONGEST_HEAD and _is_plain_chunked(head):
+        if end and len(head) <= _MAX_HEAD and _is_plain_chunked(head):
             self._head = head
             self._chunks = ChunkDecoder()
             return body
-        if (
-            end
-            or len(head) > _LONGEST_HEAD
-            or not _USUAL.startswith(head[: len(_USUAL)])
-            or _BARE_LINE_FEED.search(head)
-        ):
+        if end or len(head) > _MAX_HEAD or not _OK.startswith(head[: len(_OK)]) or _BARE_LINE_FEED.search(head):
             self._transport.set_protocol(self._reader)
             self._hand_over_to_aiohttp()
         return b""
 
     def _hand_over_to_aiohttp(self) -> None:
-        """Leave the answer to the client's own reader, from its first byte."""
+        """Let aiohttp's own parser read the response, from its first byte."""
         self._reader.set_response_params(read_until_eof=True)
         self._reader.data_received(self._head)
         self._wake()
 
     def _restore_protocol(self) -> Connection | None:
-        """The connection with the client's own reader in its place, if it is still ours."""
+        """Give the transport aiohttp's protocol back; return the connection if it is still ours."""
         connection, self._connection = self._connection, None
         if connection is not None and self._reader.transport is not None:
             self._transport.set_protocol(self._reader)
         return connection
 
     def _fail(self, why: str) -> None:
-        from aiohttp import ClientPayloadError
-
         if self._error is None:
             self._error = ClientPayloadError(why)
         self._wake()
@@ -289,11 +246,11 @@ class FastResponse(asyncio.Protocol):
 
 
 def _is_plain_chunked(head: bytes) -> bool:
-    """Whether a body in chunks follows, and nothing else is to be minded."""
+    """Whether this is the head of a 200 response with a chunked body and nothing else to observe."""
     lines = head.lower() + b"\r\n"
-    if not head.startswith(_USUAL) or _CHUNKED not in lines or lines.count(b"transfer-encoding") > 1:
+    if not head.startswith(_OK) or _CHUNKED not in lines or lines.count(b"transfer-encoding") > 1:
         return False
-    if _UNUSUAL.search(lines) is not None or _BARE_LINE_FEED.search(lines) is not None:
+    if _NOT_PLAIN.search(lines) is not None or _BARE_LINE_FEED.search(lines) is not None:
         return False
-    said = lines.count(b"connection:")
-    return not said or (said == 1 and _ALIVE in lines)
+    count = lines.count(b"connection:")
+    return not count or (count == 1 and _KEEP_ALIVE in lines)

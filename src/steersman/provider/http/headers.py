@@ -1,4 +1,4 @@
-"""What the headers of a response say beside its body, whoever sent it."""
+"""What the headers of a response say beside its body: request id, retry advice; and adding that to an error."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from steersman.types.secrets import redact
 
 _REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "x-amzn-requestid", "apim-request-id", "cf-ray",
                 "x-cloud-trace-context")  # fmt: skip
-# Nothing is there, or nothing that takes a POST.
+# There is nothing at this URL, or nothing that takes a POST.
 _NOT_THERE = frozenset((404, 405))
 _ELSEWHERE = frozenset(("incomplete", "protocol"))
 
 
 def find_request_id(headers: Mapping[str, str]) -> str | None:
-    """The name the server gave to the request, for its operator to find it by."""
+    """The id that the server gave the request; its operator can look it up."""
     given = _lower_names(headers)
     return next((given[name] for name in _REQUEST_IDS if given.get(name)), None)
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """The server's own word on whether to ask again, or `None`."""
+    """Whether the server says that a retry helps (`x-should-retry`), or `None`."""
     return {"true": True, "false": False}.get(_lower_names(headers).get("x-should-retry", "").strip().lower())
 
 
 def may_be_wrong_server(error: ProviderError) -> bool:
-    """Whether what answered may be something else than what was asked; a page in its body gives that away."""
+    """Whether another server than the model's may have answered; an HTML page in the body is a sign of that."""
     info = error.info
     return info.kind in _ELSEWHERE or info.status in _NOT_THERE or (info.body or "").lstrip().startswith("<")
 
 
 def add_sentences(error: ProviderError, *sentences: str) -> None:
-    """Add to what an error says."""
+    """Add sentences to the message of an error."""
     text = error.info.message
     for sentence in filter(None, sentences):
         text = f"{text} {sentence}" if text.endswith((".", "!", "?")) else f"{text}. {sentence}"
@@ -51,15 +51,15 @@ def complete_error(
     headers: Mapping[str, str] | None = None,
     status: int | None = None,
     keys: Iterable[str] = (),
-    place: str | None = None,
+    url: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ProviderError:
-    """The same error with what it left unsaid taken from the response, and the keys, should they be quoted, hidden.
+    """Fill the gaps of an error from the response, and redact the keys that it may quote.
 
-    `place` is what was asked, and is told where what answered may be something else.
+    `url` is where the request went; it is named if another server may have answered.
     """
-    if place is not None and place not in error.info.message and may_be_wrong_server(error):
-        add_sentences(error, f"Tried: POST {place}{'.' if 'base_url' in error.info.message else ', as base_url says.'}")
+    if url is not None and url not in error.info.message and may_be_wrong_server(error):
+        add_sentences(error, f"Tried: POST {url}{'.' if 'base_url' in error.info.message else ', as base_url says.'}")
     info = error.info
     headers = headers or {}
     wait = info.retry_after
@@ -90,7 +90,7 @@ def complete_error(
 
 
 def _name_provider(message: str, provider: str) -> str:
-    """An error says whose it is."""
+    """The message with the name of the provider."""
     return message if provider.lower() in message.lower() else f"{provider}: {message}"
 
 

@@ -1,51 +1,66 @@
-"""One connection pool per event loop, made when first needed and closed with its loop; and which proxy to use."""
+"""The connection pool: one per event loop, opened when first needed, closed with its loop; and which proxy to use."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import select
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
-from aiohttp import ClientRequest, ClientTimeout, TCPConnector
+import aiohttp
+from aiohttp import ClientRequest, ClientSession, ClientTimeout, TCPConnector
 
-from steersman.provider.http.fast_path import Route, build_route, post
+from steersman.provider.http.fast_path import FastResponse, Route, build_route, encode_head
 from steersman.provider.http.response import AiohttpResponse, Response
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession, ClientTimeout
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
+_KEEPALIVE_SECONDS = 30.0
+_DNS_TTL_SECONDS = 300
+_READ_BUFFER = 64 * 1024
+_LARGE_BODY = 1024 * 1024
+_MAX_ROUTES = 256
+# Connections of the pool that turn out to be closed, one after the other, before the request fails.
+_MAX_STALE = 100
+# A request that sets one of these does not have the plain form that the fast path writes.
+_FRAMING = frozenset(("connection", "content-encoding", "content-length", "expect", "host", "te", "trailer",
+                      "transfer-encoding", "upgrade"))  # fmt: skip
+_DEFAULT_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 
-_CAN_LOOK = hasattr(select, "poll")  # not on Windows: who meets a closed connection there is asked again
-if _CAN_LOOK:
-    # Not every system tells that the other side alone has closed; they all tell of a connection that is closed.
-    _GONE = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
+# There is no poll on Windows: there, a request that meets a closed connection is retried.
+_CAN_POLL = hasattr(select, "poll")
+if _CAN_POLL:
+    # POLLRDHUP (the peer alone has closed) exists on Linux only; the other flags exist everywhere.
+    _CLOSED = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
 
 class CheckingConnector(TCPConnector):
-    """Connections, looked at again before they are used again."""
+    """Checks that an idle connection is still open before it is used again."""
 
     def __init__(self, *, keepalive: float, dns_ttl: int) -> None:
-        # As many at once as there are agents: whoever starts them sets the bound.
+        # No limit of connections: the application limits how many agents run at once.
         super().__init__(limit=0, keepalive_timeout=keepalive, ttl_dns_cache=dns_ttl)  # pyright: ignore[reportUnknownMemberType]  # of a parameter not used here
-        self._given: WeakSet[ResponseHandler] = WeakSet()
+        self._used: WeakSet[ResponseHandler] = WeakSet()
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:
-        """A connection of the pool that is still open, or a new one."""
+        """An open connection from the pool, or a new one."""
         while True:
             connection = await super().connect(req, traces, timeout)
             reader = connection.protocol
-            if reader not in self._given:
-                # A new one is not looked at: a server that closes those at once would be asked for ever.
+            if reader not in self._used:
+                # A new one is not checked: with a server that closes those at once this would never end.
                 if reader is not None:
-                    self._given.add(reader)
+                    self._used.add(reader)
                 return connection
             if not _is_closed_by_peer(connection):
                 return connection
@@ -53,26 +68,14 @@ class CheckingConnector(TCPConnector):
 
 
 def _is_closed_by_peer(connection: Connection) -> bool:
-    """Whether the other side has closed, also if nobody has read that yet."""
+    """Whether the other side has closed the connection, even if the event loop has not noticed yet."""
     transport = connection.transport
     socket = None if transport is None else transport.get_extra_info("socket")
-    if socket is None or not _CAN_LOOK:
+    if socket is None or not _CAN_POLL:
         return False
     poll = select.poll()
-    poll.register(socket.fileno(), _GONE)
+    poll.register(socket.fileno(), _CLOSED)
     return bool(poll.poll(0))
-
-
-_KEEPALIVE = 30.0
-_DNS_TTL = 300
-_READ_BUFFER = 64 * 1024
-_LARGE_BODY = 1024 * 1024
-_ROUTES = 256
-# Who sets one of these wants a request of another form than the usual one.
-_FRAMING = frozenset(("connection", "content-encoding", "content-length", "expect", "host", "te", "trailer",
-                      "transfer-encoding", "upgrade"))  # fmt: skip
-# What every request has, unless it says otherwise itself.
-_EVERY = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +86,49 @@ class Pool:
     keeper: AsyncGenerator[None, None]
     routes: dict[str, Route | None]
 
-    def post(
+    async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, proxy: str | None, timeout: ClientTimeout
-    ) -> Awaitable[Response]:
-        """Send a request and wait for the head of its answer; raises what the client raises."""
+    ) -> Response:
+        """Send a request and wait for the head of its response; raises what aiohttp raises.
+
+        A plain request takes the fast path. A proxy, a large body and a request of another form are left to aiohttp.
+        """
         route = None if proxy is not None or len(body) >= _LARGE_BODY else self._find_route(url)
         if route is not None and _FRAMING.isdisjoint(headers):
-            return post(self.session, route, {**_EVERY, **headers}, body, timeout)
-        return self._post_with_aiohttp(url, headers, body, proxy, timeout)
-
-    async def _post_with_aiohttp(
-        self, url: str, headers: Mapping[str, str], body: bytes, proxy: str | None, timeout: ClientTimeout
-    ) -> Response:
-        # The client sends bytes in one go, however many; a file-like body is sent in pieces.
+            head = encode_head(route.head, {**_DEFAULT_HEADERS, **headers}, len(body))
+            response = FastResponse(await self._connect(route, timeout))
+            try:
+                return await response.send(b"".join((head, body)), route.request)
+            except BaseException:
+                response.close()
+                raise
+        # aiohttp writes bytes in one go, however many; it writes a file-like body in pieces.
         data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
-        response = await self.session.post(
+        answered = await self.session.post(
             url, data=data, headers=headers, allow_redirects=False, proxy=proxy, timeout=timeout
         )
-        return AiohttpResponse(response.status, response.headers, response.content, response)
+        return AiohttpResponse(answered.status, answered.headers, answered.content, answered)
+
+    async def _connect(self, route: Route, timeout: ClientTimeout) -> Connection:
+        connector = self.session.connector
+        if connector is None:
+            raise aiohttp.ClientConnectionError("Connector is closed")
+        for _ in range(_MAX_STALE):
+            try:
+                connection = await connector.connect(route.request, [], timeout)
+            except TimeoutError:
+                raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {route.request.url}") from None
+            reader = connection.protocol
+            if reader is not None and reader.transport is not None and not reader.should_close:
+                return connection
+            # It was lost since its last response, or the server sent something on it without a request.
+            connection.close()
+        raise aiohttp.ServerDisconnectedError
 
     def _find_route(self, url: str) -> Route | None:
         routes = self.routes
         if url not in routes:
-            if len(routes) >= _ROUTES:
+            if len(routes) >= _MAX_ROUTES:
                 routes.clear()
             routes[url] = build_route(url)
         return routes[url]
@@ -120,58 +143,56 @@ def find_pool() -> Pool | None:
     return None if pool is None or pool.session.closed else pool
 
 
+async def open_pool() -> Pool:
+    """Open a pool for the running event loop."""
+    _forget_closed_loops()
+    session = ClientSession(
+        connector=CheckingConnector(keepalive=_KEEPALIVE_SECONDS, dns_ttl=_DNS_TTL_SECONDS),
+        headers=_DEFAULT_HEADERS,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=ClientTimeout(total=None),
+        read_bufsize=_READ_BUFFER,
+        # Not trust_env: it also takes passwords from ~/.netrc, and proxies for loopback.
+        trust_env=False,
+    )
+    pool = Pool(session, _keep_open(session), {})
+    # Once started, the generator is known to the loop, which closes it at its end, and the session with it.
+    await anext(pool.keeper)
+    _pools[asyncio.get_running_loop()] = pool
+    return pool
+
+
 async def get_session() -> ClientSession:
-    """The client's session of the running event loop, opened if need be."""
+    """The aiohttp session of the running event loop, opened if need be."""
     return (find_pool() or await open_pool()).session
 
 
 async def aclose_http() -> None:
     """Close the connections of the running event loop; the next request opens new ones.
 
-    Nobody has to: a loop that ends as `asyncio.run` ends it closes its connections by itself.
+    Rarely needed: a loop that ends as `asyncio.run` ends it closes its connections by itself.
     """
     pool = _pools.pop(asyncio.get_running_loop(), None)
     if pool is not None:
         await pool.keeper.aclose()
 
 
-async def open_pool() -> Pool:
-    """A new pool for the running event loop."""
-    import aiohttp
-
-    _forget_closed_loops()
-    made = aiohttp.ClientSession(
-        connector=CheckingConnector(keepalive=_KEEPALIVE, dns_ttl=_DNS_TTL),
-        headers=_EVERY,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None),
-        read_bufsize=_READ_BUFFER,
-        # Not trust_env: it also takes passwords from ~/.netrc, and proxies for loopback.
-        trust_env=False,
-    )
-    pool = Pool(made, _keep_open(made), {})
-    # Once begun, the generator is known to the loop, which closes it before it ends, and the session with it.
-    await anext(pool.keeper)
-    _pools[asyncio.get_running_loop()] = pool
-    return pool
-
-
-async def _keep_open(kept: ClientSession) -> AsyncGenerator[None, None]:
+async def _keep_open(session: ClientSession) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
         loop = asyncio.get_running_loop()
-        if (pool := _pools.get(loop)) is not None and pool.session is kept:
+        if (pool := _pools.get(loop)) is not None and pool.session is session:
             del _pools[loop]
-        await kept.close()
+        await session.close()
 
 
 def _forget_closed_loops() -> None:
-    """Let go of the sessions of loops that were closed without a chance to close anything."""
+    """Drop the sessions of loops that were closed without shutting down their async generators."""
     for loop in [loop for loop in _pools if loop.is_closed()]:
         closing = _pools.pop(loop).session.close()
         try:
-            # With its loop gone it has nothing to wait for.
+            # Its loop is gone, so there is nothing to wait for.
             closing.send(None)
         except StopIteration:
             pass
@@ -180,12 +201,9 @@ def _forget_closed_loops() -> None:
 
 
 def find_proxy(url: str) -> str | None:
-    """The proxy the environment names for an address; none for loopback, whatever it says."""
+    """The proxy that the environment names for a URL; never one for loopback."""
     if is_local_url(url):
         return None
-    from urllib.parse import urlsplit
-    from urllib.request import getproxies, proxy_bypass
-
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = getproxies()
@@ -197,9 +215,7 @@ def find_proxy(url: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def is_local_url(url: str) -> bool:
-    """Whether an address is on this machine."""
-    from urllib.parse import urlsplit
-
+    """Whether a URL is on this machine."""
     return is_loopback(urlsplit(url).hostname or "")
 
 
@@ -209,8 +225,6 @@ def is_loopback(host: str) -> bool:
         return True
     if not host or not (host[0].isdigit() or ":" in host):
         return False
-    from ipaddress import ip_address
-
     try:
         address = ip_address(host)
     except ValueError:

@@ -1,19 +1,19 @@
-"""What a request gets back, whoever reads it: its head has come, its body is read as it comes."""
+"""The response to a request once its head has arrived, and the variant that aiohttp's own parser reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from aiohttp import ClientRequest, ClientResponse, StreamReader
-    from aiohttp.connector import Connection
+from aiohttp import ClientConnectionError, ClientRequest, ClientResponse, ClientResponseError, StreamReader
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 
-_SWITCHED = 101
+_SWITCHING_PROTOCOLS = 101
 
 
 class Response(Protocol):
-    """A response whose head has come."""
+    """A response whose head has arrived; its body is read as it comes."""
 
     @property
     def status(self) -> int: ...
@@ -21,11 +21,11 @@ class Response(Protocol):
     def headers(self) -> Mapping[str, str]: ...
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come, read or not."""
+        """Whether the whole body has arrived, read or not."""
         ...
 
     def read_nowait(self) -> bytes:
-        """What has come and was not read."""
+        """The bytes that have arrived and were not read yet."""
         ...
 
     async def read(self) -> bytes:
@@ -33,20 +33,20 @@ class Response(Protocol):
         ...
 
     def on_complete(self, call: Callable[[], None]) -> None:
-        """Call this once all of it has come."""
+        """Call this once the whole body has arrived."""
         ...
 
     def release(self) -> None:
-        """Give the connection back, for others to use."""
+        """Return the connection to the pool."""
         ...
 
     def close(self) -> None:
-        """Close the connection unless it was given back."""
+        """Close the connection, unless it was released."""
         ...
 
 
 class AiohttpResponse:
-    """A response that the client itself reads."""
+    """A response that aiohttp parses."""
 
     __slots__ = ("_content", "_held", "headers", "status")
 
@@ -60,11 +60,11 @@ class AiohttpResponse:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has come, read or not."""
+        """Whether the whole body has arrived, read or not."""
         return self._content.is_eof()
 
     def read_nowait(self) -> bytes:
-        """What has come and was not read."""
+        """The bytes that have arrived and were not read yet."""
         return self._content.read_nowait()
 
     async def read(self) -> bytes:
@@ -72,37 +72,32 @@ class AiohttpResponse:
         return await self._content.readany()
 
     def on_complete(self, call: Callable[[], None]) -> None:
-        """Call this once all of it has come."""
+        """Call this once the whole body has arrived."""
         self._content.on_eof(call)
 
     def release(self) -> None:
-        """Give the connection back, for others to use."""
+        """Return the connection to the pool."""
         self._held.release()
 
     def close(self) -> None:
-        """Close the connection unless it was given back; whoever waits for more of the answer is told."""
-        from aiohttp import ClientConnectionError
-
+        """Close the connection, unless it was released; a pending `read` raises."""
         self._held.close()
         if self._content.exception() is None:
             self._content.set_exception(ClientConnectionError("Connection closed"))
 
 
-async def receive_with_aiohttp(connection: Connection, request: ClientRequest, *, packed: bool) -> Response:
-    """The response that comes on a connection; `packed` says that it names a packing."""
-    from aiohttp import ClientResponseError
-    from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
-
+async def receive_with_aiohttp(connection: Connection, request: ClientRequest, *, encoded: bool) -> Response:
+    """Wait for the response on a connection and leave it to aiohttp; `encoded`: its head names a content-encoding."""
     reader = connection.protocol
     assert reader is not None
     try:
         while True:
             message, content = await reader.read()
-            if not 100 <= message.code < 200 or message.code == _SWITCHED:
+            if not 100 <= message.code < 200 or message.code == _SWITCHING_PROTOCOLS:
                 break
     except HttpProcessingError as error:
         connection.close()
-        cause = ContentEncodingError(error.message) if packed else error
+        cause = ContentEncodingError(error.message) if encoded else error
         raise ClientResponseError(request.request_info, (), status=error.code, message=error.message) from cause
     except BaseException:
         connection.close()
@@ -112,7 +107,7 @@ async def receive_with_aiohttp(connection: Connection, request: ClientRequest, *
 
 
 def _release(connection: Connection) -> None:
-    """Let others use a connection, unless they would have to wait for the rest of a request that was answered early."""
+    """Return a connection to the pool, unless a request that was answered early is still being written to it."""
     transport = connection.transport
     if transport is not None and transport.get_write_buffer_size():
         connection.close()

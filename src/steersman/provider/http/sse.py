@@ -1,7 +1,7 @@
-"""Server-sent events: bytes in, events out, however the bytes were cut. Pure: no I/O, no clock.
+"""Decodes server-sent events (SSE): bytes in, events out, however the bytes were cut. Pure: no I/O, no clock.
 
-Follows https://html.spec.whatwg.org/multipage/server-sent-events.html. A blank line gives the event at once; the bytes
-of a chunk are looked at in bulk, so many small events in a chunk and an event of many chunks both cost their size.
+Follows https://html.spec.whatwg.org/multipage/server-sent-events.html. A blank line ends the event at once. The bytes
+of a chunk are handled in bulk: many small events in a chunk and one event of many chunks both take linear time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Event: TypeAlias = tuple[str, str]
 """The name of an event, "" where the server gave none, and its data."""
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""The longest event that is taken; the longest that servers send, a whole answer or an image, are far below it."""
+"""The longest event that is accepted. The longest that servers send, a whole answer or an image, is far below it."""
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
@@ -23,7 +23,7 @@ _LINE_FEED = 10
 class SseDecoder:
     """Turns the bytes of one stream into its events.
 
-    `last_event_id` and `retry` (milliseconds) are what the server last said of them.
+    `last_event_id` and `retry` (milliseconds) hold the last values that the server sent.
     """
 
     __slots__ = ("_after_cr", "_at_line_start", "_begun", "_max", "_pending", "_size", "last_event_id", "retry")
@@ -32,7 +32,7 @@ class SseDecoder:
         self._max = max_event_bytes
         self._begun = False
         self._after_cr = False
-        # What has come of an event that is not complete, with line feeds as its only line ends, never first.
+        # The bytes of an incomplete event. All line ends in it are line feeds, and it never begins with one.
         self._pending: list[bytes] = []
         self._size = 0
         self._at_line_start = False
@@ -40,13 +40,13 @@ class SseDecoder:
         self.retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that these bytes complete; `ProtocolError` when one is longer than it may be."""
+        """The events that these bytes complete; `ProtocolError` for one above the size limit."""
         if not self._begun:
             chunk = self._strip_bom(chunk)
         if self._after_cr or b"\r" in chunk:
             chunk = self._normalize_line_ends(chunk)
         if not self._pending:
-            # A blank line where no event has begun means nothing.
+            # A blank line before the start of an event means nothing.
             chunk = chunk.lstrip(b"\n")
             cut = chunk.rfind(b"\n\n") + 2
             if cut == 1:
@@ -68,14 +68,14 @@ class SseDecoder:
         return self._parse_events(whole.decode("utf-8", "replace"))
 
     def finish(self) -> list[Event]:
-        """What is left of an event that the end of the stream cut off: the standard drops it, we leave that to you."""
+        """What is left of an event that the end of the stream cut off. The standard drops it; the caller decides."""
         left = b"".join(self._pending)
         self._pending.clear()
         self._size = 0
         return self._parse_events(left.decode("utf-8", "replace"))
 
     def _strip_bom(self, chunk: bytes) -> bytes:
-        """Take one byte order mark off, also when it comes in pieces."""
+        """Strip one byte order mark, also when it arrives in pieces."""
         if not self._pending and chunk[:1] > b"" and chunk[0] != _BOM[0]:
             self._begun = True
             return chunk
@@ -89,7 +89,7 @@ class SseDecoder:
         return chunk.removeprefix(_BOM)
 
     def _normalize_line_ends(self, chunk: bytes) -> bytes:
-        """The chunk with one kind of line end; a carriage return ends its line at once, a line feed after it goes."""
+        """The chunk with line feeds only. A CR ends its line at once; an LF behind it is dropped."""
         if not chunk:
             return chunk
         if self._after_cr and chunk[0] == _LINE_FEED:
@@ -120,13 +120,13 @@ class SseDecoder:
 
     def _parse_events(self, text: str) -> list[Event]:
         if text.startswith("data: ") and text.endswith("\n\n"):
-            # All events of one line each, as nearly always: no other line end is left, so one cut gives them all.
+            # Nearly always every event is one line. No other line end is left, so one split gives them all.
             blocks = text[6:-2].split("\n\ndata: ")
             if "\n" not in "".join(blocks):
                 return [("", block) for block in blocks]
         events: list[Event] = []
         for block in text.split("\n\n"):
-            # The two forms that servers use; everything else takes the long way.
+            # The two forms that servers use; every other form is parsed line by line.
             if block.startswith("data: "):
                 if "\n" not in block:
                     events.append(("", block[6:]))
@@ -144,7 +144,7 @@ class SseDecoder:
         return events
 
     def _parse_event(self, block: str) -> Event | None:
-        """One event from its lines by the letter of the standard: without a `data` field there is none."""
+        """Parse one event line by line, as the standard says: without a `data` field there is no event."""
         name = ""
         data: list[str] = []
         for line in block.split("\n"):
@@ -163,6 +163,6 @@ class SseDecoder:
 
 
 def _strip_comments(block: bytes) -> bytes:
-    """A block without its complete comment lines, which are no part of an event, however many there are."""
+    """A block without its complete comment lines, which do not count towards the size of an event."""
     lines = block.split(b"\n")
     return b"\n".join([line for line in lines[:-1] if not line.startswith(b":")] + lines[-1:])
