@@ -211,7 +211,7 @@ async def test_a_model_that_nobody_has_is_an_error_that_says_what_else_can_be_do
     with pytest.raises(WeightsError) as told:
         await find_weights(model_of(DATA), cache=tmp_path)
     assert str(told.value) == (
-        "The model tiny (3 MB) could not be downloaded: nobody offers it. "
+        "The model tiny (3 MB) could not be downloaded: it has no source. "
         "Or name a GGUF file of your own: --model local:/path/model.gguf, or STEERSMAN_LOCAL_MODEL=/path/model.gguf."
     )
 
