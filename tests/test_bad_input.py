@@ -144,7 +144,7 @@ MISTAKES: dict[str, tuple[Attempt, type[Exception], str]] = {
     ),
     "fallbacks that are no list": (lambda: agent(fallbacks="scripted:x"), TypeError, "as a list.*'scripted:x'"),
     "a number as key": (lambda: agent(api_key=5), TypeError, "api_key is a string"),
-    "a number as address": (lambda: agent(base_url=5), TypeError, "base_url is an address.*5"),
+    "a number as address": (lambda: agent(base_url=5), TypeError, "base_url must be a URL.*5"),
     # Tools
     "tools as one string": (lambda: agent(tools="look"), TypeError, "as a list"),
     "a tool outside a list": (lambda: agent(tools=look), TypeError, "as a list"),

@@ -141,7 +141,7 @@ def test_a_model_that_is_being_fetched_is_given_up_for_another_one_and_by_esc(
     """It may take minutes, and would come over the model that was asked for since."""
     folder = place.home / "cache" / "steersman" / "models"
     folder.mkdir(parents=True)
-    fetching = "Waiting for another process that fetches"
+    fetching = "Waiting for another process that downloads"
     with (
         chatting(place, server, columns=100) as terminal,
         (folder / f"{LOCAL_MODELS[DEFAULT_LOCAL_MODEL].file}.lock").open("w") as lock,

@@ -138,7 +138,7 @@ async def test_a_wrong_name_is_told_with_what_may_be_meant(name: str, says: str)
 async def test_a_broken_key_is_told_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """failures.md L13."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-se\ncret")
-    with pytest.raises(UserError, match="characters that no header can carry") as caught:
+    with pytest.raises(UserError, match="characters that a header cannot hold") as caught:
         await resolve_model("anthropic")
     assert "cret" not in str(caught.value)
 

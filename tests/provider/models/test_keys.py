@@ -91,7 +91,7 @@ def test_a_function_that_fails_is_named_without_its_words() -> None:
     assert CANARY not in repr(raised.value.info)
 
     wrong: Any = lambda: 7  # noqa: E731
-    with pytest.raises(AuthenticationError, match="gave a int; it should give a string"):
+    with pytest.raises(AuthenticationError, match="returned a int; it must return a string"):
         found(Model("anthropic", "m", api_key=wrong))
 
 

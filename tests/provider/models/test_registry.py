@@ -76,7 +76,7 @@ def test_a_known_provider_can_be_asked(provider: str) -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost/v1", "ftp://host", ""])
 def test_an_address_without_http_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"base_url is an address such as 'http://127.0.0.1:8000/v1', got "):
+    with pytest.raises(ValueError, match=r"base_url must be a URL such as 'http://127.0.0.1:8000/v1', got "):
         get_model("openai-chat:m", base_url=url)
 
 

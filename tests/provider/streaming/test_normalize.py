@@ -92,9 +92,9 @@ def test_an_error_may_be_a_dict_with_a_text_or_a_message(event: dict[str, Any], 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (None, "stream_fn gave None; give stream events, or dicts with a 'type'"),
-        ("hello", "stream_fn gave 'hello'; give stream events"),
-        ({"type": "nope"}, "stream_fn gave {'type': 'nope'}, which is not a stream event"),
+        (None, "stream_fn yielded None; yield stream events, or dicts with a 'type'"),
+        ("hello", "stream_fn yielded 'hello'; yield stream events"),
+        ({"type": "nope"}, "stream_fn yielded {'type': 'nope'}, which is not a stream event"),
         ({"type": "text_delta", "delta": 3}, "which is not a stream event: Expected `str`, got `int`"),
         ({"type": "done"}, "'done' carries the whole assistant message in 'message'"),
         ({"type": "done", "message": {"role": "user", "content": "x"}}, "'done' carries the whole assistant message"),
@@ -113,7 +113,7 @@ def test_what_is_no_event_fails_the_answer_and_says_so(wrong: object, words: str
 
 @pytest.mark.parametrize("given", [None, 3, [StreamStart()]])
 def test_what_is_no_stream_fails_the_answer_and_says_so(given: object) -> None:
-    words = f"stream_fn gave {given!r}; write an async generator, or return an async iterator of events."
+    words = f"stream_fn returned {given!r}; write an async generator, or return an async iterator of events."
 
     def stream_fn(*_: object) -> object:
         return given

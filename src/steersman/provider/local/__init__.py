@@ -1,6 +1,6 @@
-"""A model inside: it runs in a child process of ours, and its bytes are used only if they are the ones we know.
+"""The embedded model: runs in a child process of ours, from a file whose checksum is known.
 
-Nothing is loaded before it is asked for: a file is fetched at most once, a process started at most once.
+Nothing is loaded before it is needed; a file is downloaded at most once, a process started at most once.
 """
 
 from __future__ import annotations

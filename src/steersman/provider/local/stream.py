@@ -1,6 +1,6 @@
-"""The embedded model as a `StreamFn`: to the loop it calls tools and writes text as any other model does.
+"""The embedded model as a `StreamFn`, with tool calls and text like any other model.
 
-A small model is asked twice for it, first for a decision and then for an answer; a bigger one in its own way.
+A small model is prompted in two steps, first for a decision and then for an answer; a bigger one by its own template.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from steersman.types.usage import Usage
 _DECIDING, _ANSWERING = 0, 1
 _READING = "reading its instructions"
 _DECISION_TOKENS = 1024
-# With many tools before its eyes, a small model would rather call one, and after a result yet another one: by so much
-# an answer is made likelier, at first and after a result that is no error.
-_LIKELIER, _LIKELIER_AFTER = 0.5, 1.5
+# With many tools in its prompt, a small model tends to call one, and after a result another one. By this logit bias
+# an answer becomes likelier, at first and after a result that is no error.
+_RESPOND_BIAS, _RESPOND_BIAS_AFTER_RESULT = 0.5, 1.5
 _ANSWER_TOKENS = 512
-# How much of the task and its results is shown, in tokens; less where the server says that it is too much.
-_SHOWN_TO_DECIDE = (300, 150, 60)
-_SHOWN_TO_ANSWER = (500, 250, 120)
-# A small machine may read a prompt for minutes.
-_PATIENT = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
+# The token budget for the task and its results; the next one is tried if the server reports an overflow.
+_DECISION_BUDGETS = (300, 150, 60)
+_ANSWER_BUDGETS = (500, 250, 120)
+# A small machine may need minutes to read a prompt.
+_LONG_TIMEOUTS = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
 
 _chat = http_stream(WIRE)
 _template = with_output_tool(_chat, choose_output_mode)
@@ -83,7 +83,7 @@ def stream_local() -> StreamFn:
 async def prepare(
     model: Model, *, report: Report | None = None, tools: Sequence[ToolSpec] = (), system_prompt: str = ""
 ) -> None:
-    """Do ahead what the first request would wait for: the file, the process, and the reading of the fixed prompt."""
+    """Do in advance what the first request would wait for: the file, the process, and reading the fixed prompt."""
     server = await start_server(model, report)
     if choose_prompt_mode(model, server.settings, server.props) == "template":
         return
@@ -120,14 +120,14 @@ class _LocalCall:
     used: Usage = field(default_factory=Usage)
 
     async def ask_with_template(self) -> Events:
-        """The request as it is, through the model's own chat template."""
+        """Send the request as it is, through the model's own chat template."""
         asked, options = self._address_server(0, {}), replace(self.options, api_key=None)
         async with aclosing(_stream_events(_template, asked, self.request, options)) as events:
             async for event in events:
                 yield self._restore_name(event)
 
     async def ask_in_steps(self) -> Events:
-        """A decision, where there is one to take, and an answer, where that is the decision."""
+        """Ask for a decision if there are tools to choose from, and for an answer if the decision is to answer."""
         turns = split_turns(self.request.messages) or [Turn([""])]
         decision = await self._decide(turns)
         if decision is not None and decision.tool is not None:
@@ -144,7 +144,7 @@ class _LocalCall:
                 yield event
 
     async def _decide(self, turns: Sequence[Turn]) -> Decision | None:
-        """What to do next; `None` where there is nothing to choose, or nothing new to do."""
+        """The next tool call; `None` to answer instead, because there is nothing to choose or nothing new to do."""
         tools, choice = self.request.tools, self.options.tool_choice
         if not tools or choice == "none" or (choice == "auto" and len(turns[-1].steps) >= MAX_STEPS):
             return None
@@ -156,25 +156,25 @@ class _LocalCall:
         others = [tool for tool in tools if tool.name != decision.tool]
         if not turns[-1].steps[-1].failed or not others:
             return None
-        # What failed would fail again; perhaps another tool leads there.
+        # The same call would fail again; another tool may work.
         decision = await self._choose(prefix, turns, others)
         return None if decision is None or is_repeated(decision, turns[-1]) else decision
 
     async def _choose(
         self, prefix: Sequence[ChatMessage], turns: Sequence[Turn], tools: Sequence[ToolSpec]
     ) -> Decision | None:
-        """What the model chooses among these tools."""
+        """Let the model choose among these tools."""
         named = {get_alias(tool): tool.parameters for tool in tools}
         schema = build_decision_schema(named, respond=self.options.tool_choice != "required")
         options = StreamOptions(max_tokens=_DECISION_TOKENS, temperature=0.0, output_schema=schema)
         steps = turns[-1].steps
-        bias = _LIKELIER_AFTER if steps and not steps[-1].failed else _LIKELIER
-        for tokens in _SHOWN_TO_DECIDE:
+        bias = _RESPOND_BIAS_AFTER_RESULT if steps and not steps[-1].failed else _RESPOND_BIAS
+        for tokens in _DECISION_BUDGETS:
             try:
                 prompt = build_decision_prompt(prefix, self.request.tools, turns, tokens)
                 return parse_decision(await self._read_whole(prompt, options, bias), tools)
             except ContextOverflowError:
-                if tokens == _SHOWN_TO_DECIDE[-1]:
+                if tokens == _DECISION_BUDGETS[-1]:
                     raise
         return None
 
@@ -189,7 +189,7 @@ class _LocalCall:
         return text
 
     def _explain_failure(self, turns: Sequence[Turn]) -> str:
-        """Why there is nothing to answer from; empty where something else was said since, or a form is asked for."""
+        """Why there is no result to answer from; empty if the user wrote something since, or asked for a schema."""
         told = self.request.messages and isinstance(self.request.messages[-1], ToolResultMessage)
         return describe_failure(turns[-1]) if told and self.options.output_schema is None else ""
 
@@ -217,7 +217,7 @@ class _LocalCall:
             output_schema=given.output_schema,
         )
         asked = self._address_server(_ANSWERING, {"repeat_penalty": 1.05})
-        for tokens in _SHOWN_TO_ANSWER:
+        for tokens in _ANSWER_BUDGETS:
             request = _build_request([*prefix, *build_answer_prompt(turns, tokens)])
             try:
                 async with aclosing(_stream_events(_chat, asked, request, options)) as events:
@@ -225,11 +225,11 @@ class _LocalCall:
                         yield self._restore_name(event)
                 return
             except ContextOverflowError:
-                if tokens == _SHOWN_TO_ANSWER[-1]:
+                if tokens == _ANSWER_BUDGETS[-1]:
                     raise
 
     def _restore_name(self, event: StreamEvent) -> StreamEvent:
-        """The event; at the end the message with what both steps used, under the name the user knows."""
+        """The event; the final message gets the usage of both steps and the model name that the user knows."""
         if not isinstance(event, Done):
             return event
         usage = self.used + event.message.usage
@@ -238,11 +238,16 @@ class _LocalCall:
         )
 
     def _address_server(self, slot: int, extra: Mapping[str, Any]) -> Model:
-        """The model where it is served now."""
+        """The model with the URL, key and settings of the running server."""
         server = self.server
         body = {"id_slot": _pick_slot(server, slot), "cache_prompt": True, **extra}
         own = {name: value for name, value in self.model.settings.items() if name not in ("n_ctx", "threads", "tools")}
-        settings = {**_PATIENT, "empty_content": "empty", **own, "extra_body": {**body, **own.get("extra_body", {})}}
+        settings = {
+            **_LONG_TIMEOUTS,
+            "empty_content": "empty",
+            **own,
+            "extra_body": {**body, **own.get("extra_body", {})},
+        }
         return replace(
             self.model, base_url=f"{server.url}/v1", api_key=server.child.key, headers=NO_KEEPALIVE, settings=settings
         )

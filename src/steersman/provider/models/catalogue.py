@@ -1,9 +1,9 @@
-"""What is known about models by name: context windows and prices, from the package `genai-prices` if it is there.
+"""The catalogue: context windows and prices of models by name, from the package `genai-prices` if it is installed.
 
     pip install 'steersman[prices]'
 
-Its data comes with it, nothing is fetched. A model it does not know, or a server of the user's own, works as well: its
-window and its prices are unknown, and so is the cost, which is never taken for 0. `describe` puts own facts over these.
+Its data is part of the package; nothing is downloaded. A model it does not know works as well: its context window and
+its prices are unknown, and so is the cost, which never counts as 0. `describe` sets facts of your own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from steersman.types.usage import Prices
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about a model; `None` is unknown. Prices that rise with a request's length are at their lowest."""
+    """What is known about a model; `None` is unknown. Of prices that rise with the request's length, the lowest."""
 
     context_window: int | None = None
     max_output_tokens: int | None = None
@@ -25,7 +25,7 @@ class Facts:
 
 UNKNOWN = Facts()
 
-# The names of genai-prices, where they are not ours. Servers on the user's own machine have no prices.
+# Our provider names, and theirs in genai-prices. Servers on the user's own machine have no prices.
 _PROVIDERS = {
     "anthropic": "anthropic",
     "cerebras": "cerebras",
@@ -55,7 +55,7 @@ def describe(
     max_output_tokens: int | None = None,
     prices: Prices | None = None,
 ) -> None:
-    """Say what is true of `"provider:model-id"` from now on; what is left out stays as it was known."""
+    """Set what is known about `"provider:model-id"` from now on; what is left out stays as it was."""
     provider, _, model_id = name.partition(":")
     known = find_facts(provider, model_id)
     _described[provider, model_id] = Facts(
@@ -66,7 +66,7 @@ def describe(
 
 
 def find_facts(provider: str, model_id: str) -> Facts:
-    """What is known about a model at its provider's own address."""
+    """What is known about a model at its provider's own server."""
     key = (provider, model_id)
     facts = _described.get(key) or _looked_up.get(key)
     if facts is None:
@@ -76,7 +76,7 @@ def find_facts(provider: str, model_id: str) -> Facts:
 
 
 def list_known_models(provider: str) -> tuple[str, ...]:
-    """The ids of the models that are known at a provider, sorted; none where nothing is known about it."""
+    """The ids of the known models of a provider, sorted; empty for an unknown provider."""
     described = {model_id for name, model_id in _described if name == provider}
     return tuple(sorted(described | _list_priced_models(_PROVIDERS.get(provider))))
 

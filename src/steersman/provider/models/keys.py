@@ -1,4 +1,4 @@
-"""Where the key of a request comes from: the call, the model, or the environment, in this order."""
+"""Finds the API key of a request: from the call, the model, or the environment, in this order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SECRET = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
 def get_given_key(model: Model, options: StreamOptions) -> str | None:
-    """The key that came with the call, if one did: then nobody has to be asked for it."""
+    """The key that came with the call, if one did; then no key function is called."""
     return _clean_key(options.api_key, model) if options.api_key else None
 
 
 async def find_key(model: Model, options: StreamOptions) -> str | None:
-    """The key to ask with; `None` where the provider may be asked without one, else `AuthenticationError`."""
+    """The key for a request; `None` if the provider works without one, else raises `AuthenticationError`."""
     key = options.api_key or await _get_own_key(model)
     preset = PRESETS.get(model.provider)
     if not key and preset is not None:
@@ -33,7 +33,7 @@ async def find_key(model: Model, options: StreamOptions) -> str | None:
 
 
 def find_known_keys(*models: Model) -> set[str]:
-    """The keys that these models and the environment hold, whoever they are for, without asking anybody for one."""
+    """All keys that these models and the environment hold, for any provider; no key function is called."""
     names = {name for preset in PRESETS.values() for name in preset.keys}
     found = {os.environ.get(name, "").strip() for name in names}
     for model in models:
@@ -44,7 +44,7 @@ def find_known_keys(*models: Model) -> set[str]:
 
 
 def find_secret_headers(model: Model) -> list[str]:
-    """What the headers of a model's own hold that is as good as a key."""
+    """The secrets among a model's own headers."""
     sent = (value for name, value in model.headers.items() if _SECRET.search(name))
     return [value.split()[-1] for value in sent if value.strip()]
 
@@ -57,29 +57,29 @@ async def _get_own_key(model: Model) -> str | None:
         given = key()
         found = cast(object, await given if isinstance(given, Awaitable) else given)
     except Exception as error:
-        # Only the type is told: the words of a key store may hold the key.
-        text = f"The api_key function of {model.name} raised {type(error).__name__}; it should give the key."
+        # Only the type is named: the message of a key store may hold the key.
+        text = f"The api_key function of {model.name} raised {type(error).__name__}; it must return the key."
         raise AuthenticationError(text, provider=model.provider) from error
     if found is not None and not isinstance(found, str):
-        text = f"The api_key function of {model.name} gave a {type(found).__name__}; it should give a string."
+        text = f"The api_key function of {model.name} returned a {type(found).__name__}; it must return a string."
         raise AuthenticationError(text, provider=model.provider)
     return found
 
 
 def _clean_key(key: str, model: Model) -> str:
-    """The key without white space around it, which files and shells leave; never shown, not even when it is no key."""
+    """The key without the white space that files and shells leave; never shown, not even if it is malformed."""
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable():
         text = (
-            f"The key for {model.provider!r} is empty or has characters that no header can carry, such as a line break "
-            "inside it; copy it again."
+            f"The key for {model.provider!r} is empty or has characters that a header cannot hold, such as a line "
+            "break; copy it again."
         )
         raise AuthenticationError(text, provider=model.provider)
     return key
 
 
 def _is_official_server(model: Model, preset: Preset) -> bool:
-    """Whether the provider itself is asked: a compatible server elsewhere may well need no key."""
+    """Whether the request goes to the provider itself; a compatible server elsewhere may need no key."""
     return model.base_url is None or model.base_url.rstrip("/") == preset.base_url
 
 

@@ -1,4 +1,4 @@
-"""The providers known by name: where each is, which protocol it speaks, and where its key comes from.
+"""The presets: base URL, wire protocol and environment variables of each provider known by name.
 
 get_model("groq:llama-3.3-70b-versatile")                            # reads GROQ_API_KEY, and GROQ_BASE_URL if set
 add_preset("acme", Preset("openai-chat", "https://llm.acme.example/v1", ("ACME_API_KEY",)))
@@ -18,9 +18,9 @@ Protocol: TypeAlias = Literal["anthropic", "openai", "openai-chat", "google"]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A provider. `keys` and `addresses` are the environment variables asked for its key and its address, in order.
+    """A provider. `keys` and `addresses` are the environment variables for its key and its base URL, in order.
 
-    `key_required` says whether it is of no use to ask without a key; `settings` hold where a model's own do not say.
+    `key_required`: a request without a key cannot succeed. `settings` are defaults for the settings of a model.
     """
 
     protocol: Protocol
@@ -31,7 +31,7 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-# A model on the user's own machine may read a long prompt for minutes before its first word.
+# A model on the user's own machine may need minutes to read a long prompt.
 _PATIENT = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
 _LOCAL = ("ollama", "vllm", "llamacpp", "lmstudio", "sglang")
 
@@ -68,22 +68,22 @@ def _build_presets() -> dict[str, Preset]:
 
 
 PRESETS: dict[str, Preset] = _build_presets()
-"""By provider."""
+"""The presets by provider name."""
 
 
 def add_preset(name: str, preset: Preset) -> None:
-    """Make a provider known by name, or an own version of one that is; `name:model-id` then asks it."""
+    """Add or replace a provider; `name:model-id` then uses it."""
     PRESETS[name] = preset
 
 
 CREDENTIALS_ADVICE = (
     "Give a key as api_key=..., or what else the server asks for as headers={'authorization': 'Basic ...'}."
 )
-"""What to do instead of putting a password into an address, where logs and proxies would show it."""
+"""What to do instead of putting a password into a URL, where logs and proxies would show it."""
 
 
 def find_base_url(provider: str, given: str | None = None) -> str | None:
-    """The address of a provider, without a slash at the end: the one given, the environment's, or its usual one."""
+    """The base URL of a provider, without a slash at the end: `given`, the environment's, or its default."""
     preset = PRESETS.get(provider)
     url = given
     if not url and preset is not None:

@@ -1,6 +1,6 @@
-"""Which models there are and who talks to them; a provider's module is loaded when it is first asked.
+"""The registry: from a model's name to its `Model`, and from its provider to a `StreamFn`, loaded on first use.
 
-What a name stands for, its address and the variables for its key, is in `presets`; windows and prices in `catalogue`.
+Base URLs and the variables for keys are in `presets`, context windows and prices in `catalogue`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def get_model(
     api_key: str | Callable[[], str | Awaitable[str]] | None = None,
     **overrides: Any,
 ) -> Model:
-    """A model from `"provider:model-id"`, or from a `Model`, with what is given here put over what is known.
+    """A model from `"provider:model-id"` or a `Model`; the arguments replace what is known about it.
 
-    The catalogue is asked about a name, not about a `Model`, and not about a server of the user's own.
+    Only a name without `base_url` is looked up in the catalogue.
     """
     model = name if isinstance(name, Model) else _parse_name(name)
     unknown = sorted(set(overrides) - set(_OVERRIDABLE))
     if unknown:
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
     if base_url is not None and not is_instance(base_url, str):
-        raise TypeError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
+        raise TypeError(f"base_url must be a URL such as 'http://127.0.0.1:8000/v1', got {base_url!r}.")
     if base_url is not None:
         _check_base_url(base_url)
     if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
-        raise TypeError(f"api_key is a string or a function that gives one, got a {type(api_key).__name__}.")
+        raise TypeError(f"api_key must be a string or a function that returns one, got a {type(api_key).__name__}.")
     given = {"base_url": base_url, "api_key": api_key, **overrides}
     changes = {key: value for key, value in given.items() if value is not None}
     if name is not model and base_url is None:
@@ -64,23 +64,23 @@ def get_model(
 
 
 def register_provider(name: str, loader: Callable[[], StreamFn]) -> None:
-    """Make `name:...` models talk through the `StreamFn` that `loader()` gives, asked once, when first needed."""
+    """Make `name:...` models use the `StreamFn` that `loader()` returns; it is called once, on first use."""
     _check_provider_name(name)
     if not callable(loader):
-        raise TypeError(f"loader is a function without arguments that gives a StreamFn, got {loader!r}.")
+        raise TypeError(f"loader must be a function without arguments that returns a StreamFn, got {loader!r}.")
     _loaders[name] = loader
     _loaded.pop(name, None)
 
 
 def provider_names() -> tuple[str, ...]:
-    """The providers that can be asked, sorted."""
+    """The names of all providers, sorted."""
     from steersman.provider.models.presets import PRESETS
 
     return tuple(sorted({*_loaders, *PRESETS}))
 
 
 def find_stream_fn(model: Model) -> StreamFn:
-    """The `StreamFn` of the model's provider; `NotImplementedError` that says what to do when there is none."""
+    """The `StreamFn` of the model's provider; raises `NotImplementedError` for an unknown provider."""
     name = model.provider
     stream_fn = _loaded.get(name)
     if stream_fn is not None:
@@ -89,7 +89,7 @@ def find_stream_fn(model: Model) -> StreamFn:
     if loader is None:
         raise NotImplementedError(
             f"No provider named {name!r} for the model {model.name!r}.{_suggest_provider(name)} "
-            f"Known providers: {', '.join(provider_names())}. A server that speaks a known protocol: "
+            f"Known providers: {', '.join(provider_names())}. For a compatible server, use "
             f"'openai-chat:{model.id}' with base_url=... "
             f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
         )
@@ -100,7 +100,7 @@ def find_stream_fn(model: Model) -> StreamFn:
 async def stream_simple(
     model: Model | str, context: Context, options: SimpleStreamOptions | None = None
 ) -> StreamResponse:
-    """The events of one answer from the model's own provider, in normal form."""
+    """The events of one answer from the model's provider, in normal form."""
     asked = get_model(model)
     return stream_events(find_stream_fn(asked), asked, context, StreamOptions() if options is None else options)
 
@@ -154,7 +154,7 @@ _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
 
 
 def _find_known_facts(model: Model) -> dict[str, Any]:
-    """What the catalogue says of a model; nothing where the environment sends its provider's name somewhere else."""
+    """What the catalogue knows about a model; nothing if the environment gives its provider another base URL."""
     from steersman.provider.models.catalogue import find_facts
     from steersman.provider.models.presets import PRESETS, find_base_url
 
@@ -190,17 +190,17 @@ def _parse_name(name: object) -> Model:
 
 
 def _check_base_url(url: str) -> None:
-    """What may be a password is never shown."""
+    """Check a base URL without showing what may be a password."""
     from steersman.provider.http.errors import has_credentials
     from steersman.provider.models.presets import CREDENTIALS_ADVICE
 
     shown = url.rpartition("@")[2]
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"base_url is an address such as 'http://127.0.0.1:8000/v1', got {shown!r}.")
+        raise ValueError(f"base_url must be a URL such as 'http://127.0.0.1:8000/v1', got {shown!r}.")
     if has_credentials(url):
-        raise ValueError(f"base_url has a user name or a password in front of {shown!r}. {CREDENTIALS_ADVICE}")
+        raise ValueError(f"base_url has a user name or a password before {shown!r}. {CREDENTIALS_ADVICE}")
 
 
 def _check_provider_name(name: object) -> None:
     if not isinstance(name, str) or not name.strip() or ":" in name:
-        raise ValueError(f"A provider's name is a word without a colon, got {name!r}.")
+        raise ValueError(f"A provider's name must be a word without a colon, got {name!r}.")

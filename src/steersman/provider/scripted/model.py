@@ -1,9 +1,9 @@
-"""A model that plays a script: no network, no clock of its own, every request recorded and judged.
+"""The scripted model: plays a script without a network, records every request and checks its transcript.
 
     script = ScriptedModel(answer(call("add", a=2, b=3)), "5")
     agent = Agent(script.model, tools=[add])
 
-It answers an invalid transcript as a strict server does, with an `invalid_request` error in that server's words.
+It answers an invalid transcript as a strict server does, with an `invalid_request` error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNKNOWN = Usage()
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A turn with its events built, so that playing it costs next to nothing."""
+    """A turn with its events built in advance, so that playing it is fast."""
 
     turn: Turn
     events: tuple[StreamEvent, ...]
@@ -60,9 +60,8 @@ class _Plan:
 class ScriptedModel:
     """A `StreamFn` that plays one scripted turn per request.
 
-    `requests` holds what was asked, `models` whom, and `streaming` counts the streams that are open right now.
-    `pace` and `usage` hold for turns that do not say; `repeat_last` plays the last turn for ever; `strict=False` takes
-    any transcript.
+    `requests` and `models` record every call; `streaming` counts the streams that are open now. `pace` (seconds) and
+    `usage` are defaults for turns; `repeat_last` repeats the last turn; `strict=False` accepts any transcript.
     """
 
     def __init__(
@@ -107,12 +106,12 @@ class ScriptedModel:
 
     @property
     def asked(self) -> int:
-        """How many requests came."""
+        """The number of requests so far."""
         return len(self.requests)
 
     @property
     def left(self) -> int:
-        """How many turns of the script were not asked for yet."""
+        """The number of turns that were not played yet."""
         return max(0, len(self._turns) - self._played)
 
     def _next_turn(self) -> _Plan | Reaction:
@@ -127,7 +126,7 @@ class ScriptedModel:
             )
             return self._plan(error(ErrorInfo("internal", advice)))
         last = self._turns[-1]
-        # A model never gives the same call id twice, unless the script says so.
+        # A model never uses the same call id twice, unless the script says so.
         return self._plan(last.turn) if isinstance(last, _Plan) and last.numbered else last
 
     def _plan(self, turn: Turn) -> _Plan:
@@ -147,7 +146,7 @@ class ScriptedModel:
     async def _play(self, next_turn: _Plan | Reaction, model: Model, request: Request) -> AsyncGenerator[StreamEvent]:
         self.streaming += 1
         try:
-            # No server answers before the event loop has turned once.
+            # No server answers before the event loop has run once.
             await asyncio.sleep(0)
             plan = next_turn if isinstance(next_turn, _Plan) else self._plan(await _react(next_turn, request))
             pace = self._pace if plan.turn.pace is None else plan.turn.pace
@@ -185,7 +184,7 @@ class ScriptedModel:
 
 
 def stream_scripted(model: Model, request: Request, options: StreamOptions) -> StreamResponse:
-    """The provider `scripted`: plays the script in the model's settings; `scripted:echo` says what it was told."""
+    """The provider `scripted`: plays the script in the model's settings; `scripted:echo` repeats the prompt."""
     script = model.settings.get("script")
     if script is None:
         script = ScriptedModel(
@@ -215,7 +214,7 @@ async def _stall(deaf: int) -> None:
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
-            # A stream that will not be cancelled is a fault tests need.
+            # Tests need a stream that ignores a cancel.
             if deaf == 0:
                 raise
             deaf -= 1
@@ -269,11 +268,11 @@ def _build_block_events(index: int, block: Content, deltas: int | None) -> Itera
                 yield ToolCallDelta(piece, index)
             yield ToolCallEnd(index, block)
         case _:
-            raise TypeError(f"A model says text, thinking and tool calls, got {block!r}.")
+            raise TypeError(f"A turn holds text, thinking and tool calls, got {block!r}.")
 
 
 def _split_text(text: str, count: int | None) -> list[str]:
-    """The text in `count` pieces of nearly equal length, none of them empty."""
+    """Split a text into `count` pieces of nearly equal length; none is empty."""
     pieces = min(len(text), _PIECES if count is None else count)
     cuts = [len(text) * number // pieces for number in range(pieces + 1)] if pieces > 0 else [0]
     return [text[start:end] for start, end in itertools.pairwise(cuts)]

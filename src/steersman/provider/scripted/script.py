@@ -1,4 +1,4 @@
-"""The words a script is written in: what the scripted model says in one turn.
+"""The functions to write a script with: what the scripted model answers in one turn.
 
     ScriptedModel(
         answer(text("Let me look."), call("read", path="a.txt")),
@@ -6,7 +6,7 @@
         "It says hello.",
     )
 
-A turn is what these functions give, a string, a block, a list of blocks, or a function of the request that gives one.
+A turn is the result of one of these functions, a string, a block, a list of blocks, or a function of the request.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Ending: TypeAlias = Literal["done", "cut", "stall"] | ErrorInfo | BaseException
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One scripted turn: what is shown, and how it ends.
+    """One scripted turn: its content, and how it ends.
 
-    `after` is the number of deltas shown before the end; `None` shows all of them. A turn that shows nothing at all
+    `after` is the number of deltas before the end; `None` means all of them. A turn without any content
     (`blocks` empty, `after` `None`, not an answer) ends before its first event, as a refused connection does.
     """
 
@@ -46,7 +46,7 @@ class Turn:
 
 TurnLike: TypeAlias = Turn | Block | ErrorInfo | BaseException | Sequence[Block]
 Reaction: TypeAlias = Callable[[Request], TurnLike | Awaitable[TurnLike]]
-"""A turn that depends on what was asked."""
+"""A turn that depends on the request."""
 
 
 def text(words: str, *, signature: str | None = None) -> TextContent:
@@ -68,7 +68,7 @@ def call(
     raw: str | None = None,
     **more: Any,
 ) -> ToolCall:
-    """A tool call; without an `id` the script numbers it (`call_1`, ...), and `raw` is arguments exactly as written."""
+    """A tool call; without an `id` it is numbered (`call_1`, ...); `raw` are the arguments as the exact JSON text."""
     if raw is not None:
         return parse_tool_call(id or "", name, raw)
     return ToolCall(id or "", name, {**(arguments or {}), **more})
@@ -82,7 +82,7 @@ def answer(
     deltas: int | None = None,
     pace: float | None = None,
 ) -> Turn:
-    """A whole answer: `deltas` pieces per block, `pace` seconds before each (0 only lets others run)."""
+    """A whole answer: `deltas` pieces per block, `pace` seconds before each (0 only yields to the event loop)."""
     return Turn(_to_blocks(blocks), "done", stop_reason, raw_stop_reason, usage, deltas, pace)
 
 
@@ -104,7 +104,7 @@ def raises(exception: BaseException, *blocks: Block, after: int | None = None, p
 
 
 def stall(*blocks: Block, after: int | None = None, pace: float | None = None, deaf: int = 0) -> Turn:
-    """An answer that never ends; it takes being cancelled, after ignoring that `deaf` times."""
+    """An answer that never ends; it ignores the first `deaf` cancels."""
     return _build_broken_turn("stall", blocks, after=after, pace=pace, deaf=deaf)
 
 
@@ -114,7 +114,7 @@ def cut(*blocks: Block, after: int | None = None, pace: float | None = None) -> 
 
 
 def to_turn(value: TurnLike) -> Turn:
-    """A turn from whatever may stand for one."""
+    """A turn from any of the forms that a script accepts."""
     match value:
         case Turn():
             return value
@@ -127,7 +127,7 @@ def to_turn(value: TurnLike) -> Turn:
         case Sequence():
             return answer(*value)
         case _:
-            raise TypeError(f"A turn is an answer(...), a string, a block or a list of these, got {value!r}.")
+            raise TypeError(f"A turn must be an answer(...), a string, a block or a list of these, got {value!r}.")
 
 
 def _build_broken_turn(

@@ -1,4 +1,4 @@
-"""What a strict server says to a transcript it will not take, in the words of the real ones."""
+"""Validates transcripts as a strict server does, with the error messages of the real ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from steersman.types.model import Model, Request
 
 
 class TranscriptReader:
-    """Reads a transcript message by message and names the first fault.
+    """Reads a transcript message by message and reports the first fault.
 
-    `request=True` judges what is sent to a model, which allows less than what is kept in a log. The reader may go on
-    from where it stopped, so a growing transcript is read once, not once per turn.
+    `request=True` checks what is sent to a model, which allows less than what a log may hold. The reader continues
+    where it stopped, so a growing transcript is read once, not once per turn.
     """
 
     __slots__ = ("_model", "_request", "_seen", "_waiting", "_where", "count", "last")
@@ -28,7 +28,7 @@ class TranscriptReader:
         self.last: AgentMessage | None = None
 
     def read(self, message: AgentMessage) -> str | None:
-        """What is wrong with the transcript now that this message follows, or `None`."""
+        """The fault of the transcript with this message added, or `None`."""
         at = f"messages.{self.count}"
         fault = self._check_form(at, message) or self._check_pairing(at, message)
         self.count += 1
@@ -36,7 +36,7 @@ class TranscriptReader:
         return fault
 
     def find_unanswered(self) -> str | None:
-        """What is wrong if nothing follows: tool calls without a result."""
+        """The fault if nothing follows: tool calls without a result; or `None`."""
         if not self._waiting:
             return None
         return (
@@ -46,7 +46,7 @@ class TranscriptReader:
         )
 
     def check_end(self) -> str | None:
-        """What is wrong with a request that ends here."""
+        """The fault of a request that ends here, or `None`."""
         if self.last is None:
             return "messages: at least one message is required."
         if isinstance(self.last, AssistantMessage) and not self._waiting:
@@ -118,7 +118,7 @@ class TranscriptReader:
 
 
 class RequestReader:
-    """Judges every request of one conversation; a transcript that only grew is not read again from the start."""
+    """Checks every request of one conversation; a transcript that only grew is not read again from the start."""
 
     __slots__ = ("_base", "_model", "_reader")
 
@@ -128,7 +128,7 @@ class RequestReader:
         self._reader = TranscriptReader()
 
     def find_fault(self, request: Request, model: Model | None = None) -> str | None:
-        """What is wrong with the request, or `None`."""
+        """The fault of the request, or `None`."""
         messages = request.messages
         # A view over a growing list names that list as `base`; anything else is read from its start.
         base: object = getattr(messages, "base", None)
@@ -145,12 +145,12 @@ class RequestReader:
 
 
 def find_request_fault(request: Request, model: Model | None = None) -> str | None:
-    """What a strict server would answer to the request, or `None` if it takes it."""
+    """The error of a strict server for the request, or `None` if it accepts it."""
     return RequestReader().find_fault(request, model)
 
 
 def find_transcript_fault(messages: Sequence[AgentMessage], *, complete: bool) -> str | None:
-    """The first fault of a log; `complete=False` lets its last calls wait for their results."""
+    """The first fault of a log, or `None`; with `complete=False` its last calls need no results yet."""
     reader = TranscriptReader(request=False)
     for message in messages:
         fault = reader.read(message)

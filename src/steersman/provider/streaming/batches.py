@@ -1,4 +1,4 @@
-"""Stream events several at a time: what one read of the network gave is passed on in one go, not event by event.
+"""Batches of stream events: the events of one network read are passed on together, not one by one.
 
 A batch is never empty, and the terminal event is the last of its batch.
 """

@@ -1,4 +1,4 @@
-"""When one model fails for good, the next is asked."""
+"""Fallback: when one model fails for good, the next one is asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steersman.provider.streaming.normalize import (
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
 from steersman.types.stream import Failed, FallbackNotice
 
-# Another model is no way out of these: one is an answer, the other is cured by a shorter request.
+# Another model does not help with these: a refusal is an answer, an overflow needs a shorter request.
 _FINAL = frozenset(("refused", "context_overflow"))
 
 
@@ -30,20 +30,20 @@ def with_fallback(
 ) -> StreamFn:
     """The same `StreamFn`, and after its final failure those of the other models, in order.
 
-    `prepare` makes the request fit another model, which must not be sent the first one's thinking.
+    `prepare` adapts the request to another model, which must not get the thinking of the first one.
     """
     if not models:
         return stream_fn
 
-    def falling_back(model: Model, request: Request, options: StreamOptions) -> Batches:
+    def stream_with_fallback(model: Model, request: Request, options: StreamOptions) -> Batches:
         order = [model, *models]
-        # What it was made from is for `prepare` alone: there is more in it than a model may be shown.
+        # `said` is for `prepare` only: it holds more than a model may see.
         plain = request if request.source_messages is None else replace(request, source_messages=None)
 
         def ask_next(
             asked: Model, _request: Request, _options: StreamOptions
         ) -> StreamResponse | Awaitable[StreamResponse]:
-            # Looked up inside the stream, so that a provider that cannot be loaded is a failure like any other.
+            # Resolved inside the stream, so that a provider that cannot be loaded is a failure like any other.
             fitting = plain if prepare is None else prepare(request, asked)
             return resolve(asked)(asked, fitting, _drop_foreign_key(asked, model, options))
 
@@ -57,10 +57,10 @@ def with_fallback(
 
         return run_attempts(ModelCall(stream_fn, model, plain, options), again)
 
-    return Normal(falling_back)
+    return Normal(stream_with_fallback)
 
 
 def _drop_foreign_key(asked: Model, model: Model, options: StreamOptions) -> StreamOptions:
-    """A key is for the server it was made for: another one must never see it."""
+    """The options without the key if another server is asked: a key must only go to its own server."""
     same = (asked.provider, asked.base_url) == (model.provider, model.base_url)
     return options if same or options.api_key is None else replace(options, api_key=None)

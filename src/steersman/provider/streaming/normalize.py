@@ -1,6 +1,6 @@
 """The normal form of any `StreamFn`: known events, exactly one terminal event, the source always closed, no raise.
 
-Every answer passes through here, so one generator does it all: it normalises, and it asks again when told to.
+Every answer passes through here, so one generator does both: it normalizes, and it retries.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, R
 from steersman.types.usage import Usage, add_cost
 
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
-"""The types of events that show something of the answer."""
+"""The event types that show a part of the answer."""
 
 _TERMINAL = (Done, Failed)
 _CLOSING_SECONDS = 2.0
-# What HTTP clients call a connection that broke; by name, so that none of them has to be imported.
+# The exceptions of HTTP clients for a broken connection; by name, so that no client has to be imported.
 _CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 _LIMITED = 429
 
 
 class Normal(Batched, frozen=True):
-    """A `StreamFn` whose streams already have the normal form, so that nobody puts another layer around them."""
+    """A `StreamFn` whose streams already have the normal form, so that no second layer is put around them."""
 
 
 class ModelCall(msgspec.Struct, frozen=True):
-    """One question to one model."""
+    """One call of one model."""
 
     stream_fn: StreamFn
     model: Model
@@ -46,7 +46,7 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 
 class NextAttempt(msgspec.Struct, frozen=True):
-    """What is done instead of giving up: tell, wait, and ask again, perhaps somebody else."""
+    """A next attempt: emit the notice, wait `delay` seconds, and call again, perhaps another model."""
 
     notice: RetryNotice | FallbackNotice
     delay: float = 0.0
@@ -54,23 +54,23 @@ class NextAttempt(msgspec.Struct, frozen=True):
 
 
 DecideNext: TypeAlias = Callable[[Failed, int], Failed | NextAttempt]
-"""Given a failure and how many attempts were made: the next step, or the failure to end with."""
+"""Decides after a failure and the number of attempts: the next attempt, or the failure to end with."""
 
 
 def stream_events(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Events:
-    """The events of one answer, in normal form: a raise, a missing end or a wrong event becomes `Failed`."""
+    """The events of one answer, in normal form: an exception, a missing end or a wrong event becomes `Failed`."""
     return flatten_batches(stream_batches(stream_fn, model, request, options))
 
 
 def stream_batches(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
-    """The same events, as many at a time as came together."""
+    """The same events in batches, as they arrived together."""
     if type(stream_fn) is Normal:
         return stream_fn.batches(model, request, options)
     return run_attempts(ModelCall(stream_fn, model, request, options))
 
 
-async def run_attempts(ask: ModelCall, again: DecideNext | None = None) -> Batches:  # noqa: C901  # in parts, every delta would pay for them
-    """Ask until there is an answer or `again` gives up; what came before a reset is void."""
+async def run_attempts(ask: ModelCall, decide: DecideNext | None = None) -> Batches:  # noqa: C901  # split up, every delta would pay for the calls
+    """Call the model until there is an answer or `decide` gives up; events before a `Reset` no longer count."""
     attempt = 0
     started = False
     while True:
@@ -99,11 +99,11 @@ async def run_attempts(ask: ModelCall, again: DecideNext | None = None) -> Batch
                     yield batch
                 if outcome is not None:
                     break
-        except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, told as a message
+        except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, reported as a message
             outcome = error
         finally:
             await close_stream(source)
-        step = decide_next(build_terminal_event(outcome, seen, ask.model), attempt, again)
+        step = decide_next(build_terminal_event(outcome, seen, ask.model), attempt, decide)
         if not isinstance(step, NextAttempt):
             yield (step,)
             return
@@ -113,7 +113,7 @@ async def run_attempts(ask: ModelCall, again: DecideNext | None = None) -> Batch
 
 
 def _open_batches(ask: ModelCall) -> AsyncIterator[Any] | None:
-    """The batches of a `StreamFn` that gives them."""
+    """The batches of a `StreamFn` that has them, else `None`."""
     fn = ask.stream_fn
     if not isinstance(fn, Batched):
         return None
@@ -128,23 +128,23 @@ async def open_stream(ask: ModelCall) -> AsyncIterator[StreamEvent]:
         source = await cast(Awaitable[object], source)
     if not hasattr(source, "__aiter__"):
         raise ProtocolError(
-            f"stream_fn gave {source!r}; write an async generator, or return an async iterator of events."
+            f"stream_fn returned {source!r}; write an async generator, or return an async iterator of events."
         )
     return aiter(cast(AsyncIterator[StreamEvent], source))
 
 
 async def close_stream(source: AsyncIterator[Any] | None) -> None:
-    """Close an iterator that can be closed, without waiting for ever: the answer is in."""
+    """Close an iterator that can be closed; wait at most 2 s, because the answer is already there."""
     aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
     if aclose is None:
         return
     try:
         closing = aclose().__await__()
-        # Nearly always it is closed with the first step, and no timer is needed.
+        # Nearly always the first step closes it, and no timer is needed.
         waits_for = closing.send(None) if hasattr(closing, "send") else next(closing)
     except StopIteration:
         return
-    except Exception:  # noqa: BLE001  # the answer is in, or its failure known: a broken cleanup changes neither
+    except Exception:  # noqa: BLE001  # the answer or its failure is known: a broken cleanup changes neither
         return
     try:
         async with asyncio.timeout(_CLOSING_SECONDS):
@@ -168,7 +168,7 @@ class _StartedAwait:
             try:
                 try:
                     sent = yield waits_for
-                except BaseException as error:  # noqa: BLE001  # a cancel, passed on to whoever waits
+                except BaseException as error:  # noqa: BLE001  # a cancel, passed on to the inner await
                     waits_for = self._steps.throw(error)
                 else:
                     waits_for = self._steps.send(sent)
@@ -182,7 +182,7 @@ def to_event(value: object) -> StreamEvent:
         return cast(StreamEvent, value)
     if not isinstance(value, Mapping):
         raise ProtocolError(
-            f"stream_fn gave {value!r}; give stream events, or dicts with a 'type' such as 'text_delta'."
+            f"stream_fn yielded {value!r}; yield stream events, or dicts with a 'type' such as 'text_delta'."
         )
     fields = dict(cast(Mapping[str, Any], value))
     try:
@@ -190,7 +190,7 @@ def to_event(value: object) -> StreamEvent:
             return msgspec.convert(fields, StreamEvent)
         return _to_terminal_event(fields)
     except (ValueError, TypeError) as error:
-        raise ProtocolError(f"stream_fn gave {value!r}, which is not a stream event: {error}") from error
+        raise ProtocolError(f"stream_fn yielded {value!r}, which is not a stream event: {error}") from error
 
 
 def _to_terminal_event(fields: dict[str, Any]) -> Done | Failed:
@@ -212,7 +212,7 @@ def _to_terminal_event(fields: dict[str, Any]) -> Done | Failed:
 
 
 def _parse_error_info(fields: Mapping[str, Any]) -> ErrorInfo:
-    """An error as a dict, which may say no more than a message or a status."""
+    """An error from a dict, which may hold only a message or a status."""
     status = fields.get("status")
     kind = classify_status(status) if isinstance(status, int) else "internal"
     return msgspec.convert({"kind": kind, "message": "The model's answer failed.", **fields}, ErrorInfo)
@@ -251,7 +251,7 @@ def build_terminal_event(
 
 
 def _recognize_overflow(info: ErrorInfo) -> ErrorInfo:
-    """An overflow told only in words is one all the same."""
+    """Recognize a context overflow that only the message tells."""
     from steersman.provider.wires.overflow import is_overflow  # only a failure pays for it
 
     if info.kind in ("invalid_request", "internal") and is_overflow(info.message, status=info.status):
@@ -260,7 +260,7 @@ def _recognize_overflow(info: ErrorInfo) -> ErrorInfo:
 
 
 def to_error_info(error: BaseException) -> ErrorInfo:
-    """What an exception out of a `StreamFn` means: its kind, else its status, else what it is called."""
+    """What an exception of a `StreamFn` means: by its kind, else its status, else its class name."""
     words = describe_exception(error)
     if isinstance(error, ProviderError):
         info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
@@ -280,7 +280,7 @@ def to_error_info(error: BaseException) -> ErrorInfo:
 
 
 def _find_retry_after(error: BaseException, status: int) -> float | None:
-    """How long the server behind another client's exception asks to wait, where its headers are kept."""
+    """The Retry-After of another client's exception, if it holds the headers of the response."""
     from steersman.provider.wires.retry_after import parse_retry_after  # as above
 
     headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
@@ -290,7 +290,7 @@ def _find_retry_after(error: BaseException, status: int) -> float | None:
 
 
 def has_shown_deltas(seen: Sequence[StreamEvent]) -> bool:
-    """Whether these events left a consumer with something of an answer."""
+    """Whether a consumer has seen a part of the answer since the last reset."""
     for event in reversed(seen):
         if type(event) in DELTAS:
             return True
@@ -299,15 +299,15 @@ def has_shown_deltas(seen: Sequence[StreamEvent]) -> bool:
     return False
 
 
-def decide_next(final: Done | Failed, attempt: int, again: DecideNext | None) -> Done | Failed | NextAttempt:
-    """The terminal event, or what is done instead; a refusal or an abort is an answer, however it is told."""
-    if again is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
+def decide_next(final: Done | Failed, attempt: int, decide: DecideNext | None) -> Done | Failed | NextAttempt:
+    """The terminal event, or the next attempt. A refusal or an abort is an answer and never retried."""
+    if decide is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
         return final
-    return again(final, attempt)
+    return decide(final, attempt)
 
 
 def get_error_info(failed: Failed) -> ErrorInfo:
-    """What is known about the failure, from the event or else from its message."""
+    """The error of a failure, from the event or else from its message."""
     if failed.error is not None:
         return failed.error
     message = failed.message
@@ -316,5 +316,5 @@ def get_error_info(failed: Failed) -> ErrorInfo:
 
 
 def get_usage(failed: Failed) -> Usage | None:
-    """What the failed attempt cost, where the provider said."""
+    """The usage of the failed attempt, if the provider reported it."""
     return failed.message.usage if failed.message.usage.known else None

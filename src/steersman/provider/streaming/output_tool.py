@@ -1,7 +1,7 @@
-"""The form of an answer for servers that cannot be held to a schema: the answer is the call of a tool made for it.
+"""Structured output for servers without JSON schemas: the model answers by calling a tool made for the schema.
 
-Outside of this wrapper nobody sees that tool. Its call is the text of the answer, in the deltas and in the message, so
-that it is checked as any other answer is, and no gate, hook or limit of tools has to do with it.
+That tool is not visible outside of this wrapper. Its call becomes the text of the answer, in the deltas and in the
+message, so it is validated like any other answer, and no gate, hook or limit of tools applies to it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from steersman.types.stream import (
 )
 
 OutputMode: TypeAlias = Literal["schema", "tool", "offered", "words"]
-"""How a server learns the form of an answer: as a schema, as a tool it must or may call, or by the system prompt."""
+"""How a server learns the schema: as such, as a tool it must or may call, or by the system prompt only."""
 
 ModeOf: TypeAlias = Callable[[Model, Request, StreamOptions], OutputMode]
-"""How a server wants to be asked for an answer in the form of `options.output_schema`."""
+"""Chooses how to ask a server for an answer in the form of `options.output_schema`."""
 
 FINAL_TOOL_NAME = "final_answer"
-_WORDS = "Give the final answer: call this once, when you have it, instead of writing it as text."
+_DESCRIPTION = "Give the final answer: call this once, when you have it, instead of writing it as text."
 
-# What a server calls the thing it does not know; what it says about it else differs everywhere.
+# What servers call the parameter that they do not know; the rest of the message differs everywhere.
 _ABOUT_SCHEMA = re.compile(
     r"response[_ ]?format|json[_ ]?(?:schema|mode|object)|structured.?output|output_(?:config|format)|response_?schema"
     r"|response mime|text\.format|grammar",
@@ -50,9 +50,9 @@ _KEPT = 64
 
 
 def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
-    """The same `StreamFn`, asked for a form of answer in the way its server takes.
+    """The same `StreamFn`, with `output_schema` sent in the way that its server accepts.
 
-    A server that refuses one way is asked in the next at once, and from then on: a schema, a tool, words alone.
+    If a server refuses one way, the next is tried at once, and from then on: schema, tool, system prompt only.
     """
     refused: dict[tuple[str, str | None, str, bool], OutputMode] = {}
 
@@ -73,7 +73,7 @@ def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
 
 @dataclass(frozen=True, slots=True)
 class _StructuredCall:
-    """One request for an answer in a form."""
+    """One request for structured output."""
 
     stream_fn: StreamFn
     model: Model
@@ -84,11 +84,11 @@ class _StructuredCall:
 
     @property
     def key(self) -> tuple[str, str | None, str, bool]:
-        """What a refusal holds for: some servers take a schema only without tools."""
+        """What a refusal is remembered for: some servers accept a schema only without tools."""
         return self.model.provider, self.model.base_url, self.model.id, bool(self.request.tools)
 
     def choose_mode(self) -> OutputMode:
-        """How to ask now."""
+        """The way to ask now."""
         mode = self.mode_of(self.model, self.request, self.options)
         refused = self.refused.get(self.key)
         if mode == "schema" and refused is not None:
@@ -97,13 +97,13 @@ class _StructuredCall:
 
     @property
     def can_be_called(self) -> bool:
-        """Whether the call of a tool can be the answer: not where calls are forbidden, nor where another is due."""
+        """Whether a tool call can be the answer: not if calls are forbidden, or another call is required."""
         schema, choice = self.options.output_schema or {}, self.options.tool_choice
         due = choice == "required" and self.request.tools
         return schema.get("type") == "object" and choice != "none" and not due
 
     def note_refusal(self, mode: OutputMode, failed: Failed) -> bool:
-        """Whether the server refused the way it was asked; if so, it is remembered."""
+        """Whether the server refused the way it was asked; if so, remember that."""
         error = get_error_info(failed)
         about = _ABOUT_SCHEMA if mode == "schema" else _ABOUT_TOOLS if not self.request.tools else None
         if error.kind != "invalid_request" or about is None or not about.search(error.message):
@@ -158,7 +158,7 @@ _final_tools: dict[tuple[int, str], _FinalTool] = {}
 
 
 def _get_final_tool(schema: Mapping[str, Any], others: Sequence[ToolSpec]) -> _FinalTool:
-    """The same tool for the same schema, so that wires encode it once; it keeps its schema, and so its identity."""
+    """The tool for a schema; the same object each time, so that wires encode it once."""
     taken = {tool.name for tool in others}
     name, number = FINAL_TOOL_NAME, 2
     while name in taken:
@@ -167,12 +167,12 @@ def _get_final_tool(schema: Mapping[str, Any], others: Sequence[ToolSpec]) -> _F
     if known is None:
         if len(_final_tools) >= _KEPT:
             _final_tools.clear()
-        known = _final_tools[id(schema), name] = _FinalTool(name, _WORDS, schema)
+        known = _final_tools[id(schema), name] = _FinalTool(name, _DESCRIPTION, schema)
     return known
 
 
 async def _rewrite_call_as_text(events: Events, name: str) -> Events:
-    """The same answer with each call of the tool as a text."""
+    """The same answer, with each call of the tool as text."""
     said: dict[int, list[str]] = {}
     open_texts: set[int] = set()
     try:
@@ -203,7 +203,7 @@ def _close_text(event: ToolCallEnd, said: list[str]) -> Sequence[StreamEvent]:
     end = TextEnd(event.content_index)
     if "".join(said).strip() or event.tool_call is None:
         return (end,)
-    # A server that gave the arguments only with the end of the call, or none at all.
+    # A server that sent the arguments only with the end of the call, or none at all.
     said.append(_encode_arguments(event.tool_call))
     return (TextDelta(said[-1], event.content_index), end)
 
@@ -224,7 +224,7 @@ def _rewrite_end(event: Done | Failed, name: str, texts: list[str], cut: list[st
         else:
             content.append(block)
     if isinstance(event, Failed):
-        # A call that broke off is left out of a failed answer; its text was shown, and stays.
+        # A call that broke off is not in a failed answer; its text was shown, and stays.
         content += [TextContent(text) for text in cut if text]
     changed = msgspec.structs.replace(
         message, content=content, stop_reason=_correct_stop_reason(message, content, broken=broken)
@@ -241,7 +241,7 @@ def _is_json(text: str) -> bool:
 
 
 def _correct_stop_reason(message: AssistantMessage, content: Sequence[Content], *, broken: bool) -> Any:
-    """Why the answer ended, now that it has a call less; arguments that break off were cut, whoever says what."""
+    """The stop reason without that call; malformed arguments were cut, whatever the server says."""
     if message.stop_reason not in ("stop", "tool_use"):
         return message.stop_reason
     if broken:

@@ -1,4 +1,4 @@
-"""An assistant message from the deltas that arrived, for an answer that has not come to its end."""
+"""Builds an assistant message from the deltas of an answer that is not complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def partial_message(
     provider: str = "",
     timestamp: float = 0.0,
 ) -> AssistantMessage:
-    """What the deltas since the last reset amount to; tool calls that did not come to their end are left out."""
+    """The message that the deltas since the last reset form; tool calls that are not complete are left out."""
     return AssistantMessage(
         build_content(deltas),
         timestamp,
@@ -46,7 +46,7 @@ def partial_message(
 
 
 def build_content(deltas: Sequence[StreamEvent]) -> list[Content]:
-    """The blocks the deltas amount to, in the order in which they began; empty ones are left out."""
+    """The content blocks that the deltas form, in the order in which they began; empty ones are left out."""
     blocks: list[_Block] = []
     # Keyed by kind too: a simple StreamFn leaves every index at 0.
     current: dict[tuple[str, int], _Block] = {}
@@ -80,7 +80,7 @@ class _Block:
         self.call: ToolCall | None = None
 
     def parse_call(self) -> ToolCall | None:
-        """The call of an end event that does not carry it."""
+        """The call for an end event that does not hold it."""
         if self.start is None or not self.start.name:
             return None
         return parse_tool_call(self.start.id, self.start.name, "".join(self.parts))

@@ -1,4 +1,7 @@
-"""Asking again: which failures are worth it, how long to wait, and the wrapper that does it."""
+"""Retry with exponential backoff: which failures are retried, how long to wait, and the wrapper that does it.
+
+After a rate limit, requests that share a key are retried one by one: each reserves a slot of time of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Failed, RetryNotice
 
 SLOT_SECONDS = 0.05
-"""The span in which one attempt with a key is made again, and no other."""
+"""The length of a slot; in one slot, one request with a key is retried."""
 
 MAX_EXTRA_WAIT = 60.0
-"""The most seconds that anybody waits for others; behind it there is a crowd that no spacing helps."""
+"""The most seconds that a retry waits for others; with a longer queue, slots do not help."""
 
 _MAX_SLOTS = 1024
 _Slots: TypeAlias = dict[int, int]
-"""Spans of time that are taken, each with where to look for one that is free."""
+"""Slots that are taken, each with the number of the next slot that may be free."""
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Slots]] = WeakKeyDictionary()
 
@@ -49,10 +52,10 @@ def reserve_slot(
     keys: object = None,
     most: float = inf,
 ) -> float:
-    """The seconds to wait for a turn of one's own after a delay: the delay itself, unless that span is taken.
+    """Reserve a slot after a delay; return the seconds to wait: the delay itself, unless that slot is taken.
 
-    `keys` is who is asked for the key of each request, if anybody is, and `most` how long anybody wants to wait. Where
-    every span up to then is taken, the turn is anywhere among them.
+    `keys` is the function that gives the key of each request, if there is one; `most` is the longest wait. If every
+    slot up to then is taken, the wait is a random one among them.
     """
     loop = asyncio.get_running_loop()
     now = loop.time()
@@ -62,7 +65,7 @@ def reserve_slot(
     if found == wanted:
         slots[found] = found + 1
         return delay
-    # Moved by a part of a slot, so that nobody falls into step with others elsewhere.
+    # Moved by a part of a slot, so that other processes do not retry at the same moment.
     turn = (found + random()) * SLOT_SECONDS - now
     latest = max(delay, min(delay + MAX_EXTRA_WAIT, most))
     if turn > latest:
@@ -72,20 +75,20 @@ def reserve_slot(
 
 
 def _find_free_slot(slots: _Slots, wanted: int) -> int:
-    """The first free slot from one on."""
+    """The first free slot from `wanted` on."""
     passed: list[int] = []
     slot = wanted
     while slot in slots:
         passed.append(slot)
         slot = slots[slot]
-    # Whoever comes next goes the whole way in one step.
+    # Shorten the path: the next search takes one step.
     for taken in passed:
         slots[taken] = slot
     return slot
 
 
 def _get_slots(lanes: dict[Hashable, _Slots], lane: Hashable, now: float) -> _Slots:
-    """The slots of a lane; what is past is forgotten."""
+    """The slots of a key; past ones are dropped."""
     if len(lanes) >= _MAX_SLOTS:
         for name in [name for name, slots in lanes.items() if max(slots) * SLOT_SECONDS < now]:
             del lanes[name]
@@ -98,27 +101,27 @@ def _get_slots(lanes: dict[Hashable, _Slots], lane: Hashable, now: float) -> _Sl
 
 
 def _get_rate_limit_key(model: Model, options: StreamOptions, keys: object) -> Hashable:
-    """Whose limit it is: that of a key at an address; of the key itself nothing is kept.
+    """What a rate limit counts: a key at a base URL. The key itself is not kept, only its hash.
 
-    Where somebody is asked for the key, those who ask the same one share it.
+    Requests whose key comes from the same function share it.
     """
     key = options.api_key or keys or model.api_key
     return model.provider, model.base_url, hash(key) if isinstance(key, Hashable) else id(key)
 
 
-# What others with the same key get as well, at the same time.
+# Failures that other requests with the same key get at the same time.
 _RATE_LIMITED = frozenset(("overloaded", "rate_limit"))
 
 
 def draw_random() -> float:
-    """A random number from 0 to 1; the module behind it is loaded when the first one is needed."""
+    """A random number from 0 to 1; `random` is imported when the first one is needed."""
     import random
 
     return random.random()
 
 
 class RetryStrategy(Protocol):
-    """Decides about a failure; `attempt` is how many attempts were made, from 1 on."""
+    """Decides about a retry; `attempt` is the number of attempts so far, from 1 on."""
 
     def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool: ...
     def delay(self, error: ErrorInfo, attempt: int, /) -> float: ...
@@ -126,10 +129,10 @@ class RetryStrategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Backoff with jitter; a server that says how long to wait is obeyed, up to `max_delay` seconds.
+    """Exponential backoff with jitter; the wait that a server asks for is respected, up to `max_delay` seconds.
 
-    After a rate limit, those who share a key come back one by one; nobody waits for others beyond `max_delay` either.
-    `first_event_timeout` and `idle_timeout` cut an attempt that says nothing for so long; there is no total timeout.
+    After a rate limit, requests that share a key are retried one by one, also within `max_delay`.
+    `first_event_timeout` and `idle_timeout` (seconds) cut a silent attempt; there is no total timeout.
     """
 
     max_attempts: int = 3
@@ -153,17 +156,17 @@ class Retry:
             if value is not None:
                 _check_number(name, value, least=0)
                 if value == 0:
-                    raise ValueError(f"{name} is more than 0 seconds, or None for no timeout; got {value!r}.")
+                    raise ValueError(f"{name} must be more than 0 seconds, or None for no timeout; got {value!r}.")
 
     def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool:
-        """Whether attempts are left for a failure that may pass, and the server does not ask for too long a wait."""
+        """Whether the failure may be temporary, attempts are left, and the server does not ask for too long a wait."""
         if attempt >= self.max_attempts or not error.should_retry:
             return False
         asked = get_requested_wait(error)
         return asked is None or asked <= self.max_delay
 
     def delay(self, error: ErrorInfo, attempt: int, /, random: Callable[[], float] = draw_random) -> float:
-        """Seconds to wait: what the server asked for, else exponential, shortened by up to `jitter` of it."""
+        """Seconds to wait: what the server asks for, else exponential backoff, shortened by up to `jitter` of it."""
         asked = get_requested_wait(error)
         if asked is not None:
             return asked
@@ -177,10 +180,10 @@ class Retry:
 def with_retry(
     stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = draw_random, keys: object = None
 ) -> StreamFn:
-    """The same `StreamFn`, asked again where the strategy says so.
+    """The same `StreamFn`, called again if the strategy says so.
 
     Each new attempt is announced by a `RetryNotice`, and by a `Reset` when something of the failed one was shown.
-    `keys` is what `stream_fn` asks for its key: those who ask the same one come back one by one after a rate limit.
+    `keys` is the function that gives `stream_fn` its key: requests that share it are retried one by one.
     """
     first_event, idle = getattr(retry, "first_event_timeout", None), getattr(retry, "idle_timeout", None)
     if first_event is not None or idle is not None:
@@ -189,7 +192,7 @@ def with_retry(
 
 
 class _RetryingStream:
-    """A `StreamFn` and what decides whether it is asked again."""
+    """A `StreamFn` and the strategy that decides about retries."""
 
     __slots__ = ("_keys", "_random", "_retry", "_stream_fn")
 
@@ -220,12 +223,12 @@ class _RetryingStream:
 
 
 def get_requested_wait(error: ErrorInfo) -> float | None:
-    """The seconds the server asked to wait; what cannot be a wait (negative, not a number) counts as not asked."""
+    """The seconds that the server asks to wait; `None` also for an impossible value (negative, not a number)."""
     return error.retry_after if error.retry_after is not None and error.retry_after >= 0 else None
 
 
 def _describe_giving_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) -> str:
-    """The error in the words a human needs: how often it was tried, how long the server wants us to wait."""
+    """The error message with how often it was tried, and how long the server asks to wait."""
     words: list[str] = []
     if attempt > 1:
         words.append(f"after {attempt} attempts")
@@ -238,7 +241,7 @@ def _describe_giving_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) ->
 
 
 def _reword(failed: Failed, text: str) -> Failed:
-    """The same failure in other words."""
+    """The same failure with another message."""
     error = get_error_info(failed)
     if text == error.message:
         return failed
@@ -248,11 +251,11 @@ def _reword(failed: Failed, text: str) -> Failed:
 
 def _check_attempts(value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"max_attempts is a whole number from 1 on (1 means never again), got {value!r}.")
+        raise ValueError(f"max_attempts must be a whole number from 1 on (1 means no retry), got {value!r}.")
 
 
 def _check_number(name: str, value: object, *, least: float, most: float | None = None) -> None:
     span = f"from {least:g} on" if most is None else f"from {least:g} to {most:g}"
     good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= least
     if not good or (most is not None and isinstance(value, int | float) and value > most):
-        raise ValueError(f"{name} is a number {span}, got {value!r}.")
+        raise ValueError(f"{name} must be a number {span}, got {value!r}.")

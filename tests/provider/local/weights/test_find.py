@@ -134,7 +134,7 @@ async def test_two_processes_at_once_fetch_it_once(tmp_path: Path) -> None:
         waiting = asyncio.Event()
 
         def report(progress: Progress) -> None:
-            if progress.what == "Waiting for another process that fetches tiny":
+            if progress.what == "Waiting for another process that downloads tiny":
                 waiting.set()
 
         async with another_process(wanted(hub, tmp_path)) as process:
@@ -167,7 +167,7 @@ async def test_a_disk_that_takes_no_more_is_named_and_the_part_is_kept(tmp_path:
         said = (await lines(process))[-1]
     part = tmp_path / f"tiny.gguf.{sha256(DATA).hexdigest()[:8]}.hub.part"
     assert said[0] == "error"
-    assert said[1].startswith(f"There is no room left for {str(part)!r} (File too large). Make some and start again")
+    assert said[1].startswith(f"There is no space left for {str(part)!r} (File too large). Free some and start again")
     assert part.read_bytes() == DATA[: 2 * MEGA]
 
 
@@ -175,14 +175,16 @@ async def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     model = LocalModel("huge", "huge.gguf", "MIT", 10**17, "0" * 64, Sources("http://127.0.0.1:1/huge.gguf"))
     smaller = replace(model, fallback=model_of(DATA, name="small"))
     put(tmp_path, DATA).rename(tmp_path / "small.gguf")
-    with pytest.raises(WeightsError, match=r"There is no room for the model huge in .*: 100,000,000,000 MB are needed"):
+    with pytest.raises(
+        WeightsError, match=r"There is no disk space for the model huge in .*: 100,000,000,000 MB are needed"
+    ):
         await find_weights(smaller, cache=tmp_path)
 
 
 async def test_a_cache_that_is_no_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    with pytest.raises(WeightsError, match=r"The model cannot be kept at .*XDG_CACHE_HOME"):
+    with pytest.raises(WeightsError, match=r"The model cannot be saved at .*XDG_CACHE_HOME"):
         await find_weights(model_of(DATA, hub="http://127.0.0.1:1/a"), cache=path / "models")
 
 
@@ -196,11 +198,11 @@ async def test_a_folder_that_may_not_be_written_to_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.ENOSPC, "There is no room left for '/models' (No space left on device). Make some and start again"),
-        (errno.EDQUOT, "There is no room left for '/models' (Disk quota exceeded). Make some and start again"),
-        (errno.EROFS, "The model cannot be kept at '/models': the file system is read-only. Another folder"),
-        (errno.EACCES, "The model cannot be kept at '/models': no permission. Another folder"),
-        (errno.EIO, "The model cannot be kept at '/models': Input/output error. Another folder"),
+        (errno.ENOSPC, "There is no space left for '/models' (No space left on device). Free some and start again"),
+        (errno.EDQUOT, "There is no space left for '/models' (Disk quota exceeded). Free some and start again"),
+        (errno.EROFS, "The model cannot be saved at '/models': the file system is read-only. Another folder"),
+        (errno.EACCES, "The model cannot be saved at '/models': no permission. Another folder"),
+        (errno.EIO, "The model cannot be saved at '/models': Input/output error. Another folder"),
     ],
 )
 def test_what_the_file_system_says_is_put_into_words(number: int, words: str) -> None:

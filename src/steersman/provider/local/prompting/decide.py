@@ -1,6 +1,6 @@
-"""The first of two steps: which tool comes next, or none. The model writes one small object and can write nothing else.
+"""The first of two steps: the prompt and schema for a decision, the next tool call or none.
 
-The examples use tools that do not exist, so that they teach when to call and when to stop, and never what.
+The examples use tools that do not exist, so that they teach when to call and when to stop, not what to call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from steersman.provider.local.serving.slots import ChatMessage
 from steersman.types.model import ToolSpec
 
 RESPOND = "respond"
-"""The entry beside the tools: nothing is called, the user is answered."""
+"""The choice beside the tools: call nothing, answer the user."""
 
 _DEPTH = 6
 _KEPT = ("type", "enum", "const")
@@ -26,7 +26,7 @@ _TYPES = frozenset(("string", "integer", "number", "boolean", "object", "array",
 
 
 def build_decision_schema(parameters: Mapping[str, Mapping[str, Any]], *, respond: bool) -> dict[str, Any]:
-    """Any of the tools, given as the parameters by name, with its arguments; or `respond`."""
+    """The schema for one tool with its arguments, or `respond`; `parameters` are the schemas by tool name."""
     choices = [_build_choice(name, build_arguments_schema(schema)) for name, schema in parameters.items()]
     if respond:
         choices.append(_build_choice(RESPOND, None))
@@ -34,7 +34,7 @@ def build_decision_schema(parameters: Mapping[str, Mapping[str, Any]], *, respon
 
 
 def build_arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters a small model is asked for: the required ones; where none is, the first."""
+    """The schema of the parameters that a small model fills in: the required ones, or the first if none is required."""
     properties = _as_mapping(parameters.get("properties"))
     wanted = list_wanted_parameters(parameters)
     defs = _as_mapping(parameters.get("$defs") or parameters.get("definitions"))
@@ -43,7 +43,7 @@ def build_arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_wanted_parameters(parameters: Mapping[str, Any]) -> list[str]:
-    """The names of the parameters a small model is asked for, in their order."""
+    """The names of the parameters that a small model fills in, in their order."""
     properties = _as_mapping(parameters.get("properties"))
     required = [name for name in properties if name in (parameters.get("required") or ())]
     return required or list(properties)[:1]
@@ -57,7 +57,7 @@ def _build_choice(name: str, arguments: Mapping[str, Any] | None) -> dict[str, A
 
 
 def _simplify(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """The part of a schema that a grammar holds to; anything at all where it is too deep or too strange."""
+    """The part of a schema that the engine's grammar supports; {} if it is too deep or unknown."""
     schema = _resolve_reference(schema, defs)
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list) and depth > 0:
@@ -90,7 +90,7 @@ def _simplify_options(options: Sequence[Mapping[str, Any]], defs: Mapping[str, A
 
 
 def _resolve_reference(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a reference stands for; a chain of them is followed a few steps."""
+    """The schema behind a `$ref`; a chain of them is followed a few steps."""
     for _ in range(_DEPTH):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -104,7 +104,7 @@ def _as_mapping(value: object) -> Mapping[str, Any]:
 
 
 MAX_STEPS = 12
-"""After so many calls for one task the user is answered, whatever the model would do next."""
+"""After this many calls for one task, the user gets an answer."""
 
 _LINE = 110
 _HISTORY = 100
@@ -117,7 +117,7 @@ What everybody knows needs no tool. What is said about the things at hand has to
 names and texts from the request exactly."""
 _RESPOND = "respond(): Answer: small talk, common knowledge, or the results have what was asked for.\n"
 
-# The usual tools as a small model understands them best: a name that says it, and words that requests have.
+# The built-in tools as a small model understands them best: a plain name, and words that users use.
 _USUAL = {
     "read(path)": ("read_file", "Read a file. README.md says what a project is; pyproject.toml what it needs."),
     "write(path, content)": ("write_file", "Make a new file, or replace all of a file."),
@@ -133,9 +133,9 @@ _USUAL = {
 }
 
 Example: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...], str]
-"""A request, the calls made for it with what they gave, and what comes next."""
+"""A request, its calls with their results, and the next decision."""
 
-# A house instead of a computer: the tools do what tools do, and none of them is one that anybody has.
+# About a house instead of a computer, so that no example tool is a real one.
 _TOOLS_OF_EXAMPLES = """\
 look_into(place): Show what is in a room or a cupboard.
 open_paper(name): Read a letter or a book.
@@ -161,7 +161,7 @@ _EXAMPLES: tuple[Example, ...] = (
     ),
 )
 
-# For the usual tools, what they are for is shown as well. Each stands here only if all of its tools do.
+# Examples for the built-in tools. Each is used only if all of its tools are there.
 _USUAL_EXAMPLES: tuple[Example, ...] = (
     ("What is this program for?", (), '{"tool": "read_file", "arguments": {"path": "README.md"}}'),
     (
@@ -199,7 +199,7 @@ _USUAL_EXAMPLES: tuple[Example, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A tool and its arguments; no tool where the user is to be answered."""
+    """A tool and its arguments; `None` as the tool means to answer."""
 
     tool: str | None
     arguments: dict[str, Any]
@@ -213,7 +213,7 @@ class _Written(msgspec.Struct):
 def build_decision_prefix(tools: Sequence[ToolSpec]) -> list[ChatMessage]:
     """The part of the prompt that is the same for every decision among these tools, byte for byte.
 
-    It may end within a message: what is to be decided goes on there, see `decision_prompt`.
+    It may end within a message, which `build_decision_prompt` continues.
     """
     names = {get_alias(tool) for tool in tools}
     known = [tool for tool in tools if _format_signature(tool) in _USUAL]
@@ -229,7 +229,7 @@ def build_decision_prefix(tools: Sequence[ToolSpec]) -> list[ChatMessage]:
 def build_decision_prompt(
     prefix: Sequence[ChatMessage], tools: Sequence[ToolSpec], turns: Sequence[Turn], tokens: int
 ) -> list[ChatMessage]:
-    """The prefix with what is to be decided: the task, what was done for it, and the turn before."""
+    """The prefix with the task, its results so far, and the turn before."""
     names = {tool.name: get_alias(tool) for tool in tools}
     before = ""
     if len(turns) > 1:
@@ -243,7 +243,7 @@ def build_decision_prompt(
 
 
 def _format_examples(listed: str, examples: Sequence[Example]) -> list[ChatMessage]:
-    """The list of tools, and the examples; the list stands in front of the first, or alone."""
+    """The list of tools and the examples; the list is put before the first example, or stands alone."""
     said: list[ChatMessage] = []
     for asked, steps, choice in examples:
         turn = Turn([asked], [Step(*step) for step in steps])
@@ -259,7 +259,7 @@ def _list_tools(example: Example) -> set[str]:
 
 
 def parse_decision(text: str, tools: Sequence[ToolSpec]) -> Decision | None:
-    """The decision in what the model wrote, if it is whole."""
+    """The decision in the model's JSON; `None` if that is malformed."""
     try:
         written = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, UnicodeError):
@@ -269,7 +269,7 @@ def parse_decision(text: str, tools: Sequence[ToolSpec]) -> Decision | None:
 
 
 def get_alias(tool: ToolSpec) -> str:
-    """The name a small model is told for a tool."""
+    """The name of a tool in the prompt of a small model."""
     usual = _USUAL.get(_format_signature(tool))
     return tool.name if usual is None else usual[0]
 
@@ -279,7 +279,7 @@ def _format_signature(tool: ToolSpec) -> str:
 
 
 def is_repeated(decision: Decision, turn: Turn) -> bool:
-    """Whether this very call was made for this task already."""
+    """Whether the same call was already made for this task."""
     written = msgspec.json.encode(decision.arguments, order="sorted").decode()
     return any(step.name == decision.tool and step.arguments == written for step in turn.steps)
 
@@ -288,7 +288,7 @@ def _format_situation(turn: Turn, tokens: int, names: Mapping[str, str] = Mappin
     asked = truncate("\n".join(turn.asked), tokens)
     if not turn.steps:
         return f"Request: {asked}\nResults: none yet\nNext step:"
-    # Whether there is a result counts here, more than what it says, and each word takes time to read.
+    # That there is a result matters more here than its text, and each word takes time to read.
     results = truncate_together([step.shown for step in turn.steps], tokens // 2)
     lines = [
         f"{names.get(step.name, step.name)} {truncate(step.arguments, _ARGUMENTS)} gave: {result}"
@@ -298,7 +298,7 @@ def _format_situation(turn: Turn, tokens: int, names: Mapping[str, str] = Mappin
 
 
 def _format_tool(tool: ToolSpec) -> str:
-    """A tool in one line; without paths of this machine, so that the prompt is the same in every folder."""
+    """A tool in one line; without absolute paths, so that the prompt is the same in every folder."""
     parameters = ", ".join(list_wanted_parameters(tool.parameters))
     words = _PATH.sub("this folder", " ".join(tool.description.split()))
     usual = _USUAL.get(_format_signature(tool))

@@ -1,6 +1,6 @@
-"""The process the model lives in: it takes its settings from standard input, says where it listens, and ends with us.
+"""The child process that serves a model: reads its options from standard input, prints its URL, and ends with us.
 
-Whatever ends its parent closes its standard input, and that ends it: there is nothing to clean up afterwards.
+When its parent ends in any way, its standard input closes, and it exits: there is nothing to clean up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 
 class ChildOptions(msgspec.Struct, frozen=True):
-    """What the child is told, as one line of JSON; the key is here and nowhere else."""
+    """The options of the child, sent as one line of JSON; the key is passed only here."""
 
     path: str
     key: str
@@ -34,7 +34,7 @@ class ChildOptions(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What the child says once, when it listens."""
+    """The one line that the child prints when it listens."""
 
     url: str
 
@@ -42,15 +42,15 @@ class Ready(msgspec.Struct, frozen=True):
 def main() -> None:
     """Serve one model until standard input ends."""
     _die_with_parent()
-    # What native code prints would otherwise stand between us and our parent.
-    voice = os.dup(1)
+    # Native code prints to standard output too; that must not reach our parent.
+    output = os.dup(1)
     os.dup2(2, 1)
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=ChildOptions)
     if os.getppid() != orders.parent and os.name == "posix":
         os._exit(0)
     threading.Thread(target=_exit_with_stdin, daemon=True).start()
     server = _start_engine(orders)
-    os.write(voice, msgspec.json.encode(Ready(server.listening_address)) + b"\n")
+    os.write(output, msgspec.json.encode(Ready(server.listening_address)) + b"\n")
     threading.Event().wait()
 
 
@@ -67,7 +67,7 @@ def _start_engine(orders: ChildOptions) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = orders.threads
     params.n_threads_http = 4
     params.slot_save_path = orders.slots + os.sep
-    # Prompts of earlier requests would be kept in memory, by gigabytes; the slots hold what is worth keeping.
+    # Otherwise earlier prompts take gigabytes of memory; the slots hold the ones we need.
     params.cache_ram_mib = 0
     params.warmup = False
     params.verbosity = 1
@@ -76,16 +76,16 @@ def _start_engine(orders: ChildOptions) -> Any:
     try:
         return engine.Server(params)
     except RuntimeError as error:
-        # Why it cannot be served was said already, by the native code; a traceback would only push that out of sight.
+        # The native code has printed the reason already; a traceback would push it out of the captured part.
         sys.exit(str(error))
 
 
 def _lock_down(params: Any, orders: ChildOptions) -> None:
-    """This machine only, with the key only, and nothing for a browser."""
+    """Accept connections from this machine only, with the key only, and nothing from a browser."""
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [orders.key]
-    # A list of origins that none can be in; an empty one would be sent as an empty header.
+    # An origin that does not exist; an empty list would be sent as an empty header.
     params.cors_origins = " "
     params.cors_origins_explicit = True
     params.cors_credentials = False
@@ -98,12 +98,12 @@ def _lock_down(params: Any, orders: ChildOptions) -> None:
 def _exit_with_stdin() -> None:
     while os.read(0, 4096):
         pass
-    # Not sys.exit: native threads may be in the middle of an answer, and nobody is left to hear it.
+    # Not sys.exit, which would wait for native threads; the parent is gone, so no answer is needed.
     os._exit(0)
 
 
 def _die_with_parent() -> None:
-    """On Linux the kernel ends us with our parent, even in the middle of loading, when no thread of ours runs."""
+    """On Linux, let the kernel kill us with our parent, even while native code loads the model."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -111,7 +111,7 @@ def _die_with_parent() -> None:
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
-        pass  # the end of standard input is enough, if later
+        pass  # the end of standard input is enough, only later
 
 
 if __name__ == "__main__":

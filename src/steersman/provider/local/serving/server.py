@@ -142,8 +142,8 @@ class Child:
         """Keep the last part of its standard error."""
         assert process.stderr is not None
         kept = 0
-        with process.stderr as voice:
-            while said := os.read(voice.fileno(), 4096):
+        with process.stderr as stderr:
+            while said := os.read(stderr.fileno(), 4096):
                 self._words.append(said)
                 kept += len(said)
                 while kept - len(self._words[0]) >= _MAX_STDERR:

@@ -1,6 +1,6 @@
-"""Prompts that the model has read already, kept as files: a later process reads the file instead of the prompt.
+"""Saves the prompt cache of the model's slots to files: a later process loads the file instead of reading the prompt.
 
-A file is only a saving. One that is missing, damaged or of another version is made anew, and old ones go.
+A file only saves time. One that is missing, damaged or of another version is made again; old ones are deleted.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from steersman.provider.local.serving.server import Server, Settings
 from steersman.types.errors import ProviderError
 
 MAX_FILES = 8
-"""How many files stay; each is a few megabytes."""
+"""How many files are kept; each has a few megabytes."""
 
 _STALE = 3600.0
 
 ChatMessage = Mapping[str, str]
-"""A message as the server takes it: role and content."""
+"""A chat message as the server takes it: role and content."""
 
 
 async def ensure_prefix(server: Server, slot: int, prefix: Sequence[ChatMessage]) -> None:
-    """See to it that the slot has read the prefix: it has, or a file has, or it does now and the file is made."""
+    """Make sure that the slot has read the prefix: already, from a file, or now; then a file is saved."""
     key = compute_key(server.settings, prefix)
     if server.held.get(slot) == key:
         return
-    # Until it is known again: whoever comes in between sees to it as well, which costs time and nothing else.
+    # Until it is certain again: a concurrent call does the same work, which only costs time.
     server.held.pop(slot, None)
     if not await _restore(server, slot, key):
         await _read_prefix(server, slot, prefix)
@@ -41,7 +41,7 @@ async def ensure_prefix(server: Server, slot: int, prefix: Sequence[ChatMessage]
 
 
 def compute_key(settings: Settings, prefix: Sequence[ChatMessage]) -> str:
-    """The name of a prompt as this model, this version and these settings have it."""
+    """The hash of a prompt together with the model file, the engine version and the settings."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -65,7 +65,7 @@ async def _restore(server: Server, slot: int, key: str) -> bool:
     try:
         status, answer = await server.post(f"/slots/{slot}?action=restore", {"filename": found.name})
     except ProviderError:
-        # It may have been this file that ended the child: it is not tried twice.
+        # This file may have crashed the child: it is not tried twice.
         found.unlink(missing_ok=True)
         raise
     if status == 200 and isinstance(answer, dict) and cast(dict[str, Any], answer).get("n_restored"):
@@ -75,15 +75,15 @@ async def _restore(server: Server, slot: int, key: str) -> bool:
 
 
 async def _read_prefix(server: Server, slot: int, prefix: Sequence[ChatMessage]) -> None:
-    """Have the prefix read, and nothing said to it."""
+    """Let the model read the prefix without an answer."""
     body = {"messages": list(prefix), "id_slot": slot, "cache_prompt": True, "max_tokens": 1, "stream": False}
     status, answer = await server.post("/v1/chat/completions", body)
     if status != 200:
-        raise ProviderError(f"The local model did not take its own prompt: {answer!r:.300}.", provider="local")
+        raise ProviderError(f"The local model did not accept its own prompt: {answer!r:.300}.", provider="local")
 
 
 async def _save(server: Server, slot: int, key: str) -> None:
-    """Keep what the slot has read; where that fails, the next process reads it again."""
+    """Save what the slot has read; if that fails, the next process reads it again."""
     folder = server.settings.slots
     name = f"{secrets.token_hex(8)}.part"
     try:
@@ -91,13 +91,13 @@ async def _save(server: Server, slot: int, key: str) -> None:
         if status == 200:
             await asyncio.to_thread(_store, folder, name, key)
     except OSError:
-        pass  # a full disk, or a folder that went away, costs the saving alone
+        pass  # a full disk or a deleted folder only costs time
     finally:
         (folder / name).unlink(missing_ok=True)
 
 
 def _find_intact(folder: Path, key: str) -> Path | None:
-    """The file of this key whose content is what was written; what is not goes."""
+    """The intact file of this key, or `None`; damaged ones are deleted."""
     for file in sorted(folder.glob(f"{key}-*.slot")):
         try:
             if file.stem.rpartition("-")[2] == _hash_file(file):
@@ -110,7 +110,7 @@ def _find_intact(folder: Path, key: str) -> Path | None:
 
 
 def _store(folder: Path, name: str, key: str) -> None:
-    """Give the file its name, which holds a hash of its content, and let the oldest go."""
+    """Rename the file so that its name holds its checksum, and delete the oldest files."""
     made = folder / name
     made.chmod(0o600)
     made.replace(folder / f"{key}-{_hash_file(made)}.slot")

@@ -1,4 +1,4 @@
-"""From a model's name to a server that answers: the file is found or fetched, and its process started."""
+"""Starts the server of a local model: finds or downloads the file, chooses its settings, starts the process."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from steersman.types.errors import MissingExtra
 from steersman.types.model import Model
 
 PromptMode: TypeAlias = Literal["steps", "template"]
-"""How tools are chosen: in two steps of ours, or as the model's own chat template has it."""
+"""How tools are prompted: in two steps of ours, or by the model's own chat template."""
 
 SMALL = 1_000_000_000
-"""A file of fewer bytes holds a model that chooses tools better in our two steps than by its own template."""
+"""The model in a file of fewer bytes chooses tools better in our two steps than by its own template."""
 
 _NUMBERS = ("n_ctx", "threads", "gpu_layers")
 
 
 def check_installed() -> None:
-    """Raise unless what runs the model is installed."""
+    """Raise `MissingExtra` unless the engine is installed."""
     if find_spec("xllamacpp") is None:
         raise MissingExtra(
             "The embedded model needs the package xllamacpp: pip install 'steersman[local]'. Where that has no build "
@@ -39,7 +39,7 @@ def check_installed() -> None:
 
 
 def build_settings(model: Model, path: Path, slots: Path) -> Settings:
-    """The settings for a file, with what `Model.settings` names over the usual ones."""
+    """The settings for a file: those in `Model.settings` over the defaults."""
     given = {name: _check_number(model, name) for name in _NUMBERS}
     path = path.resolve()
     small = path.stat().st_size < SMALL
@@ -47,7 +47,7 @@ def build_settings(model: Model, path: Path, slots: Path) -> Settings:
         path=path,
         context=given["n_ctx"] or (4096 if small else 16384),
         threads=given["threads"] or count_threads(),
-        # A slot for decisions and one for answers; with a big model, one window is memory enough.
+        # One slot for decisions and one for answers; a big model gets one, because each context window takes memory.
         parallel=2 if small else 1,
         gpu_layers=given["gpu_layers"],
         slots=slots,
@@ -55,17 +55,17 @@ def build_settings(model: Model, path: Path, slots: Path) -> Settings:
 
 
 def choose_prompt_mode(model: Model, settings: Settings, props: Any) -> PromptMode:
-    """How this model chooses tools: as the settings say, else by its template if it is big enough and has one."""
+    """How this model chooses tools: as the settings say, else by its template if it is big and has one for tools."""
     wanted = model.settings.get("tools")
     if wanted is not None and wanted not in ("steps", "template"):
-        raise ValueError(f"The setting 'tools' of {model.name} is 'steps' or 'template', got {wanted!r}.")
+        raise ValueError(f"The setting 'tools' of {model.name} must be 'steps' or 'template', got {wanted!r}.")
     if wanted is not None:
         return wanted
     return "template" if settings.path.stat().st_size >= SMALL and supports_tools(props) else "steps"
 
 
 def supports_tools(props: Any) -> bool:
-    """Whether the chat template of the served model has a place for tools."""
+    """Whether the chat template of the served model supports tools."""
     fields = cast(dict[str, Any], props) if isinstance(props, dict) else {}
     caps: object = fields.get("chat_template_caps")
     if isinstance(caps, dict) and "supports_tools" in caps:
@@ -74,7 +74,7 @@ def supports_tools(props: Any) -> bool:
 
 
 def count_threads() -> int:
-    """One less than there are cores for us: with all of them, a busy machine brings the model nearly to a halt."""
+    """One thread less than there are cores: with all of them, a busy machine slows the model down extremely."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
@@ -83,7 +83,7 @@ def count_threads() -> int:
 
 
 def _read_cpu_quota(cores: int) -> int:
-    """The cores a container may use, which may be fewer than it sees."""
+    """The cores that a container may use (cgroup v2), which may be fewer than it sees."""
     try:
         most, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return cores if most == "max" else max(1, int(most) // int(period))
@@ -95,16 +95,16 @@ def _check_number(model: Model, name: str) -> int | None:
     value = model.settings.get(name)
     least = 0 if name == "gpu_layers" else 1
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise ValueError(f"The setting {name!r} of {model.name} is a whole number from {least} on, got {value!r}.")
+        raise ValueError(f"The setting {name!r} of {model.name} must be a whole number from {least} on, got {value!r}.")
     return value
 
 
-# A file is looked for and looked at once, not with every request.
+# A file is searched and checked once, not with every request.
 _found: dict[tuple[str, str, str], Weights] = {}
 
 
 async def start_server(model: Model, report: Report | None) -> Server:
-    """The server of this model, started where need be."""
+    """The server of this model, started if need be."""
     check_installed()
     name = _get_cache_key(model)
     found = _found.get(name)
@@ -120,13 +120,13 @@ async def start_server(model: Model, report: Report | None) -> Server:
 
 
 def name_as_served(model: Model) -> Model:
-    """The model under the name of the one that answers for it, where that is another one."""
+    """The model, under the name of the stand-in if one is served instead."""
     found = _found.get(_get_cache_key(model))
     return model if found is None else name_as_found(model, found)
 
 
 def name_as_found(model: Model, found: Weights) -> Model:
-    """The model under the name it was asked for, or that of the one that was found instead."""
+    """The model under its own name, or that of the stand-in that was found."""
     return replace(model, id=found.model.name) if found.notice else model
 
 
@@ -135,7 +135,7 @@ def _get_cache_key(model: Model) -> tuple[str, str, str]:
 
 
 def find_slots_folder() -> Path:
-    """Where prompts that were read are kept, for this user alone; where nothing can be kept, until we end."""
+    """The folder for saved prompts, readable by this user only; a temporary one if the cache cannot be written."""
     folder = cache_folder().parent / "slots"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

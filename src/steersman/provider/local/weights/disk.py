@@ -1,4 +1,4 @@
-"""Files that grow: written off the event loop, gone on with after a crash, and failing in words a user can act on."""
+"""Partial downloads on disk, progress reports, and file system errors in words that a user can act on."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from steersman.types.errors import ProviderError
 
 
 class WeightsError(ProviderError):
-    """A model's file cannot be had; the message says why and what to do."""
+    """There is no usable file for a model; the message says why and what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, provider="local")
 
 
 class SourceError(Exception):
-    """One source did not give the file; the next one may."""
+    """One source does not have the file; the next one may."""
 
 
-_APART = 0.1
+_REPORT_INTERVAL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is being done, and how much of it; `total` is `None` where nobody knows.
+    """What is being done, and how much of it; `total` is `None` if it is unknown.
 
-    A `notice` is no work but a sentence the user should be able to read afterwards.
+    A `notice` is not work but a sentence that should stay on the screen.
     """
 
     what: str
@@ -46,7 +46,7 @@ Report: TypeAlias = Callable[[Progress], None]
 
 
 class Reporter:
-    """Tells `report` how far a piece of work is. A new piece and its end are always told."""
+    """Calls `report` with the progress, at most ten times a second. The start and the end are always reported."""
 
     __slots__ = ("_clock", "_last", "_report", "_reported_at")
 
@@ -57,20 +57,20 @@ class Reporter:
         self._last: Progress | None = None
 
     def report(self, what: str, done: int, total: int | None) -> None:
-        """Tell it, unless the same work was told of a moment ago and is not at its end."""
+        """Report it, unless the same work was reported a moment ago and is not finished."""
         if self._report is None:
             return
         now = Progress(what, done, total)
         if now == self._last:
             return
         last, moment = self._last, self._clock()
-        if last is not None and last.what == what and done != total and moment - self._reported_at < _APART:
+        if last is not None and last.what == what and done != total and moment - self._reported_at < _REPORT_INTERVAL:
             return
         self._last, self._reported_at = now, moment
         self._report(now)
 
     def notify(self, words: str) -> None:
-        """Say something that is worth more than a moment on the screen."""
+        """Report a sentence that should stay on the screen."""
         if self._report is not None:
             self._report(Progress(words, 0, None, notice=True))
 
@@ -82,7 +82,7 @@ _SIDECAR = 64 * 1024
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """Work that may block, off the event loop; who is cancelled waits until the thread has let go of its files."""
+    """Run blocking work in a thread; after a cancel, wait until the thread has closed its files."""
     task = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(task)
@@ -92,19 +92,19 @@ async def run_in_thread(work: Callable[[], T]) -> T:
 
 
 async def wait_until_done(task: asyncio.Future[T]) -> None:
-    """Wait for what is about to end, also while we are being cancelled ourselves, once or more often."""
+    """Wait for a future that is about to end; cancels of the waiting task are ignored meanwhile."""
     while not task.done():
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            pass  # whoever waits here is on the way out with a cancel already
+            pass  # the caller is already handling a cancel
     if not task.cancelled():
         task.exception()
 
 
 @contextmanager
 def explain_os_errors(path: Path) -> Generator[None, None, None]:
-    """Turn what the file system says into words a user can act on."""
+    """Raise an `OSError` as a `WeightsError` that a user can act on."""
     try:
         yield
     except OSError as error:
@@ -112,27 +112,25 @@ def explain_os_errors(path: Path) -> Generator[None, None, None]:
 
 
 def describe_os_error(error: OSError, path: Path) -> str:
-    """What an error of the file system means for the model's folder."""
+    """The message for an error of the file system in the model's folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        text = (
-            f"There is no room left for {str(path)!r} ({error.strerror}). Make some and start again: it goes on there."
-        )
+        text = f"There is no space left for {str(path)!r} ({error.strerror}). Free some and start again: it resumes."
     elif error.errno == errno.EROFS:
-        text = f"The model cannot be kept at {str(path)!r}: the file system is read-only."
+        text = f"The model cannot be saved at {str(path)!r}: the file system is read-only."
     elif error.errno in (errno.EACCES, errno.EPERM):
-        text = f"The model cannot be kept at {str(path)!r}: no permission."
+        text = f"The model cannot be saved at {str(path)!r}: no permission."
     else:
-        text = f"The model cannot be kept at {str(path)!r}: {error.strerror or error}."
+        text = f"The model cannot be saved at {str(path)!r}: {error.strerror or error}."
     return f"{text} {ADVICE}"
 
 
 def format_size(size: int) -> str:
-    """A size for people."""
+    """A size in words for people."""
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size:,} bytes"
 
 
 class Part:
-    """The beginning of a file, as long as it has got. Opened anew for each piece, so that nothing is left open."""
+    """A partial download. It is opened again for each piece, so that no file descriptor stays open."""
 
     __slots__ = ("path", "state")
 
@@ -141,14 +139,14 @@ class Part:
         self.state = path.with_name(f"{path.name}.state")
 
     def get_length(self) -> int:
-        """How much of it is there."""
+        """Its length in bytes, 0 if it does not exist."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def append(self, data: bytes | bytearray) -> None:
-        """Put the next piece behind what is there."""
+        """Append the next piece."""
         with explain_os_errors(self.path):
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with open(handle, "wb", buffering=0) as file:
@@ -163,24 +161,24 @@ class Part:
                 os.truncate(self.path, length)
 
     def discard(self) -> None:
-        """Forget it."""
+        """Delete it."""
         with explain_os_errors(self.path):
             self.path.unlink(missing_ok=True)
             self.state.unlink(missing_ok=True)
 
     def save_state(self, words: str) -> None:
-        """Remember what it is a part of."""
+        """Save what it is a part of, such as an ETag."""
         with explain_os_errors(self.state):
             write_atomically(self.state, words.encode())
 
     def load_state(self) -> str | None:
-        """What was remembered."""
+        """What was saved, or `None`."""
         found = read_small_file(self.state)
         return None if found is None else found.decode("utf-8", "replace")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small file atomically."""
     new = path.with_name(f"{path.name}.new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(handle, "wb") as file:
@@ -189,7 +187,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def read_small_file(path: Path) -> bytes | None:
-    """A small file, or nothing where it cannot be read."""
+    """The content of a small file, or `None` if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_SIDECAR)

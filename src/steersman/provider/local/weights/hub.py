@@ -1,6 +1,6 @@
-"""A model's file from its publisher's hub, over HTTP: gone on with where it broke off, and never over less than HTTPS.
+"""Downloads a model's file from its publisher's hub: HTTPS only, resumed with range requests.
 
-What arrives is only a part; whether it is the right file is not decided here.
+The result is a part; `CacheEntry.commit` verifies its checksum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\s*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class HubTimeouts:
-    """How many seconds a hub may take: to be reached, and between two pieces of its answer."""
+    """Timeouts in seconds: for the connection, and between two pieces of the response."""
 
     connect: float = 4.0
     stall: float = 15.0
@@ -43,12 +43,12 @@ class _Broken(Exception):
 async def fetch(
     url: str, part: Part, size: int, *, tell: Callable[[int], None], patience: HubTimeouts | None = None
 ) -> None:
-    """Bring the part to `size` bytes; `SourceError` where the hub cannot be reached or has another file.
+    """Download the part up to `size` bytes; `SourceError` if the hub cannot be reached or has another file.
 
-    A connection that breaks is made anew as long as that brings us further.
+    After a broken connection it resumes, as long as there is progress.
     """
     if not url.startswith("https://") and not is_local_url(url):
-        raise SourceError(f"{redact_url(url)} is not an address that is safe to fetch from")
+        raise SourceError(f"{redact_url(url)} is not an HTTPS URL")
     download = _Download(url, part, size, tell, patience or HubTimeouts())
     part.truncate(size)
     furthest = part.get_length()
@@ -66,7 +66,7 @@ async def fetch(
 
 
 def next_hop(url: str, location: str) -> str:
-    """Where a redirect leads, if we follow it: to HTTPS, or on this machine from one plain address to another."""
+    """The target of a redirect if it is HTTPS, or plain HTTP from this machine to itself; else `SourceError`."""
     target = urljoin(url, location)
     plain = urlsplit(url).scheme == "http" and is_local_url(url) and is_local_url(target)
     if has_credentials(target) or not target.startswith(("https://", "http://") if plain else "https://"):
@@ -83,13 +83,13 @@ class _Download:
     patience: HubTimeouts
 
     async def resume(self) -> None:
-        """One request, from where the part ends."""
+        """Send one request, for the bytes behind the part."""
         start = self.part.get_length()
         async with self._open_response(start) as response:
             if response.status not in (200, 206, 416):
                 raise SourceError(f"{redact_url(self.url)} answered {response.status}")
             if start and not self._can_resume(response, start):
-                # Another file than the part is of, or a server that knows no ranges: from the beginning.
+                # The file has changed, or the server does not support ranges: start again.
                 self.part.discard()
                 if response.status != 200:
                     return
@@ -111,7 +111,7 @@ class _Download:
     def _check_whole(self, response: ClientResponse) -> None:
         length = response.content_length
         if response.status != 200 or (length is not None and length != self.size):
-            raise SourceError(f"{redact_url(self.url)} has a file of {length} bytes, which is another one")
+            raise SourceError(f"{redact_url(self.url)} has a file of {length} bytes, which is not this model")
         self.part.save_state(response.headers.get("ETag", ""))
 
     async def _save_body(self, response: ClientResponse, start: int) -> None:
@@ -119,19 +119,19 @@ class _Download:
         async with aclosing(_read_pieces(response)) as pieces:
             async for piece in pieces:
                 if done == 0 and not _MAGIC.startswith(bytes(piece[:4])):
-                    raise SourceError(f"what {redact_url(self.url)} sends is not a model")
+                    raise SourceError(f"{redact_url(self.url)} does not send a GGUF model")
                 done += len(piece)
                 if done > self.size:
-                    raise SourceError(f"{redact_url(self.url)} sends more than the file has")
+                    raise SourceError(f"{redact_url(self.url)} sends more bytes than the file has")
                 await run_in_thread(partial(self.part.append, piece))
                 self.tell(done)
                 if done == self.size:
                     return
-        raise _Broken("the connection was closed too early")
+        raise _Broken("the connection was closed before the end of the file")
 
     @asynccontextmanager
     async def _open_response(self, start: int) -> AsyncGenerator[ClientResponse, None]:
-        """The answer after all redirects; its connection is closed in any case, not kept."""
+        """The response after all redirects; its connection is always closed, not reused."""
         url = self.url
         for _ in range(_HOPS):
             response = await self._request(url, start)
@@ -142,7 +142,7 @@ class _Download:
                 url = next_hop(url, response.headers.get("Location", ""))
             finally:
                 response.close()
-        raise SourceError(f"{redact_url(self.url)} redirects without end")
+        raise SourceError(f"{redact_url(self.url)} redirects too often")
 
     async def _request(self, url: str, start: int) -> ClientResponse:
         from aiohttp import ClientTimeout
@@ -165,7 +165,7 @@ class _Download:
 
 
 async def _read_pieces(response: ClientResponse) -> AsyncGenerator[bytearray, None]:
-    """The body in pieces that are worth a write; what came before the connection broke is given, too."""
+    """The body in pieces large enough to write; also what arrived before the connection broke."""
     piece = bytearray()
     trouble: str | None = None
     chunks = response.content.iter_any()
@@ -198,9 +198,9 @@ def _client_error() -> type[Exception]:
 
 
 def _describe(error: Exception) -> str:
-    """What the HTTP client says; its own text may hold the password of a proxy."""
+    """The error in words; the text of aiohttp itself may hold the password of a proxy."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "timeout"
     cause = getattr(error, "os_error", None)
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror

@@ -1,4 +1,4 @@
-"""The child that runs pip: it ends when its standard input does, which is when whoever started it lets go or dies."""
+"""The child process that runs pip: it exits when its standard input closes, so when its parent closes it or dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_PIP = 86
 
 
 def main() -> None:
-    """Run pip with the arguments we were given."""
+    """Run pip with our arguments."""
     threading.Thread(target=_exit_with_stdin, daemon=True).start()
     if find_spec("pip") is None:
         sys.exit(NO_PIP)
@@ -24,7 +24,7 @@ def main() -> None:
 def _exit_with_stdin() -> None:
     while os.read(0, 4096):
         pass
-    # The whole group, which is ours alone: pip may have started something, too.
+    # The whole process group: pip may have started processes, too.
     os.killpg(0, signal.SIGKILL)
 
 

