@@ -143,7 +143,7 @@ MISTAKES: dict[str, tuple[Attempt, type[Exception], str]] = {
         "'nowhere'",
     ),
     "fallbacks that are no list": (lambda: agent(fallbacks="scripted:x"), TypeError, "as a list.*'scripted:x'"),
-    "a number as key": (lambda: agent(api_key=5), TypeError, "api_key is a string"),
+    "a number as key": (lambda: agent(api_key=5), TypeError, "api_key must be a string"),
     "a number as address": (lambda: agent(base_url=5), TypeError, "base_url must be a URL.*5"),
     # Tools
     "tools as one string": (lambda: agent(tools="look"), TypeError, "as a list"),

@@ -120,7 +120,7 @@ def test_a_provider_name_that_could_not_be_asked_for_is_refused(name: Any) -> No
 
 
 def test_a_loader_must_be_a_function() -> None:
-    with pytest.raises(TypeError, match="a function without arguments that gives a StreamFn, got 3"):
+    with pytest.raises(TypeError, match="a function without arguments that returns a StreamFn, got 3"):
         register_provider("test-models-lab", cast(Any, 3))
 
 

@@ -260,7 +260,7 @@ async def test_a_scripted_model_without_a_script_says_what_to_do() -> None:
 
 
 def test_nonsense_in_a_script_is_refused_where_it_is_written() -> None:
-    with pytest.raises(TypeError, match="A turn is"):
+    with pytest.raises(TypeError, match="A turn must be"):
         ScriptedModel(7)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="No error kind 'sad'"):
         error("sad")  # pyright: ignore[reportArgumentType]

@@ -368,5 +368,5 @@ def test_the_providers_error_keeps_what_is_known_when_it_is_given_up() -> None:
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=rf"^{next(iter(settings))} is .* got "):
+    with pytest.raises(ValueError, match=rf"^{next(iter(settings))} must be .* got "):
         Retry(**settings)

@@ -139,7 +139,7 @@ def test_a_redirect_to_another_host_is_followed_over_https() -> None:
 
 
 async def test_a_plain_address_elsewhere_is_not_asked(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="not an address that is safe"):
+    with pytest.raises(SourceError, match="is not an HTTPS URL"):
         await fetch("http://hub.invalid/a", Part(tmp_path / "part"), 4, tell=ignore)
 
 
