@@ -77,7 +77,9 @@ def test_a_server_of_ones_own_may_be_asked_without_a_key() -> None:
 
 @pytest.mark.parametrize("key", ["\n", f"{CANARY}\nX: y", f"{CANARY}\0", f"{CANARY}é"])
 def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(AuthenticationError, match="'anthropic' is empty or has characters that a header cannot") as raised:
+    with pytest.raises(
+        AuthenticationError, match="'anthropic' is empty or has characters that a header cannot"
+    ) as raised:
         found(Model("anthropic", "m", api_key=key))
     assert CANARY not in str(raised.value)
 

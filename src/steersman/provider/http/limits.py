@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from steersman.provider.models.presets import PRESETS, find_base_url
-from steersman.provider.wires.protocol import memoize_by_identity
+from steersman.provider.wires.encoding import memoize_by_identity
 from steersman.types.model import Model
 
 
