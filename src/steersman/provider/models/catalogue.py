@@ -9,6 +9,7 @@ its prices are unknown, and so is the cost, which never counts as 0. `describe` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from steersman.types.usage import Prices
@@ -98,8 +99,6 @@ def _look_up(provider: str, model_id: str) -> Facts:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
         return UNKNOWN
-    from datetime import UTC, datetime
-
     try:
         _, found = get_snapshot().find_provider_model(model_id, None, provider, None)
         return Facts(found.context_window, None, _to_prices(found.get_prices(datetime.now(UTC))))

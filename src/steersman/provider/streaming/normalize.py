@@ -14,7 +14,7 @@ import msgspec
 
 from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, flatten_batches
 from steersman.provider.streaming.partial import build_content, partial_message
-from steersman.provider.wires.retry_after import classify_status
+from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
@@ -281,8 +281,6 @@ def to_error_info(error: BaseException) -> ErrorInfo:
 
 def _find_retry_after(error: BaseException, status: int) -> float | None:
     """The Retry-After of another client's exception, if it holds the headers of the response."""
-    from steersman.provider.wires.retry_after import parse_retry_after  # as above
-
     headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
     if not isinstance(headers, Mapping):
         return None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiohttp import ClientError
 
 from steersman.provider.http.pool import get_session
 from steersman.provider.local.serving.child import ChildOptions, Ready
@@ -214,8 +215,6 @@ class Server:
         return await self._request("GET", path, None)
 
     async def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
-        from aiohttp import ClientError
-
         headers = {"authorization": f"Bearer {self.child.key}", **NO_KEEPALIVE}
         try:
             client = await get_session()

@@ -10,15 +10,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
+
+from aiohttp import ClientError, ClientResponse, ClientTimeout
 
 from steersman.provider.http.errors import has_credentials, redact_url
 from steersman.provider.http.pool import find_proxy, get_session, is_local_url
 from steersman.provider.local.weights.disk import Part, SourceError, run_in_thread
-
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
 
 _REDIRECT = frozenset((301, 302, 303, 307, 308))
 _HOPS = 5
@@ -145,8 +143,6 @@ class _Download:
         raise SourceError(f"{redact_url(self.url)} redirects too often")
 
     async def _request(self, url: str, start: int) -> ClientResponse:
-        from aiohttp import ClientTimeout
-
         headers = {"accept-encoding": "identity", "user-agent": "steersman"}
         if start:
             headers["range"] = f"bytes={start}-"
@@ -160,7 +156,7 @@ class _Download:
             return await client.get(
                 url, headers=headers, allow_redirects=False, proxy=_find_proxy(url), timeout=timeout
             )
-        except (OSError, ValueError, _client_error()) as error:
+        except (OSError, ValueError, ClientError) as error:
             raise SourceError(f"{redact_url(url)} cannot be reached: {_describe(error)}") from None
 
 
@@ -172,7 +168,7 @@ async def _read_pieces(response: ClientResponse) -> AsyncGenerator[bytearray, No
     while True:
         try:
             chunk = await anext(chunks, b"")
-        except (OSError, _client_error()) as error:
+        except (OSError, ClientError) as error:
             chunk, trouble = b"", _describe(error)
         piece += chunk
         if len(piece) >= _PIECE or (piece and not chunk):
@@ -189,12 +185,6 @@ def _find_proxy(url: str) -> str | None:
     if proxy is not None and not proxy.startswith(("http://", "https://")):
         raise SourceError(f"the proxy {redact_url(proxy)!r} is not an HTTP proxy")
     return proxy
-
-
-def _client_error() -> type[Exception]:
-    from aiohttp import ClientError
-
-    return ClientError
 
 
 def _describe(error: Exception) -> str:
