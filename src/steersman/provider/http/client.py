@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Any
 from urllib.parse import urljoin
 
 import msgspec
@@ -25,14 +26,15 @@ from steersman.provider.http.errors import (
     unusable_proxy_error,
 )
 from steersman.provider.http.headers import complete_error
-from steersman.provider.http.limits import resolve_model
 from steersman.provider.http.pool import aclose_http, find_pool, find_proxy, open_pool
 from steersman.provider.http.response import Response
-from steersman.provider.http.sse import Event, SseDecoder
-from steersman.provider.http.watchdog import ResponseWatchdog
+from steersman.provider.http.sse import EventReader, SseDecoder
+from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
 from steersman.provider.models.keys import find_key, find_secret_headers, get_given_key
+from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.streaming.batches import Batched, Batches
 from steersman.provider.wires.dialects import add_url_advice
+from steersman.provider.wires.encoding import memoize_by_identity
 from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
@@ -53,13 +55,6 @@ _BLANK = b" \t\r\n\xef\xbb\xbf"
 _NOT_EVENTS = (b"{", b"[", b"<")
 _USUAL_START = (b"data: {", b"event: ")
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
-
-
-class EventReader(Protocol):
-    """Turns the bytes of a response into the names and data of its events, as `SseDecoder` does."""
-
-    def feed(self, chunk: bytes, /) -> Sequence[Event]: ...
-    def finish(self) -> Sequence[Event]: ...
 
 
 def http_stream(wire: Wire) -> Batched:
@@ -137,6 +132,27 @@ def _correct_stop_reason(message: AssistantMessage, max_tokens: int | None) -> A
     return msgspec.structs.replace(message, stop_reason="length")
 
 
+def _resolve_model(model: Model) -> tuple[Model, ResponseLimits]:
+    """The model with its provider's base URL and settings where it has none of its own, and its limits."""
+    known = _resolve_cached(model)
+    if model.base_url is None and known[0].base_url != find_base_url(model.provider):
+        return _resolve(model)  # its base URL comes from the environment, which has changed
+    return known
+
+
+def _resolve(model: Model) -> tuple[Model, ResponseLimits]:
+    preset = PRESETS.get(model.provider)
+    settings: Mapping[str, Any] = {} if preset is None else preset.settings
+    limits = parse_limits(model.settings, settings)
+    url = find_base_url(model.provider, model.base_url)
+    if settings or url != model.base_url:
+        model = replace(model, base_url=url, settings={**settings, **model.settings})
+    return model, limits
+
+
+_resolve_cached = memoize_by_identity(_resolve)
+
+
 class Exchange:
     """One request and its response."""
 
@@ -146,7 +162,7 @@ class Exchange:
     )  # fmt: skip
 
     def __init__(self, wire: Wire, model: Model) -> None:
-        self.model, self._limits = resolve_model(model)
+        self.model, self._limits = _resolve_model(model)
         self.reader: EventReader = SseDecoder(max_event_bytes=self._limits.max_event_bytes)
         self._wire = wire
         self._loop = asyncio.get_running_loop()

@@ -6,7 +6,8 @@ of a chunk are handled in bulk: many small events in a chunk and one event of ma
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 from steersman.types.errors import ProtocolError
 
@@ -18,6 +19,13 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
+
+
+class EventReader(Protocol):
+    """Turns the bytes of a response into the names and data of its events, as `SseDecoder` does."""
+
+    def feed(self, chunk: bytes, /) -> Sequence[Event]: ...
+    def finish(self) -> Sequence[Event]: ...
 
 
 class SseDecoder:

@@ -7,11 +7,10 @@ consumer takes between two waits.
 from __future__ import annotations
 
 import asyncio
-from math import inf
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from steersman.provider.http.limits import ResponseLimits
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf, isfinite
+from typing import Any
 
 
 class Watchdog:
@@ -65,6 +64,44 @@ class Watchdog:
             return
         self._fired = True
         self._task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseLimits:
+    """Each can be set by its name in `Model.settings`; `None` means no limit. Times are in seconds.
+
+    `connect_timeout`: until the connection stands. `first_byte_timeout`: from the request to the first byte of the
+    answer. `idle_timeout`: between two reads after that; a comment or a ping counts as a sign of life.
+    `content_idle_timeout`: without anything but comments and pings; off by default, because a model may think for long.
+    `total_timeout`: for the whole answer; off by default, so that a slow healthy stream is not cut. Only the wait for
+    the server counts, not the time a consumer takes.
+    """
+
+    connect_timeout: float | None = 30.0
+    first_byte_timeout: float | None = 300.0
+    idle_timeout: float | None = 300.0
+    content_idle_timeout: float | None = None
+    total_timeout: float | None = None
+    max_event_bytes: int = 32 * 1024 * 1024
+    max_response_bytes: int = 256 * 1024 * 1024
+
+
+_DEFAULT = ResponseLimits()
+_NAMES = tuple(field.name for field in fields(ResponseLimits))
+
+
+def parse_limits(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> ResponseLimits:
+    """The limits in a model's settings, over those of its provider; `ValueError` for one that is not a number."""
+    if not settings and not defaults:
+        return _DEFAULT
+    given = {name: source[name] for source in (defaults, settings) for name in _NAMES if name in source}
+    if not given:
+        return _DEFAULT
+    for name, value in given.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and isfinite(value) and value > 0):
+            raise ValueError(f"The setting {name} must be a number above 0, or None for no limit; got {value!r}.")
+    return ResponseLimits(**given)
 
 
 class ResponseWatchdog(Watchdog):
