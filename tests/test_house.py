@@ -62,10 +62,10 @@ def test_a_long_module_is_explained_in_the_architecture() -> None:
 WALL_CLOCK = {
     "times of messages, events and records": [
         "cli/run/output.py",
-        "loop/pending.py",
+        "loop/inbox.py",
         "loop/resume.py",
         "loop/run.py",
-        "loop/tool_calls/slot.py",
+        "loop/tool_calls/execution.py",
         "loop/ask.py",
         "session/journal.py",
         "session/stores/jsonl.py",

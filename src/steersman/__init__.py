@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from steersman.team.branches import Branching, run_branches
     from steersman.team.task import TaskKind, task_tool
     from steersman.tools.builtin.prun import prun, prun_with_memo
-    from steersman.tools.context import ToolContext
+    from steersman.tools.output import ToolContext
     from steersman.tools.tool import Tool, tool
     from steersman.types.cancel import CancelToken
     from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -82,7 +82,7 @@ __getattr__, __dir__ = export_lazily(
         "team.branches": "Branching run_branches",
         "team.task": "TaskKind task_tool",
         "tools.builtin.prun": "prun prun_with_memo",
-        "tools.context": "ToolContext",
+        "tools.output": "ToolContext",
         "tools.tool": "Tool tool",
         "types.cancel": "CancelToken",
         "types.content": "ImageContent TextContent ThinkingContent ToolCall",

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.context.transcripts import CHAOS, MODEL, PROVIDER, answer, call, result, user
 
-from steersman.context.log import Log
+from steersman.context.log import Log, MessageView
 from steersman.context.repair import Repairer, repair
-from steersman.context.view import MessageView
 from steersman.types.frozen import MemoList
 from steersman.types.messages import AgentMessage, Message
 

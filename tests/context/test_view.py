@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.context.transcripts import user
 
-from steersman.context.view import MessageView, View
+from steersman.context.log import MessageView, View
 from steersman.types.messages import AgentMessage
 
 A, B, C = user("a"), user("b"), user("c")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from steersman import Agent, tool
-from steersman.context.view import MessageView
+from steersman.context.log import MessageView
 from steersman.testing import ScriptedModel, answer, call, error
 from steersman.types.errors import ErrorInfo
 

@@ -10,7 +10,7 @@ from tests.session.shaky import ShakyHandle
 
 from steersman.session.journal import Journal
 from steersman.testing import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
-from steersman.tools.threads import in_thread
+from steersman.tools.calling import in_thread
 
 
 def test_an_hour_passes_at_once_and_is_seen_by_everyone() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.threads import Threads, count_abandoned_threads, count_running_threads, in_thread, run_in_thread
+from steersman.tools.calling import Threads, count_abandoned_threads, count_running_threads, in_thread, run_in_thread
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 

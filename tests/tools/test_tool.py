@@ -14,7 +14,7 @@ import msgspec
 import pydantic
 import pytest
 
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool, build_tool_table, describe_unknown_tool, tool
 from steersman.types.cancel import CancelToken

@@ -31,7 +31,7 @@ from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.retry import RetryStrategy
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, Toolset, build_tool_table, has_toolsets
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun

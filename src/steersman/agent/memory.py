@@ -11,7 +11,7 @@ from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, Queued, Receipt
-from steersman.provider.models.keys import find_known_keys
+from steersman.provider.models.registry import find_known_keys
 from steersman.tools.tool import Tool
 from steersman.types.errors import AgentBusy, SteersmanError
 from steersman.types.guards import is_instance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from steersman.provider.models.keys import find_known_keys
+from steersman.provider.models.registry import find_known_keys
 from steersman.types.secrets import REDACTED, redact
 
 _LONG_KEY = 12

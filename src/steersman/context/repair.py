@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from steersman.context.view import MessageView
+from steersman.context.log import MessageView
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
 from steersman.types.messages import (

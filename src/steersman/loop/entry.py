@@ -16,8 +16,7 @@ from steersman.events.stream import Channel, EventStream
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
-from steersman.loop.inbox import Inbox, Queued
-from steersman.loop.pending import is_answered
+from steersman.loop.inbox import Inbox, Queued, is_answered
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop

@@ -1,15 +1,26 @@
-"""The inbox of an agent: steering and follow-ups wait here until a run takes them, each exactly once."""
+"""The inbox of an agent: steering and follow-ups wait here until a run takes them, each exactly once.
+
+The functions at the end are the one way into the transcript: what is pending is added first, before anything else.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, check_one_of, resolve
+from steersman.policy.filters import apply_filters
+from steersman.types.events import InputRejected, MessageEnd, MessageStart
 from steersman.types.ids import new_id
-from steersman.types.messages import AgentMessage, to_message
+from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMessage, UserMessage, to_message
+
+if TYPE_CHECKING:
+    from steersman.loop.run import Run
 
 QueueKind: TypeAlias = Literal["steering", "follow_up"]
 ReceiptStatus: TypeAlias = Literal["accepted", "next_run", "delivered", "returned"]
@@ -233,3 +244,63 @@ class Inbox:
         for queue in self._queues.values():
             for item in queue:
                 item.receipt.status = status
+
+
+def add_message(run: Run, message: AgentMessage) -> str:
+    """Add a message to the transcript, with its events; returns its entry id."""
+    if not message.timestamp:
+        message = msgspec.structs.replace(message, timestamp=time.time())
+    run.emit(MessageStart, message=message)
+    entry_id = run.append(message)
+    run.emit(MessageEnd, message=message)
+    return entry_id
+
+
+def add_pending(run: Run) -> None:
+    """Add all pending messages to the transcript."""
+    while run.pending:
+        item = run.pending.pop(0)
+        message = item.message if type(item) is Queued else item
+        assert not isinstance(message, Queued)
+        if type(item) is Queued:
+            run.inbox.start_delivery(item)
+        entry_id = add_message(run, message)
+        if type(item) is Queued:
+            run.inbox.deliver(item, entry_id)
+        if run.repeats is not None and type(message) is UserMessage and not message.synthetic:
+            run.repeats.reset()
+
+
+def is_answered(messages: Sequence[AgentMessage]) -> bool:
+    """Whether the last thing said between user and model is a complete answer, with nothing left to do about it."""
+    last = next((message for message in reversed(messages) if type(message) is not ExtensionMessage), None)
+    return type(last) is AssistantMessage and not last.failed and not last.tool_calls
+
+
+async def take_queued(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
+    """Make the next steering messages or follow-ups pending, before injections; returns whether any is pending."""
+    items = run.inbox.take(kind)
+    if not items and run.inbox.has_source(kind):
+        await run.inbox.poll(kind)
+        items = run.inbox.take(kind)
+    if not items:
+        return False
+    if run.config.input_filters:
+        await _filter_queued(run, items, at)
+    else:
+        run.pending[at:at] = items
+    return bool(run.pending)
+
+
+async def _filter_queued(run: Run, items: list[Queued], at: int) -> None:
+    # Nothing is lost while the filters work: if the run ends meanwhile, these go back to the queue.
+    run.filtering = items
+    kept = await apply_filters(run.config.input_filters, [item.message for item in items])
+    run.filtering = []
+    if kept.rejected is not None:
+        for item in items:
+            run.inbox.reject(item)
+        run.emit(InputRejected, reason=kept.rejected, source=items[0].kind)
+        return
+    let_in = [replace(item, message=message) for item, message in zip(items, kept.messages, strict=False)]
+    run.pending[at:at] = [*let_in, *kept.messages[len(items) :]]

@@ -11,7 +11,7 @@ from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
 from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
-from steersman.loop.pending import add_message
+from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn

@@ -12,8 +12,7 @@ from typing import Literal
 
 from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
 from steersman.loop.config import SteeringPolicy
-from steersman.loop.inbox import Queued
-from steersman.loop.pending import take_queued
+from steersman.loop.inbox import Queued, take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, execute_tool_calls
 from steersman.loop.turn import apply_effects, close_turn

@@ -9,8 +9,7 @@ import asyncio
 
 from steersman.loop.ask import commit_error, commit_unfinished
 from steersman.loop.ending import DEADLINE, CancelWatch, Phase
-from steersman.loop.inbox import Queued, Receipt
-from steersman.loop.pending import add_pending, is_answered, take_queued
+from steersman.loop.inbox import Queued, Receipt, add_pending, is_answered, take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.turn import close_turn, fail, find_trigger, take_turn
 from steersman.policy.filters import apply_filters

@@ -10,8 +10,7 @@ import msgspec
 
 from steersman.loop.entry import Host, Inherited, Start, start_run
 from steersman.loop.run import Run
-from steersman.tools.context import ToolContext
-from steersman.tools.output import normalize_output
+from steersman.tools.output import ToolContext, normalize_output
 from steersman.tools.tool import Tool
 from steersman.types.continuation import Initial
 from steersman.types.errors import ToolError

@@ -7,7 +7,7 @@ import asyncio
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.compact import compact_if_needed
 from steersman.loop.ending import Phase
-from steersman.loop.pending import add_message, add_pending
+from steersman.loop.inbox import add_message, add_pending
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import Outcome, execute_tool_calls
 from steersman.policy.hooks import HookError, decide, observe

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 import msgspec
 
 from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
-from steersman.tools.threads import in_thread
+from steersman.tools.calling import in_thread
 from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError, describe_exception
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage

@@ -15,7 +15,7 @@ from steersman.context.compaction.strategies import ContextConfig, compact_log, 
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.recovery import Recovery
-from steersman.provider.models.keys import find_known_keys
+from steersman.provider.models.registry import find_known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal, close_in_thread
 from steersman.session.recorder import Recorder

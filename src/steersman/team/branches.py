@@ -17,7 +17,7 @@ from steersman.loop.sub_agent import enter_sub_agent, wrap_event
 from steersman.policy.limits import ExecutionTracker
 from steersman.provider.models.registry import find_stream_fn
 from steersman.team.choice import BranchOutcome, ChooseFn, Chosen, decide, first_good
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch
 from steersman.types.errors import ToolError

@@ -11,7 +11,7 @@ from steersman.agent.options import without_output
 from steersman.loop.run import Run
 from steersman.loop.sub_agent import to_output
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from steersman.tools.builtin.write_tool import write_tool
     from steersman.tools.confine.sandbox import confinement
     from steersman.tools.confine.workspace import Workspace
-    from steersman.tools.context import ToolContext
     from steersman.tools.mcp import (
         ChangedTool,
         HttpServer,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         UntrustedFile,
     )
     from steersman.tools.openapi.build import openapi_tools
+    from steersman.tools.output import ToolContext
     from steersman.tools.skills import Skill, Skills, find_skills
     from steersman.types.tools import Prun, ToolOutput
 
@@ -53,7 +53,7 @@ __getattr__, __dir__ = export_lazily(
         "builtin.write_tool": "write_tool",
         "confine.sandbox": "confinement",
         "confine.workspace": "Workspace",
-        "context": "ToolContext",
+        "output": "ToolContext",
         "mcp": ("ChangedTool HttpServer McpError McpServers ServerLost StdioServer Trust UntrustedFile"),
         "openapi.build": "openapi_tools",
         "skills": "Skill Skills find_skills",

@@ -16,7 +16,7 @@ import msgspec
 
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed, Walk, format_path
 from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.text import to_one_line
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError

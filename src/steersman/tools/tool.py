@@ -9,12 +9,10 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 import msgspec
 
-from steersman.tools.calling import Calling, calling_from_schema, calling_from_signature
-from steersman.tools.context import ToolContext
-from steersman.tools.output import normalize_output
+from steersman.tools.calling import Calling, calling_from_schema, calling_from_signature, run_in_thread
+from steersman.tools.output import ToolContext, normalize_output
 from steersman.tools.schema.from_types import Parameters, convert_checked, read_parameters
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
-from steersman.tools.threads import run_in_thread
 from steersman.types.errors import ToolError
 from steersman.types.frozen import freeze
 from steersman.types.guards import is_instance

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.provider.http.chunks import ChunkDecoder
+from steersman.provider.http.fast_path import ChunkDecoder
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 LONG = b"x" * 70_000

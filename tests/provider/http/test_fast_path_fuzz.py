@@ -18,7 +18,7 @@ from aiohttp.http_parser import HttpResponseParser, HttpResponseParserPy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from steersman.provider.http.chunks import ChunkDecoder
+from steersman.provider.http.fast_path import ChunkDecoder
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 NEXT = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

@@ -10,9 +10,8 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry
 from steersman.provider.http.pool import find_proxy, is_loopback
-from steersman.provider.models.keys import find_key
 from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
-from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.models.registry import find_key, find_stream_fn
 from steersman.testing.clock import run_virtual
 from steersman.testing.servers import OpenAIChatServer, Received, Reply
 from steersman.types.errors import AuthenticationError, NetworkError

@@ -19,7 +19,7 @@ from steersman.testing.servers import (
     Received,
     StrictServer,
 )
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent
 from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage

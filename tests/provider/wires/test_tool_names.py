@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from steersman.provider.wires.tool_names import ToolNames
+from steersman.provider.wires.protocol import ToolNames
 
 PATTERNS = {
     "anthropic": (r"[a-zA-Z0-9_-]+", 128),

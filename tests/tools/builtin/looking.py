@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError

@@ -31,7 +31,7 @@ from steersman.tools.builtin.edit_tool import edit_tool
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import MissingPath, StaleFile, TooLarge, Workspace
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken

@@ -15,7 +15,7 @@ from tests.tools.builtin.sites import Site, page, redirect
 from steersman.tools.builtin.fetch_tool import fetch_tool
 from steersman.tools.confine.addresses import ForbiddenAddress
 from steersman.tools.confine.urls import InvalidUrl
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError

@@ -23,8 +23,8 @@ from tests.tools.builtin.sites import Site, page, reply
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin.fetch_tool import fetch_tool
-from steersman.tools.context import ToolContext
-from steersman.tools.threads import count_running_threads
+from steersman.tools.calling import count_running_threads
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ImageContent, TextContent

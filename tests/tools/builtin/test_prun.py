@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from steersman.tools.builtin.prun import prun, prun_with_memo
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken

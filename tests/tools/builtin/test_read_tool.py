@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES
 from steersman.tools.builtin.read_tool import MAX_BYTES, MAX_LINES, Window, read_tool
 from steersman.tools.confine.workspace import Workspace
-from steersman.tools.context import ToolContext
-from steersman.tools.output import truncate_output
+from steersman.tools.output import ToolContext, truncate_output
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken

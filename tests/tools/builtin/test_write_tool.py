@@ -16,7 +16,7 @@ from steersman.tools.builtin.edit_tool import edit_tool
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import StaleFile, Workspace, WrongKind
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError

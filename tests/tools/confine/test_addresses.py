@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steersman.tools.calling import in_thread
 from steersman.tools.confine.addresses import (
     AddressRules,
     ForbiddenAddress,
@@ -21,7 +22,6 @@ from steersman.tools.confine.addresses import (
     look_up_host,
 )
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
-from steersman.tools.threads import in_thread
 from steersman.types.errors import ToolError
 
 

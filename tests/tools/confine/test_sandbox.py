@@ -226,7 +226,7 @@ def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
         import asyncio, pathlib, sys
         from steersman.tools.builtin.bash_tool import bash_tool
         from steersman.tools.confine import launch
-        from steersman.tools.context import ToolContext
+        from steersman.tools.output import ToolContext
         from steersman.types.cancel import CancelToken
 
         async def main():

@@ -28,7 +28,7 @@ from tests.tools.mcp.kit import (
 )
 
 from steersman import Agent, Approval, tool
-from steersman.provider.wires.tool_names import ToolNames
+from steersman.provider.wires.protocol import ToolNames
 from steersman.testing import ScriptedModel, answer
 from steersman.testing import call as asks
 from steersman.tools.mcp import ChangedTool, McpError, McpServers, Problem, StdioServer

@@ -12,8 +12,8 @@ from typing import Any, Self, TypeAlias, cast
 
 from aiohttp import web
 
-from steersman.tools.context import ToolContext
 from steersman.tools.openapi.build import openapi_tools
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.tools import ToolOutput

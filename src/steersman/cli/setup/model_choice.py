@@ -20,9 +20,8 @@ import msgspec
 from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.setup.settings import ProviderSettings, Settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL as LOCAL_DEFAULT
-from steersman.provider.models.keys import find_key
 from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
-from steersman.provider.models.registry import get_model, provider_names
+from steersman.provider.models.registry import find_key, get_model, provider_names
 from steersman.types.errors import AuthenticationError
 from steersman.types.model import Model, StreamOptions
 

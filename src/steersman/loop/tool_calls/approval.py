@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from steersman.loop.run import Run
-from steersman.loop.tool_calls.slot import Slot
+from steersman.loop.tool_calls.execution import Slot
 from steersman.policy.approval import Approval, Approved, Judgement, Says
 from steersman.policy.hooks import HookError, call_within
 from steersman.tools.calling import is_async

@@ -12,12 +12,11 @@ from operator import attrgetter
 import msgspec
 
 from steersman.loop.config import Batched, SteeringPolicy
-from steersman.loop.pending import add_message
+from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
-from steersman.loop.tool_calls.execution import abandon, start_call
+from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, settle, start_call
 from steersman.loop.tool_calls.gates import ask_gates, examine
-from steersman.loop.tool_calls.slot import ABORTED, Slot, settle
-from steersman.tools.threads import call_soon_in
+from steersman.tools.calling import call_soon_in
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
 from steersman.types.messages import ToolResultMessage

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.loop.run import Run, Turn
-from steersman.loop.tool_calls.slot import Slot, settle
+from steersman.loop.tool_calls.execution import Slot, settle
 from steersman.policy.hooks import admit
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.tool import Tool, describe_unknown_tool

@@ -30,12 +30,11 @@ from steersman.provider.http.pool import aclose_http, find_pool, find_proxy, ope
 from steersman.provider.http.response import Response
 from steersman.provider.http.sse import EventReader, SseDecoder
 from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
-from steersman.provider.models.keys import find_key, find_secret_headers, get_given_key
 from steersman.provider.models.presets import PRESETS, find_base_url
+from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
 from steersman.provider.streaming.batches import Batched, Batches
 from steersman.provider.wires.dialects import add_url_advice
-from steersman.provider.wires.encoding import memoize_by_identity
-from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all
+from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all, memoize_by_identity
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions

@@ -1,15 +1,156 @@
-"""The interface of a wire protocol: it encodes a request and decodes the answer. Pure: no I/O, no clock."""
+"""The interface of a wire protocol, and what all wires share: tool names, JSON and memos. Pure: no I/O, no clock.
+
+A wire encodes a request and decodes the answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+import msgspec
+
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
+
+if TYPE_CHECKING:
+    from steersman.types.model import ToolSpec
+
+
+_TAG = 8
+
+
+class ToolNames:
+    """The names of one set of tools, in both directions.
+
+    `allowed` is a regular expression that a whole legal name matches, such as `[a-zA-Z0-9_-]+`. A legal name stays as
+    it is. In any other name `_` replaces each illegal character, and a hash of the name is appended, so the result does
+    not depend on the other tools. Names that are not among the tools, such as those of calls in an older transcript,
+    follow the same rule.
+    """
+
+    __slots__ = ("_allowed", "_back", "_max_length", "_wire")
+
+    def __init__(
+        self, tools: Iterable[ToolSpec | str], allowed: str | re.Pattern[str] = r"[a-zA-Z0-9_-]+", max_length: int = 64
+    ) -> None:
+        self._allowed = re.compile(allowed)
+        self._max_length = max_length
+        self._wire: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        names = [tool if isinstance(tool, str) else tool.name for tool in tools]
+        # Legal names first: they stay, even if another name would be changed to the same one.
+        for name in names:
+            if self._is_legal(name):
+                self._wire[name] = self._back[name] = name
+        for name in names:
+            self.to_wire(name)
+
+    def to_wire(self, name: str) -> str:
+        """Return the name that the provider accepts."""
+        known = self._wire.get(name)
+        if known is not None:
+            return known
+        legal = name
+        if not self._is_legal(name) or name in self._back:
+            legal = self._make_legal(name, 0)
+            number = 0
+            while legal in self._back:
+                number += 1
+                legal = self._make_legal(name, number)
+        self._wire[name] = legal
+        self._back[legal] = name
+        return legal
+
+    def from_wire(self, name: str) -> str:
+        """Return the tool's own name; an unknown name is returned as it is."""
+        return self._back.get(name, name)
+
+    def _is_legal(self, name: str) -> bool:
+        return 0 < len(name) <= self._max_length and self._allowed.fullmatch(name) is not None
+
+    def _make_legal(self, name: str, number: int) -> str:
+        tag = blake2b(f"{number}:{name}".encode("utf-8", "surrogatepass"), digest_size=_TAG // 2).hexdigest()
+        cleaned = "".join([letter if self._allowed.fullmatch(f"a{letter}") else "_" for letter in name])
+        if not cleaned or self._allowed.fullmatch(cleaned[0]) is None:
+            cleaned = f"t_{cleaned}"
+        return f"{cleaned[: self._max_length - _TAG - 1]}_{tag}"
+
+
+T = TypeVar("T")
+Result = TypeVar("Result")
+
+_MAX_OBJECTS = 1024
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_json(value: Any) -> bytes:
+    """The value as JSON; lone surrogates, which UTF-8 cannot hold, are replaced."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(_replace_surrogates(value))
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, Mapping):
+        items = cast(Mapping[str, Any], value).items()
+        return {replace_lone_surrogates(key): _replace_surrogates(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_replace_surrogates(item) for item in cast(Sequence[Any], value)]
+    return value
+
+
+def memoize_by_identity(compute: Callable[[T], Result]) -> Callable[[T], Result]:
+    """Compute the result once for each object; the objects must never change."""
+    known: dict[int, tuple[T, Result]] = {}
+
+    def look_up(value: T) -> Result:
+        found = known.get(id(value))
+        if found is not None:
+            return found[1]
+        result = compute(value)
+        if len(known) >= _MAX_OBJECTS:
+            known.clear()
+        # The memo keeps the object alive, so that no other object can get its id.
+        known[id(value)] = (value, result)
+        return result
+
+    return look_up
+
+
+def memoize_by_identities(
+    limit: int,
+) -> Callable[[Callable[[Sequence[T]], Result]], Callable[[Sequence[T]], Result]]:
+    """Compute the result once for each sequence of objects; the oldest of more than `limit` results is dropped."""
+
+    def memoize(compute: Callable[[Sequence[T]], Result]) -> Callable[[Sequence[T]], Result]:
+        known: dict[tuple[int, ...], tuple[tuple[T, ...], Result]] = {}
+
+        def look_up(values: Sequence[T]) -> Result:
+            key = tuple(map(id, values))
+            found = known.get(key)
+            if found is not None:
+                return found[1]
+            if len(known) >= limit:
+                known.pop(next(iter(known)))
+            result = compute(values)
+            # The memo keeps the objects alive, so that no other object can get one of their ids.
+            known[key] = (tuple(values), result)
+            return result
+
+        return look_up
+
+    return memoize
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steersman.provider.wires.encoding import memoize_by_identity
+from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, ToolSpec

@@ -22,7 +22,7 @@ from zlib import crc32
 
 import msgspec
 
-from steersman.provider.models.keys import find_known_keys
+from steersman.provider.models.registry import find_known_keys
 from steersman.session.records import FORMAT, Record, decode, redact_values
 from steersman.session.stores.store import (
     Handle,

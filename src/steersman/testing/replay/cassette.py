@@ -20,8 +20,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.models.keys import find_known_keys
-from steersman.provider.models.registry import find_stream_fn
+from steersman.provider.models.registry import find_known_keys, find_stream_fn
 from steersman.provider.streaming.normalize import ModelCall, close_stream, open_stream, to_error_info
 from steersman.session.records import redact_values, to_json_value
 from steersman.types import wire

@@ -13,7 +13,7 @@ from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.recovery import Recovery, find_open_calls
 from steersman.loop.compact import STILL_HEAVY, STUCK, STUCK_HEAVY
-from steersman.loop.tool_calls.slot import Slot
+from steersman.loop.tool_calls.execution import Slot
 from steersman.policy.verdicts import Inject, Stop
 from steersman.provider.wires.overflow import find_token_budget
 from steersman.testing.replay.cursor import RecordCursor

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from steersman.tools.builtin.encoding import skip_partial_character
+from steersman.tools.calling import in_thread
 from steersman.tools.confine.launch import KILL, TERMINATE, RunningSupervisor, launch, parse_report
-from steersman.tools.threads import in_thread
 from steersman.types.errors import ToolError
 
 MARK = "STEERSMAN_CALL"

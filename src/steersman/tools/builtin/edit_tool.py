@@ -23,7 +23,7 @@ from steersman.tools.builtin.encoding import UTF8, Encoding, TextFile, count_und
 from steersman.tools.confine.file_versions import digest, identify_reader
 from steersman.tools.confine.path_errors import MissingPath, StaleFile, TooLarge
 from steersman.tools.confine.workspace import Workspace
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

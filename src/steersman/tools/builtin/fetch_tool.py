@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.tools.builtin.html import extract_text
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.calling import in_thread
 from steersman.tools.confine.addresses import AddressRules, Resolve, matches_host
 from steersman.tools.confine.urls import ParsedUrl, parse_url
 from steersman.tools.text import show
-from steersman.tools.threads import in_thread
 from steersman.tools.tool import Tool
 from steersman.tools.web import (
     REDIRECTS,

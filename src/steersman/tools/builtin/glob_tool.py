@@ -17,7 +17,7 @@ from steersman.tools.builtin.walk import (
     resolve_start,
 )
 from steersman.tools.confine.workspace import Workspace, WrongKind
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

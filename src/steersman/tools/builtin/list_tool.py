@@ -12,7 +12,7 @@ import msgspec
 
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed, format_path, resolve_start
 from steersman.tools.confine.workspace import OutsideWorkspace, Workspace, WorkspaceError, WrongKind
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

@@ -20,7 +20,7 @@ from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, i
 from steersman.tools.confine.file_versions import DIGEST_SIZE, identify_reader
 from steersman.tools.confine.path_errors import WrongKind, translate_os_error
 from steersman.tools.confine.workspace import Workspace
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, replace_lone_surrogates
 from steersman.types.errors import ToolError

@@ -29,7 +29,7 @@ from steersman.tools.builtin.walk import (
 )
 from steersman.tools.confine.syscalls import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError

@@ -16,7 +16,7 @@ from itertools import islice
 from steersman.tools.builtin.gitignore import NO_RULES, IgnoreRules, load_outer_rules, read_rules
 from steersman.tools.confine.syscalls import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace, WorkspaceError
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.types.errors import ToolError
 
 MAX_ENTRIES = 300_000

@@ -13,7 +13,7 @@ from steersman.tools.builtin.encoding import detect_encoding, normalize_line_end
 from steersman.tools.confine.file_versions import digest, identify_reader
 from steersman.tools.confine.path_errors import MissingPath, TooLarge
 from steersman.tools.confine.workspace import Workspace
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 
 DIGEST_SIZE = 20
 _CHUNK = 1 << 20

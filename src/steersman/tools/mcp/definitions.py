@@ -11,8 +11,8 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.calling import Calling
-from steersman.tools.context import ToolContext
 from steersman.tools.mcp.errors import McpError
+from steersman.tools.output import ToolContext
 from steersman.tools.text import strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.tools import ToolOutput

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steersman.tools.context import ToolContext
 from steersman.tools.mcp.definitions import Definition, define, make_tool
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.spec import ServerSpec
 from steersman.tools.mcp.trust import ChangedTool, Pins
+from steersman.tools.output import ToolContext
 from steersman.tools.text import strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.errors import ToolError

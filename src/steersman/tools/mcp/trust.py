@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.tools.calling import in_thread
 from steersman.tools.mcp.errors import McpError
-from steersman.tools.threads import in_thread
 
 _VERSION = 1
 _SECTION = "mcp_files"

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.schema.forms import Convert, Form, Forms
 from steersman.tools.schema.records import ABSENT, encode_default, parse_docstring, resolve_annotations
 from steersman.tools.schema.validation import InvalidArguments, compile_schema

@@ -12,7 +12,7 @@ from typing import Any, NotRequired, Required, cast, get_args, get_origin, get_t
 
 import msgspec
 
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 
 ABSENT: Any = object()
 """Marks a missing default, because `None` is a valid default."""

@@ -12,8 +12,8 @@ from tests.context.transcripts import CHAOS, PROVIDER
 from tests.context.transcripts import MODEL as ACME
 from tests.provider.wires.anthropic.kit import MODEL, body_of
 
+from steersman.context.log import MessageView
 from steersman.context.repair import Repairer, repair
-from steersman.context.view import MessageView
 from steersman.provider.wires.anthropic.encode import encode_call_id
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.wire import WIRE

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from tests.provider.wires.anthropic.kit import body_of
 
-from steersman.context.view import MessageView
+from steersman.context.log import MessageView
 from steersman.provider.wires.anthropic.schema import convert_output_schema, parse_version
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.testing.servers.anthropic.messages import Fault

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.provider.wires.google.streams import GEMINI_3, MODEL, any_signature, silent
 
+from steersman.context.log import MessageView
 from steersman.context.repair import Repairer, repair
-from steersman.context.view import MessageView
 from steersman.provider.wires.google.encode import UNSIGNED, build_thinking
 from steersman.provider.wires.google.tools import find_tool_set
 from steersman.provider.wires.google.wire import WIRE

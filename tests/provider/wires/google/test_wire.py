@@ -25,7 +25,7 @@ from steersman.testing import (
     thinking,
 )
 from steersman.testing.servers import Delivery, GoogleServer, Received, Reply
-from steersman.tools.context import ToolContext
+from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import ErrorInfo

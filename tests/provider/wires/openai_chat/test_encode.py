@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import Spec, settings, tools
 
+from steersman.context.log import MessageView
 from steersman.context.repair import repair
-from steersman.context.view import MessageView
 from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, find_tool_set
 from steersman.provider.wires.openai_chat.quirks import PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE

@@ -22,8 +22,8 @@ from tests.provider.wires.openai_responses.kit import (
     thought,
 )
 
+from steersman.context.log import MessageView
 from steersman.context.repair import Repairer, repair
-from steersman.context.view import MessageView
 from steersman.provider.wires.openai_responses.encode import encode_call_id
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.tools.tool import Tool, tool

@@ -28,7 +28,7 @@ from steersman.provider.wires.anthropic.events import (
     decode_delta,
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.tool_names import ToolNames
+from steersman.provider.wires.protocol import ToolNames
 from steersman.types.content import Content, ToolCall, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason

@@ -20,9 +20,8 @@ from steersman.provider.wires.anthropic.schema import (
     parse_version,
     takes_output_schema,
 )
-from steersman.provider.wires.encoding import encode_json, memoize_by_identities
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
 from steersman.provider.wires.token_budget import limit_output_tokens
-from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
     Content,
     ImageContent,

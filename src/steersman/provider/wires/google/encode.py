@@ -14,10 +14,10 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.streaming.output_tool import OutputMode
-from steersman.provider.wires.encoding import encode_json
 from steersman.provider.wires.google.decode import OPAQUE
 from steersman.provider.wires.google.schema import convert_schema
 from steersman.provider.wires.google.tools import ToolSet, find_tool_set
+from steersman.provider.wires.protocol import encode_json
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.encoding import encode_json, memoize_by_identities
 from steersman.provider.wires.google.schema import convert_schema
-from steersman.provider.wires.tool_names import ToolNames
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
 from steersman.types.model import ToolSpec
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")

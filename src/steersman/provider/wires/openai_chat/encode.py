@@ -12,11 +12,10 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.encoding import encode_json, memoize_by_identities, memoize_by_identity
 from steersman.provider.wires.openai_chat.blocks import NOT_REPLAYED
 from steersman.provider.wires.openai_chat.quirks import Quirks
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities, memoize_by_identity
 from steersman.provider.wires.token_budget import limit_output_tokens
-from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
     Content,
     ImageContent,

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from steersman.provider.streaming.output_tool import OutputMode
-from steersman.provider.wires.encoding import memoize_by_identity
+from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.types.messages import StopReason
 from steersman.types.model import Model, Request, StreamOptions
 

@@ -43,7 +43,7 @@ from steersman.provider.wires.openai_responses.items import (
     encode_arguments,
     join_reasoning,
 )
-from steersman.provider.wires.tool_names import ToolNames
+from steersman.provider.wires.protocol import ToolNames
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model

@@ -14,10 +14,9 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.encoding import encode_json, memoize_by_identities
 from steersman.provider.wires.openai_responses.schema import convert_parameters, is_object, is_strict
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
 from steersman.provider.wires.token_budget import limit_output_tokens
-from steersman.provider.wires.tool_names import ToolNames
 from steersman.types.content import (
     Content,
     ImageContent,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.wires.encoding import encode_json
+from steersman.provider.wires.protocol import encode_json
 from steersman.types.content import escape_lone_surrogates, replace_lone_surrogates
 from steersman.types.usage import Usage
 

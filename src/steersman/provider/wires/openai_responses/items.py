@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from steersman.provider.wires.encoding import encode_json
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.openai_responses.events import Id, OutputItem
+from steersman.provider.wires.protocol import encode_json
 from steersman.types.content import (
     Content,
     TextContent,
