@@ -220,3 +220,148 @@ def test_lazy_names_are_imported_for_type_checkers_and_listed(path: Path) -> Non
     listed = {name for _, name in table}
     assert listed <= set(module.__all__) <= listed | eager
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+# Function names are verbs. A participle (`_asked`, `shown`) says what happened instead of what to do.
+IRREGULAR = (
+    "asked begun bound broken brought built caught chosen done drawn fed felt found given gone grown heard held "
+    "hidden kept known laid led left lent lost made meant met paid said seen sent shown spent spoken taken thought "
+    "told written"
+)
+PARTICIPLE = re.compile(rf"^(?:{IRREGULAR.replace(' ', '|')}|un[a-z]+ed|[a-z]{{2,}}(?<!e)ed)$")
+NO_PARTICIPLES = frozenset(
+    {"bleed", "embed", "exceed", "feed", "need", "proceed", "read", "seed", "shed", "speed", "succeed"}
+)
+PREDICATES = (
+    "is",
+    "are",
+    "was",
+    "has",
+    "have",
+    "had",
+    "can",
+    "may",
+    "must",
+    "should",
+    "needs",
+    "wants",
+    "does",
+    "did",
+    "will",
+)
+# In two words, a noun before a participle makes a report of what happened (`_call_ended`).
+NOUNS = frozenset(
+    {
+        "all",
+        "answer",
+        "batch",
+        "call",
+        "compaction",
+        "connection",
+        "data",
+        "duration",
+        "end",
+        "entry",
+        "gates",
+        "input",
+        "key",
+        "limit",
+        "loop",
+        "message",
+        "nothing",
+        "others",
+        "part",
+        "process",
+        "request",
+        "response",
+        "session",
+        "step",
+        "tool",
+        "turn",
+    }
+)
+# Participles that stay, each with its reason.
+PARTICIPLES_THAT_STAY = {
+    "__reversed__": "Python's own name",
+    "batched": "the public name of a mode of tool execution",
+    "connection_lost": "asyncio calls it by this name",
+    "connection_made": "asyncio calls it by this name",
+    "data_received": "asyncio calls it by this name",
+    "encoded": "a documented method of Replayed",
+    "process_exited": "asyncio calls it by this name",
+}
+
+
+def function_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every function that is not a property: decorators whose name contains `property` or a setter make one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            marks = [ast.unparse(mark) for mark in node.decorator_list]
+            if not any("property" in mark or mark.endswith(".setter") for mark in marks):
+                yield node.lineno, node.name
+
+
+def is_participle(name: str) -> bool:
+    """Whether a name begins with a participle, or is a noun followed by one (`_call_ended`)."""
+    words = name.strip("_").split("_")
+    if not words[0] or words[0] in PREDICATES:
+        return False
+    found = [bool(PARTICIPLE.match(word)) and word not in NO_PARTICIPLES for word in words]
+    return found[0] or (len(words) == 2 and found[1] and words[0] in NOUNS)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=shown)
+def test_function_names_are_verbs(path: Path) -> None:
+    names = [(line, name) for line, name in function_names(tree_of(path)) if is_participle(name)]
+    assert [f"{line} {name}" for line, name in names if name not in PARTICIPLES_THAT_STAY] == []
+
+
+RIDDLES = re.compile(r"\b(?:whoever|nobody|somebody|anybody)\b", re.IGNORECASE)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_sentences_name_who_acts() -> None:
+    """Fewer than thirty of these words in source and documents: a sentence without them is nearly always plainer."""
+    found = [
+        f"{shown(path)}:{number}"
+        for path in (*SOURCES, *DOCUMENTS)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for _ in RIDDLES.findall(line)
+    ]
+    assert len(found) < 30, found
+
+
+# Words that a newcomer greps for, and that must lead to the code they are about.
+TERMS = {
+    "TOCTOU": "tools/confine",
+    "SSRF": "tools/confine",
+    "backoff": "provider/streaming",
+    "content-encoding": "provider/http",
+    "fsync": "session",
+    "idempotent": "loop",
+    "surrogate": "types",
+    "token budget": "provider/wires",
+}
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_of_art_finds_its_code(term: str) -> None:
+    home = ROOT / "src" / "steersman" / TERMS[term]
+    assert [shown(path) for path in home.rglob("*.py") if term.lower() in path.read_text(encoding="utf-8").lower()]
+
+
+# Modules that may have one name in one room, because they are the same thing for siblings.
+SIBLINGS = {
+    "provider": {"chunks", "decode", "encode", "errors", "events", "schema", "wire"},
+    "session": {"store", "tables"},
+    "testing": {"messages", "request", "server"},
+}
+
+
+def test_no_two_modules_of_a_room_have_one_name() -> None:
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in SOURCES:
+        room = path.relative_to(ROOT / "src" / "steersman").parts[0]
+        if path.stem != "__init__" and path.stem not in SIBLINGS.get(room, ()):
+            found.setdefault((room, path.stem), []).append(shown(path))
+    assert [paths for paths in found.values() if len(paths) > 1] == []

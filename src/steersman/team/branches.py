@@ -105,7 +105,7 @@ async def run_branches(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_run_branch(way, room, token, budget, ctx)) for way in ways]
         outcomes = [task.result() for task in tasks]
-        chosen = await decide(outcomes, choose, token, _inherited(ctx, budget))
+        chosen = await decide(outcomes, choose, token, _inherit(ctx, budget))
         if chosen.branch is not None:
             _adopt_branch(agent, ways[chosen.branch.index])
     return BranchesResult(outcomes, chosen.branch, _sum_usage(outcomes, chosen), chosen.detail, chosen.judgement)
@@ -201,7 +201,7 @@ async def _launch(
         return RunResult([], Usage(), "error", str(error))
 
 
-def _inherited(ctx: ToolContext | None, budget: ExecutionTracker) -> Inherited:
+def _inherit(ctx: ToolContext | None, budget: ExecutionTracker) -> Inherited:
     return Inherited(_find_parent_run(ctx), None if ctx is None else ctx.tool_call_id, budget)
 
 

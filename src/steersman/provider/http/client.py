@@ -13,7 +13,8 @@ import msgspec
 from aiohttp import ClientError, ClientTimeout
 
 from steersman.provider.http.errors import (
-    broken_stream_error,
+    build_stalled_error,
+    build_stream_error,
     content_encoding_error,
     credentials_in_url_error,
     has_credentials,
@@ -22,7 +23,6 @@ from steersman.provider.http.errors import (
     network_error,
     redact_url,
     redirect_error,
-    stalled_error,
     unusable_proxy_error,
 )
 from steersman.provider.http.headers import complete_error
@@ -201,7 +201,7 @@ class Exchange:
                 )
             except asyncio.CancelledError:
                 if self._watchdog.disarm():
-                    raise stalled_error(self.model, *self._watchdog.name_limit()) from None
+                    raise build_stalled_error(self.model, *self._watchdog.name_limit()) from None
                 raise
             except (ClientError, OSError, ValueError) as error:
                 # Without its cause: aiohttp's exceptions hold the headers, and so the key.
@@ -291,10 +291,10 @@ class Exchange:
                 chunk = await response.read()
         except asyncio.CancelledError:
             if watchdog.disarm():
-                raise stalled_error(self.model, *watchdog.name_limit()) from None
+                raise build_stalled_error(self.model, *watchdog.name_limit()) from None
             raise
         except Exception as error:  # noqa: BLE001  # whatever aiohttp raises here means that the response broke off
-            raise broken_stream_error(self.model, error, self._received) from None
+            raise build_stream_error(self.model, error, self._received) from None
         finally:
             watchdog.disarm()
         self._received += len(chunk)

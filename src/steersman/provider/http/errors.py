@@ -76,7 +76,7 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
             return NetworkError(f"The connection to {at} broke before a response came: {why}.", provider=name)
 
 
-def broken_stream_error(model: Model, error: Exception, received: int) -> ProviderError:
+def build_stream_error(model: Model, error: Exception, received: int) -> ProviderError:
     """The error for an exception of aiohttp inside a response."""
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
@@ -88,7 +88,7 @@ def broken_stream_error(model: Model, error: Exception, received: int) -> Provid
     return IncompleteStreamError(text, provider=model.provider)
 
 
-def stalled_error(model: Model, limit: str, seconds: float | None) -> ProviderError:
+def build_stalled_error(model: Model, limit: str, seconds: float | None) -> ProviderError:
     """The error for a server that was silent for longer than a limit allows."""
     what = {
         "first_byte_timeout": "did not begin to answer within",

@@ -56,17 +56,17 @@ def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
     """
     refused: dict[tuple[str, str | None, str, bool], OutputMode] = {}
 
-    def formed(model: Model, request: Request, options: StreamOptions) -> Events:
+    def stream_structured(model: Model, request: Request, options: StreamOptions) -> Events:
         return _stream_structured(_StructuredCall(stream_fn, model, request, options, mode_of, refused))
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse | Awaitable[StreamResponse]:
-        ask = stream_fn if options.output_schema is None else formed
+        ask = stream_fn if options.output_schema is None else stream_structured
         return ask(model, request, options)
 
     def batches(model: Model, request: Request, options: StreamOptions, /) -> Batches:
         if options.output_schema is None and isinstance(stream_fn, Batched):
             return stream_fn.batches(model, request, options)
-        return batch_singly(formed(model, request, options))
+        return batch_singly(stream_structured(model, request, options))
 
     return Batched(batches, plain=stream_fn.batches) if isinstance(stream_fn, Batched) else stream
 

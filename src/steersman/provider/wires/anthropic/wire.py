@@ -110,6 +110,7 @@ class AnthropicWire:
 
 
 def build_url(base: str) -> str:
+    """Return the URL to post to; the base URL may leave out the API version, or be the whole URL already."""
     base = base.rstrip("/")
     if base.endswith("/messages"):
         return base

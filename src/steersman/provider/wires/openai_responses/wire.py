@@ -39,6 +39,7 @@ class OpenAIResponsesWire:
 
 
 def build_url(base: str) -> str:
+    """Return the URL to post to; a base URL may be the whole URL already."""
     base = base.rstrip("/")
     return base if base.endswith("/responses") else f"{base}/responses"
 

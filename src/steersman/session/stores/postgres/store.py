@@ -327,7 +327,7 @@ class PostgresHandle:
     def _write(self, work: Callable[[Connection], object]) -> None:
         """Do it with the lock, which is had again where the connection was lost."""
 
-        def locked(connection: Connection) -> None:
+        def lock_and_work(connection: Connection) -> None:
             self.lock(connection)
             work(connection)
 
@@ -335,7 +335,7 @@ class PostgresHandle:
             raise make_read_only_error(self.session_id)
         if self._link.forked:
             raise SessionBusy(f"The session {self.session_id!r} is written to by the process this one was forked from.")
-        self._run("written", locked)
+        self._run("written", lock_and_work)
 
     def _run(self, done: str, work: Callable[[Connection], _T]) -> _T:
         if self._link.closed:
