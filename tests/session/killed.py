@@ -421,14 +421,19 @@ def check_play(scenario: Scenario, folder: Path, ledger: Ledger) -> None:
 
 
 def plan(records: int, groups: int, *, everywhere: bool) -> Iterator[tuple[Point, bool]]:
-    """Where to kill, and whether what is left is gone on with, or spoken to."""
+    """Where to kill, and whether what is left is gone on with, or spoken to.
+
+    Not everywhere means: around the first and the last record, around every third one, and at every eighth otherwise.
+    """
     for how in HOWS:
-        for number in range(1, (groups if how.endswith("group") else records) + 1):
-            if everywhere or how in ("before", "after") or number % 8 == 1:
+        last = groups if how.endswith("group") else records
+        for number in range(1, last + 1):
+            near = number in (1, last) or number % 3 == (1 if how == "before" else 0)
+            if everywhere or (near if how in ("before", "after") else number % 8 == 1):
                 point = Point(number, how)
                 first = how != "after"
                 yield point, first
-                if everywhere or (how == "before" and number % 3 == 0):
+                if everywhere or (how == "before" and number % 9 == 1):
                     yield point, not first
 
 

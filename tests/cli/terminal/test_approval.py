@@ -147,7 +147,7 @@ def test_a_project_that_brings_programs_is_asked_about_before_the_chat(
     brought = {"mcpServers": {"small": {"command": sys.executable, "args": ["-E", "-S", str(small)]}}}
     (place.project / ".mcp.json").write_text(json.dumps(brought))
     with Terminal(
-        command_line([], server), env=environment(place, server), cwd=place.project, columns=100, rows=60
+        command_line([], server), env=environment(place, server), cwd=place.project, columns=200, rows=60
     ) as terminal:
         terminal.wait_for(lambda at: at.cursor_line == "?")
         assert "small_server.py" in "".join(terminal.shown.split())
