@@ -34,7 +34,7 @@ class Kept(Recorder):
         if asyncio.iscoroutine(done := self._act(what)):
             await done
 
-    def redact(self, secrets: Set[str], /) -> None:
+    def register_secrets(self, secrets: Set[str], /) -> None:
         self.waits.append("hide")
 
 

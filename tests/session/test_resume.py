@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.session.kit import check_sendable, cut, done, planted, records, reopened, said, types
 
-from steersman import Agent, Default, Inject, Session, Skip, ToolCall, ToolContext, ToolOutput, prun, tool
+from steersman import Agent, Compaction, Default, Inject, Session, Skip, ToolCall, ToolContext, ToolOutput, prun, tool
 from steersman.context.recovery import NOT_STARTED, UNKNOWN
 from steersman.session.records import Record
 from steersman.session.stores.store import Store
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
-from steersman.types.events import ToolExecutionEnd, ToolExecutionStart, TurnEnd, TurnStart
+from steersman.types.events import CompactionStarted, ToolExecutionEnd, ToolExecutionStart, TurnEnd, TurnStart
 from steersman.types.messages import to_message, user_message
 
 
@@ -216,6 +216,19 @@ async def test_the_turn_after_the_settling_is_the_first_of_the_prompt(stores: St
         (0, "continuation"),
         (1, "user"),
     ]
+
+
+async def test_a_compaction_continuation_compacts_after_the_turn_that_settles_old_calls(stores: Store) -> None:
+    """loop.md R6: that turn asks no model, so the first turn of the run is the one after it."""
+    session_id = await _crashed(stores, "a!")
+    agent, _ = reopened(stores, session_id, call("look", at="d"), "Fine.", tools=Bench().tools)
+    events = EventCollector()
+    agent.subscribe(events)
+    await agent.continue_(Compaction())
+    done(agent)
+    assert [event.turn_index for event in events.of(TurnStart)] == [0, 1, 2]
+    places = [event.type for event in events.events if isinstance(event, TurnStart | CompactionStarted)]
+    assert places == ["turn_start", "turn_start", "compaction_started", "turn_start"]
 
 
 async def test_gates_are_asked_again_for_what_runs_again(stores: Store) -> None:

@@ -42,19 +42,29 @@ from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
 
 if TYPE_CHECKING:
-    from steersman.agent.memory import Memory
+    from steersman.agent.session_link import SessionLink
     from steersman.session.session import Session
 
 
 class Agent:
-    """The stateful shell most people use. One run at a time; steer it, queue follow-ups, interrupt it, go on from it.
+    """The object most programs use: one conversation, one run at a time. Steer it, queue follow-ups, abort it, go on.
 
     Every other option of `AgentLoopConfig` (`convert_to_llm`, `before_turn`, `post_loop_policies`, ...) works here too.
     """
 
     __slots__ = (
-        "__weakref__", "_channel", "_idle", "_memory", "_output", "_sources", "_token", "config", "context",
-        "dispatcher", "inbox", "tools",
+        "__weakref__",
+        "_channel",
+        "_idle",
+        "_output",
+        "_session_link",
+        "_sources",
+        "_token",
+        "config",
+        "context",
+        "dispatcher",
+        "inbox",
+        "tools",
     )  # fmt: skip
 
     def __init__(
@@ -107,9 +117,9 @@ class Agent:
         context = AgentContext(system_prompt, messages)
         self._assemble(config, table, tuple(tools) if has_toolsets(tools) else None, output, context, inbox)
         if session is not None:
-            from steersman.agent.memory import Memory  # only who has a session pays for it
+            from steersman.agent.session_link import SessionLink  # only who has a session pays for it
 
-            self._memory = Memory(session, self.context, inbox, self.dispatcher, self.config)
+            self._session_link = SessionLink(session, self.context, inbox, self.dispatcher, self.config)
 
     @classmethod
     def from_config(
@@ -120,7 +130,7 @@ class Agent:
         system_prompt: str = "",
         messages: Sequence[MessageLike] = (),
     ) -> Agent:
-        """An agent around a configuration that is already there."""
+        """An agent with this configuration; its queues deliver all messages at once, not one at a time."""
         agent = object.__new__(cls)
         sources = tuple(tools) if has_toolsets(tools) else None
         output = find_output(config)
@@ -131,7 +141,7 @@ class Agent:
         return agent
 
     def variant(self, **changes: Any) -> Agent:
-        """An agent of the same make with an empty conversation; what is different is given as `Agent` takes it."""
+        """A copy with an empty conversation; keyword arguments change options of `Agent`."""
         tools = changes.pop("tools", None)
         output = self._output
         if "output_type" in changes:
@@ -147,7 +157,7 @@ class Agent:
         agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self.inbox.copy_empty())
         return agent
 
-    # Speaking
+    # Prompts and queued messages
 
     def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
         """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
@@ -170,17 +180,20 @@ class Agent:
         raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
 
     def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
-        """Queue a message for the next safe point of the running turn. Safe from other threads."""
+        """Queue a message for the start of the next turn, or of the next run if none is going on.
+
+        Tool calls of the running turn are skipped or cancelled, by `mode`. Safe from other threads.
+        """
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
-        if self._memory is not None:
-            self._memory.refuse_if_closed()
+        if self._session_link is not None:
+            self._session_link.refuse_if_closed()
         return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
         """Queue a message for when the agent would otherwise stop. Safe from other threads."""
-        if self._memory is not None:
-            self._memory.refuse_if_closed()
+        if self._session_link is not None:
+            self._session_link.refuse_if_closed()
         return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
 
     @property
@@ -201,7 +214,7 @@ class Agent:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is going on."""
+        """Whether a run is going on, or other work inside `reserve()`."""
         return self.context.running
 
     async def wait_for_idle(self) -> None:
@@ -223,7 +236,7 @@ class Agent:
             self.context.running = False
             self._become_idle()
 
-    # Going on
+    # Continuing, rerunning, branching
 
     def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
@@ -232,13 +245,13 @@ class Agent:
         return start_run(self, Start((), Default() if kind is None or type(kind) is Initial else kind))
 
     def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream:
-        """Ask for an answer again: the last one, from the last thing a user said, or the one at an entry.
+        """Repeat the last answer, or the one at the entry `at`.
 
         With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
         """
         self._refuse_if_busy()
         check_entry(tag, at)
-        memory = self._memory
+        memory = self._session_link
         if memory is None or at is None:
             return start_run(self, Start((), Rerun(tag), self.context.log.rewind(at)))
         return start_run(self, Start((), Rerun(tag), memory.log_through(at).rewind(memory.resolve_entry(at))))
@@ -252,7 +265,7 @@ class Agent:
         """
         self._refuse_if_busy()
         check_entry(tag, at)
-        memory = self._memory
+        memory = self._session_link
         log = self.context.log.fork(at) if memory is None else memory.log_through(at).fork(memory.resolve_entry(at))
         prompts = [] if prompt is None else read_prompts(prompt)
         if not prompts:
@@ -275,8 +288,8 @@ class Agent:
 
     def _prepare_edit(self) -> None:
         self._refuse_if_busy()
-        if self._memory is not None:
-            self._memory.sync_session()
+        if self._session_link is not None:
+            self._session_link.sync_session()
 
     # Watching
 
@@ -285,7 +298,7 @@ class Agent:
         return self.dispatcher.subscribe(callback)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Stop the calls."""
+        """Remove a subscriber."""
         self.dispatcher.unsubscribe(subscription)
 
     @property
@@ -293,7 +306,7 @@ class Agent:
         """Everything that was said, in order."""
         return self.context.messages
 
-    # Serving as a tool
+    # As a tool of another agent
 
     def as_tool(self, name: str, description: str, **settings: Any) -> Tool:
         """This agent as a tool of another: a fresh conversation per call, the caller's limits, guards and cancel.
@@ -317,6 +330,28 @@ class Agent:
         prompts = read_prompts(x)
         return await run_sub_agent(self.variant(first_turn_trigger="sub_agent"), ctx, prompts, name or ctx.tool_name)
 
+    # The session
+
+    @property
+    def session(self) -> Session | None:
+        """The session that remembers the conversation, if it has one."""
+        return None if self._session_link is None else self._session_link.session
+
+    def close(self) -> None:
+        """Let go of the session, and close it if the agent opened it; without a session there is nothing to do."""
+        if self._session_link is not None:
+            self._session_link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Also during a run: leaving by an exception must not raise another one.
+        if self._session_link is not None:
+            self._session_link.close(running=True)
+
+    # Internals
+
     def _assemble(
         self,
         config: AgentLoopConfig,
@@ -332,38 +367,16 @@ class Agent:
         self.context = context
         self.context.tools = tuple(tools.values())
         self.dispatcher = Dispatcher()
-        self._memory: Memory | None = None
+        self._session_link: SessionLink | None = None
         self._output = output
         self.inbox = inbox
         self._token: CancelToken | None = None
         self._channel: Channel | None = None
         self._idle: list[asyncio.Future[None]] = []
 
-    # Remembering
-
-    @property
-    def session(self) -> Session | None:
-        """The session that remembers the conversation, if it has one."""
-        return None if self._memory is None else self._memory.session
-
-    def close(self) -> None:
-        """Let go of the session, and close it if the agent opened it; without a session there is nothing to do."""
-        if self._memory is not None:
-            self._memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Also during a run: leaving by an exception must not raise another one.
-        if self._memory is not None:
-            self._memory.close(running=True)
-
-    # Inside
-
     def _refuse_if_busy(self) -> None:
-        if self._memory is not None:
-            self._memory.refuse_if_closed()
+        if self._session_link is not None:
+            self._session_link.refuse_if_closed()
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 
@@ -376,11 +389,11 @@ class Agent:
         if self._sources is not None:
             self.tools = build_tool_table(self._sources)
             context.tools = tuple(self.tools.values())
-        context.continuation_kind = start.kind
+        context.continuation_kind = start.continuation_kind
         context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
         if start.log is not None:
             context.log = start.log
-        journal = None if self._memory is None else self._memory.begin(self.tools.values())
+        journal = None if self._session_link is None else self._session_link.begin(self.tools.values())
         self._token, self._channel = token, channel
         if self._output is not None:
             self._output.reset()

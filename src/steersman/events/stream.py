@@ -1,7 +1,7 @@
 """A run as its caller sees it: iterate over it, await it, or both.
 
-Memory is bounded: when the reader falls behind, `room()` makes the run wait before it reads more from the provider.
-The bound is lifted only while a task awaits the outcome and no task reads: otherwise the run would wait for ever.
+Memory is bounded: when the reader falls behind, `wait_for_reader` makes the run wait before it reads more from the
+provider. The bound is lifted only while a task awaits the outcome and no task reads: else the run would wait for ever.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     ask_until_it_fits    the one way to an answer; handles a context overflow, a cancel and a failure
     ask_once             one request
     consume              emits the deltas of one request
-    commit               puts the answer in the transcript, however it ended
+    commit               puts the answer in the log, however it ended
 
-After an overflow the context is compacted and the model is asked once more. Every attempt counts in the usage.
+After an overflow the model is asked for a shorter answer, if the server says how many tokens are left; else, or if that
+overflows too, the context is compacted once and both steps are repeated: at most four requests. All count in the usage.
 """
 
 from __future__ import annotations
@@ -40,25 +41,28 @@ class ResponseStreamState:
     """An answer while it arrives: the deltas so far, and what the last attempt came to."""
 
     __slots__ = (
-        "asked", "deltas", "end_reason", "error", "fallbacks", "is_paid", "model", "provider", "started", "timestamp",
-        "tool_choice", "usage",
+        "asked", "deltas", "end_reason_before", "error", "fallbacks", "is_counted", "model", "provider", "started",
+        "timestamp", "tool_choice", "usage",
     )  # fmt: skip
 
     def __init__(self, run: Run, tool_choice: ToolChoice = "auto") -> None:
         self.tool_choice: ToolChoice = tool_choice
-        # Known before the answer when this is the last one after a limit.
-        self.end_reason = run.ending.reason
+        # Set before the answer if this is the last one, after a limit.
+        self.end_reason_before = run.ending.reason
         self.deltas: list[StreamEvent] = []
         # The failure of the last attempt.
         self.error: ErrorInfo | None = None
         # What the last attempt cost, until it is added to the usage of the run.
         self.usage = _UNKNOWN
-        self.is_paid = False
+        # Whether the usage of the kept answer is in the usage of the run already.
+        self.is_counted = False
         # How many models the last attempt has fallen back from.
         self.fallbacks = 0
         self.model = run.config.model.id
         self.provider = run.config.model.provider
+        # Whether `message_start` was emitted.
         self.started = False
+        # Whether a request was sent: only then can there be something to commit after a cancel.
         self.asked = False
         self.timestamp = time.time()
 
@@ -71,11 +75,11 @@ class ResponseStreamState:
 
     @property
     def is_visible(self) -> bool:
-        """Whether consumers have a part of the answer before them."""
+        """Whether deltas were emitted since the last reset, so that consumers show a part of the answer."""
         return bool(self.deltas) and type(self.deltas[-1]) is not Reset
 
     def deltas_since_reset(self) -> list[StreamEvent]:
-        """The part of the answer that consumers have before them."""
+        """The deltas that consumers show: those after the last reset."""
         resets = [index for index, delta in enumerate(self.deltas) if type(delta) is Reset]
         return self.deltas[resets[-1] + 1 :] if resets else list(self.deltas)
 
@@ -92,7 +96,10 @@ class ResponseStreamState:
 
 
 async def ask_until_it_fits(run: Run, turn: Turn, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
-    """Ask the model and commit its answer; `None` when the model was not asked because the run ended."""
+    """Ask the model and commit its answer; `None` if the run ended before there was anything to commit.
+
+    That is: before the first request, or after an overflow of which no delta was emitted.
+    """
     state = turn.answer = ResponseStreamState(run, tool_choice)
     message: AssistantMessage | None = None
     try:
@@ -159,18 +166,19 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                 _report_attempt(run, state, event)
                 emitted = 1
             batch = batch[emitted:] if emitted < len(batch) else ()
+    # The normal form always has a terminal event: a stream that ends without one was closed from outside.
     run.interrupt()
     return state.break_off("aborted", run.ending.detail)
 
 
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
-    """Put the answer in the transcript, add its usage and emit `message_end`."""
+    """Add the answer to the log, add its usage and emit `message_end`."""
     message = _complete(run, state, message)
     run.ending.error = _describe_failure(run, state, message) if message.failed else None
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
-    if not state.is_paid:
+    if not state.is_counted:
         run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
     run.emit(MessageEnd, message=message)
     return message
@@ -199,8 +207,8 @@ def find_overflow(run: Run, state: ResponseStreamState, message: AssistantMessag
         from steersman.provider.wires.overflow import is_too_large  # only needed after a failure
 
         status = None if state.error is None else state.error.status
-        heavy = is_too_large(message.error_message or "", status=status)
-        return Overflow(heavy=heavy, window=_find_window(run, state, message))
+        too_many_bytes = is_too_large(message.error_message or "", status=status)
+        return Overflow(too_many_bytes=too_many_bytes, window=_find_window(run, state, message))
     window = None if message.failed else _find_window(run, state, message)
     if window is None:
         return None
@@ -230,9 +238,10 @@ def _find_window(run: Run, state: ResponseStreamState, message: AssistantMessage
 async def _fit_and_ask_again(
     run: Run, turn: Turn, state: ResponseStreamState, request: Request, message: AssistantMessage
 ) -> AssistantMessage | None:
-    """Ask for a shorter answer, or compact and ask again; returns the better one of the two answers.
+    """Ask for a shorter answer, or compact and ask again; returns the answer to keep.
 
-    The second one is better unless it failed or says nothing while the first one says something.
+    That is the second one, unless it failed or says nothing while the first one says something. It is a failure if
+    neither says anything, and `None` if the run ended after the compaction, with no answer to keep.
     """
     first = await _ask_for_less(run, state, request, message)
     overflow = find_overflow(run, state, first)
@@ -242,12 +251,12 @@ async def _fit_and_ask_again(
         return overflow.to_failure(first, freed=False)
     deltas = state.deltas_since_reset()
     # A hook or a subscriber may have stopped the run during the compaction.
-    if overflow.has_answer(first) and run.ending.reason != state.end_reason:
+    if overflow.has_answer(first) and run.ending.reason != state.end_reason_before:
         _count_attempt(run, state, first.usage, None)
-        return _drop_bill(state, first)
-    _take_back(run, state, first.usage)
+        return _remove_usage(state, first)
+    _discard_answer(run, state, first.usage)
     shorter = await prepare_request(run, turn, overflow=True)
-    if shorter is None or run.ending.reason != state.end_reason or run.check_cancelled():
+    if shorter is None or run.ending.reason != state.end_reason_before or run.check_cancelled():
         return None
     second = await _ask_for_less(run, state, shorter, await ask_once(run, state, shorter))
     still = find_overflow(run, state, second)
@@ -258,8 +267,8 @@ async def _fit_and_ask_again(
         return second
     if not overflow.has_answer(first):
         return second if still is None else still.to_failure(second, freed=True)
-    _take_back(run, state, second.usage)
-    return await consume(run, state, _yield_once((*deltas, Done(_drop_bill(state, first)))))
+    _discard_answer(run, state, second.usage)
+    return await consume(run, state, _yield_once((*deltas, Done(_remove_usage(state, first)))))
 
 
 async def _ask_for_less(
@@ -281,14 +290,14 @@ async def _ask_for_less(
     return await ask_once(run, state, request, max_tokens=room)
 
 
-def _drop_bill(state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
-    """An answer that is counted already, without its usage: that says how long the request was before compaction."""
-    state.is_paid = True
+def _remove_usage(state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
+    """Remove the usage of an answer that is counted already: it says how long the request was before compaction."""
+    state.is_counted = True
     return msgspec.structs.replace(message, usage=_UNKNOWN)
 
 
-def _take_back(run: Run, state: ResponseStreamState, usage: Usage) -> None:
-    """Count an answer that is not kept, and tell consumers to drop it."""
+def _discard_answer(run: Run, state: ResponseStreamState, usage: Usage) -> None:
+    """Count an answer that is not kept, and emit a reset, so that consumers drop it."""
     _count_attempt(run, state, usage, state.error)
     _reset(run, state)
 

@@ -38,19 +38,19 @@ _FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation."
 
 # Added to the provider's error message.
 STUCK = " Compaction could free nothing more: " + _SHORTEN
-STUCK_HEAVY = " Compaction could free nothing more: " + _FEWER_IMAGES
-STILL_HEAVY = " It is still too large after compaction: " + _FEWER_IMAGES
+STUCK_BYTES = " Compaction could free nothing more: " + _FEWER_IMAGES
+STILL_TOO_MANY_BYTES = " It is still too large after compaction: " + _FEWER_IMAGES
 STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORTEN
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A request that was too long: `heavy` if it had too many bytes, `empty` if the answer says nothing.
+    """A request that was too long: in tokens, or in bytes (`too_many_bytes`). `empty`: the answer says nothing.
 
     `sent` is the number of tokens on the bill, and `window` the context window of the model that answered, if known.
     """
 
-    heavy: bool = False
+    too_many_bytes: bool = False
     empty: bool = False
     sent: int = 0
     window: int | None = None
@@ -63,9 +63,9 @@ class Overflow:
         """The answer as a failure that says what to do; `freed` says whether compaction freed anything."""
         words = message.error_message or "The request is longer than the model's context window."
         if not freed:
-            words += STUCK_HEAVY if self.heavy else STUCK
-        elif self.heavy:
-            words += STILL_HEAVY
+            words += STUCK_BYTES if self.too_many_bytes else STUCK
+        elif self.too_many_bytes:
+            words += STILL_TOO_MANY_BYTES
         elif self.empty:
             words += STILL_FULL
         return msgspec.structs.replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
@@ -143,12 +143,12 @@ async def compact_if_needed(run: Run, *, forced: bool) -> None:
 
 
 def is_hopeless(run: Run, overflow: Overflow) -> bool:
-    """Whether the hardest compaction already freed too little for a request that was not longer."""
+    """Whether the hardest compaction freed too little before, for a request that was at most 10% shorter."""
     return overflow.sent < run.futile.billed * _GROWTH
 
 
 async def compact_after_overflow(run: Run, overflow: Overflow) -> bool:
-    """Compact harder than the threshold asks for; returns whether anything was freed.
+    """Compact harder than the threshold asks for; returns whether anything was freed, false also if a hook refused.
 
     If the request had too many bytes and most of them are images, only old images are dropped.
     """
@@ -156,7 +156,7 @@ async def compact_after_overflow(run: Run, overflow: Overflow) -> bool:
         return False
     config = run.config.context_config or ContextConfig()
     log = run.context.log
-    if overflow.heavy and _can_drop_images(log.visible, config):
+    if overflow.too_many_bytes and _can_drop_images(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return True
     freed, _ = await compact(run, halve_limit(config, min(log.tokens, overflow.window or config.max_context_tokens)))

@@ -154,7 +154,7 @@ class MessageProvider(Protocol):
     """A source of messages while a run goes on; the other spelling of the two `get_..._messages` callbacks."""
 
     def poll_steering(self) -> Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None:
-        """Messages for the next safe point."""
+        """Messages for the start of the next turn."""
         ...
 
     def poll_follow_up(self) -> Awaitable[Sequence[MessageLike] | None] | Sequence[MessageLike] | None:
@@ -213,6 +213,7 @@ class AgentLoopConfig:
     tool_timeout: float | None = None
     max_tool_calls: int = 256
     cancel_grace: float = 0.25
+    # Bounds gates before a tool call; also the hooks after a cancel, and the wait for the journal at the end of a run.
     gate_timeout: float | None = 60.0
     steering: SteeringPolicy = "skip"
     length_policy: Literal["run_complete", "fail_all"] = "run_complete"

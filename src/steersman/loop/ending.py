@@ -1,4 +1,7 @@
-"""How a run ends: one phase, which only moves forward, one reason, of which the first stays, and its cancels."""
+"""How a run ends: its phase, which only moves forward, its reason to end, and the cancels that lead to it.
+
+The first reason stays, with one exception: an abort while the run ends for another reason replaces it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
 DEADLINE = "deadline"
 """The cancel reason of a run that took too long."""
 
-# A cancelled stream has this many seconds to clean up before it is cancelled again, and this many attempts in all.
+# A cancelled task has this many seconds to clean up before it is cancelled again. After this many attempts `give_up` is
+# called; without one, the attempts go on.
 _AGAIN = 1.0
 _ATTEMPTS = 5
 
@@ -32,7 +36,7 @@ class Phase(IntEnum):
     RUNNING = 1
     """`agent_start` was emitted."""
     AT_LIMIT = 2
-    """The notice of a limit is in the transcript: at most one more answer follows."""
+    """The notice of a limit is in the log: at most one more answer follows."""
     ENDED = 3
     """`agent_end` was emitted: no event and no message follows."""
     RELEASED = 4
@@ -48,19 +52,19 @@ class Ending:
         self.phase = Phase.NEW
         self.reason: EndReason | None = None
         self.detail = ""
-        # What is known of the failure of the last answer.
+        # What is known of the failure: of the last answer, or of what else ended the run.
         self.error: ErrorInfo | None = None
         # The canceller, once the run has noticed the cancel: its own token, or another task that cancelled its task.
         self.cancelled_by: Literal["token", "task"] | None = None
 
     def finish(self, reason: EndReason, detail: str = "") -> None:
-        """Set why the run ends; the first reason stays."""
+        """Set why the run ends, unless there is a reason already."""
         if self.reason is None:
             self.reason = reason
             self.detail = detail
 
     def prefer_abort(self) -> None:
-        """Report an abort that came while the run was ending for another reason as the reason."""
+        """Replace the reason by an abort that came while the run was ending; a veto and a rejection stay."""
         if self.reason not in ("vetoed", "rejected", "aborted"):
             self.reason = "aborted"
             self.detail = f"operation aborted ({self.detail})" if self.detail else "operation aborted"
@@ -76,10 +80,14 @@ class CancelWatch:
 
     def __init__(self, run: Run, give_up: Callable[[Run], None] | None = None) -> None:
         self._run = run
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._give_up = give_up
-        self._undo: list[Callable[[], object]] = [run.token.on_cancel(self._cancel_task)]
+        self._undo: list[Callable[[], object]] = []
+
+    def __enter__(self) -> None:
+        run, loop = self._run, self._loop
+        self._undo.append(run.token.on_cancel(self._cancel_task))
         if (deadline := run.tracker.deadline) is not None:
             self._undo.append(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
         if run.parent is not None:
@@ -91,15 +99,12 @@ class CancelWatch:
         elif signal is not None:
             self._undo.append(loop.create_task(_wait_for(signal, run.token)).cancel)
 
-    def __enter__(self) -> None:
-        pass
-
     def __exit__(self, *_: object) -> None:
         for undo in reversed(self._undo):
             undo()
 
     def _cancel_task(self, attempt: int = 1) -> None:
-        """Cancel the task where it waits; in the task itself later, since it may notice the cancel first."""
+        """Cancel the task. If called from the task itself, wait one step: it may notice the cancel by itself."""
         run, loop = self._run, self._loop
         if loop.is_closed() or run.task is None or run.ending.cancelled_by is not None or run.task.done():
             return

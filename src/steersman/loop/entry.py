@@ -37,7 +37,7 @@ _running: set[asyncio.Task[None]] = set()
 
 
 class Inherited(msgspec.Struct, frozen=True):
-    """What a run gets from others: the run and the tool call it works for, and a budget it shares.
+    """What a run gets from others: a parent run, the tool call of that run, and a shared budget.
 
     A run with a parent also has its limits, its guards and its cancel.
     """
@@ -55,7 +55,7 @@ class Start(msgspec.Struct, frozen=True):
     """
 
     prompts: Sequence[AgentMessage]
-    kind: ContinuationKind | None = None
+    continuation_kind: ContinuationKind | None = None
     log: Log | None = None
     inherited: Inherited = Inherited()
     signal: asyncio.Event | CancelToken | None = None
@@ -96,7 +96,7 @@ class BareContext:
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> None:
         """Set the kind of the run and queue what the last run left."""
         context = self.context
-        context.continuation_kind = start.kind or context.continuation_kind
+        context.continuation_kind = start.continuation_kind or context.continuation_kind
         undelivered: list[Queued] = context.undelivered
         self.inbox.requeue(undelivered)
         context.undelivered = []
@@ -206,7 +206,7 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
     _mint_ids(context)
     run = Run(host, start, client, token, channel, journal)
     if journal is not None:
-        journal.redact(client.secrets)
+        journal.register_secrets(client.secrets)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
     run.task = task = asyncio.get_running_loop().create_task(run_loop(run))
     _running.add(task)
@@ -250,7 +250,8 @@ async def stream_assistant_response(
     host.begin(start, token, stream.channel)
     _mint_ids(context)
     run = Run(host, start, client, token, stream.channel)
-    run.witness = None  # one answer is not a whole run, and its events do not follow the grammar of one
+    # Test suites check the events of every run; those of one answer do not follow the grammar of a run.
+    run.witness = None
     run.task = asyncio.current_task()
     turn = Turn(0)
     try:

@@ -1,6 +1,6 @@
 """The inbox of an agent: steering and follow-ups wait here until a run takes them, each exactly once.
 
-The functions at the end are the one way into the transcript: what is pending is added first, before anything else.
+The functions at the end are the one way into the log: what is pending is added first, before anything else.
 """
 
 from __future__ import annotations
@@ -199,12 +199,12 @@ class Inbox:
                 self._keys = {**(self._keys or {}), **heard, **keyed}
 
     def start_delivery(self, item: Queued) -> None:
-        """Report that a message is about to be added to the transcript."""
+        """Report that a message is about to be added to the log."""
         if self.listener is not None:
             self.listener.on_delivery_start(item)
 
     def deliver(self, item: Queued, entry_id: str) -> None:
-        """Report that a message is in the transcript."""
+        """Report that a message is in the log."""
         item.receipt.status = "delivered"
         if self.listener is not None:
             self.listener.on_delivery_end(item, entry_id)
@@ -247,7 +247,7 @@ class Inbox:
 
 
 def add_message(run: Run, message: AgentMessage) -> str:
-    """Add a message to the transcript, with its events; returns its entry id."""
+    """Add a message to the log, with its events; returns its entry id."""
     if not message.timestamp:
         message = msgspec.structs.replace(message, timestamp=time.time())
     run.emit(MessageStart, message=message)
@@ -257,7 +257,7 @@ def add_message(run: Run, message: AgentMessage) -> str:
 
 
 def add_pending(run: Run) -> None:
-    """Add all pending messages to the transcript."""
+    """Add all pending messages to the log."""
     while run.pending:
         item = run.pending.pop(0)
         message = item.message if type(item) is Queued else item

@@ -22,7 +22,7 @@ from steersman.types.messages import ToolResultMessage
 
 
 async def resume(run: Run) -> None:
-    """Settle the calls at the end of the transcript, if the program that made it ended before they were.
+    """Settle the calls at the end of the log, if the program that made it ended before they were.
 
     No model is asked in that turn, so no limit counts it and no hook of a turn is called. A run with prompts runs none
     of the calls: a new prompt does not ask to go on with what came before it.

@@ -54,7 +54,7 @@ class Guards(msgspec.Struct, frozen=True):
 
 
 class FutileCompaction:
-    """How many tokens there were when compaction freed nothing, by estimate and by the bill; -1 for never.
+    """How many tokens there were when compaction freed nothing or too little, by estimate and by usage; -1 for never.
 
     `compact` and `ask_until_it_fits` own it: it keeps them from trying again before the context has grown.
     """
@@ -335,7 +335,7 @@ class Run:
             name = "session_kept" if failure is None else "session_degraded"
             self.emit(CustomEvent, name=name, data={} if failure is None else {"reason": self.redact(failure)})
 
-    # The transcript
+    # The log
 
     def append(self, message: AgentMessage) -> str:
         """Add a message to the log and to the new messages, unless the run has ended; returns its entry id."""

@@ -11,7 +11,7 @@ from steersman.loop.ask import commit_error, commit_unfinished
 from steersman.loop.ending import DEADLINE, CancelWatch, Phase
 from steersman.loop.inbox import Queued, Receipt, add_pending, is_answered, take_queued
 from steersman.loop.run import Run, Turn
-from steersman.loop.turn import close_turn, fail, find_trigger, take_turn
+from steersman.loop.turn import close_turn, fail_between_turns, find_trigger, take_turn
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import PROCEED, HookError, decide, observe
 from steersman.types.continuation import Initial
@@ -19,7 +19,7 @@ from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStar
 from steersman.types.result import RunResult
 
 OVER = "over"
-"""The cancel reason of a run that has come to its end."""
+"""The cancel reason of a run that has ended: it stops what still works for the run, such as abandoned tools."""
 
 
 async def run_loop(run: Run) -> None:
@@ -32,15 +32,16 @@ async def run_loop(run: Run) -> None:
                     while run.ending.reason is None:
                         turn = await take_turn(run)
                         if run.ending.reason is None:
-                            await _find_next(run, turn)
+                            await _queue_next_or_finish(run, turn)
             except asyncio.CancelledError:
                 run.interrupt()
             except Exception as error:  # noqa: BLE001  # whatever raised between turns, the run ends and reports it
-                await fail(run, error)
+                await fail_between_turns(run, error)
             if run.ending.phase >= Phase.ENDED:
                 return  # given up meanwhile
             _end(run)
             await _call_after_loop(run)
+            _cancel_abandoned(run)
             if run.journal is not None:
                 await _save_end(run)
     finally:
@@ -71,7 +72,10 @@ def open_inbox(run: Run) -> None:
 
 
 def _accept_prompts(run: Run) -> None:
-    """Make the prompts pending, or, until the input filters have let them in, ready to be queued for the next run."""
+    """Make the prompts pending; if there are input filters, only once these have let them in.
+
+    Until then they count as queued messages: if the run ends first, `_end` queues them for the next run.
+    """
     prompts = run.start.prompts
     if run.config.input_filters:
         run.filtering = [Queued("steering", prompt, Receipt(prompt, "accepted")) for prompt in prompts]
@@ -129,8 +133,8 @@ def _emit_start(run: Run) -> None:
 # Between turns
 
 
-async def _find_next(run: Run, turn: Turn) -> None:
-    """What the next turn is about: steering, tool results, an injection, a follow-up; or else the run is done."""
+async def _queue_next_or_finish(run: Run, turn: Turn) -> None:
+    """Make pending what the next turn starts with: steering, an injection, a follow-up; if nothing is left, finish."""
     while not run.check_cancelled():
         steered = run.inbox.may_have("steering") and await take_queued(run, "steering")
         if steered or turn.results or run.pending:
@@ -145,7 +149,7 @@ async def _find_next(run: Run, turn: Turn) -> None:
 
 
 async def _ask_policies(run: Run, turn: Turn) -> None:
-    """Ask the policies for when the agent would stop: they may end the run, or inject messages."""
+    """Ask the post-loop policies and `before_follow_up`: they may end the run, or inject messages."""
     seams = run.config.seams
     if seams.post_loop_policies:
         decision = await decide(seams.post_loop_policies, (run.view(turn),), seam="post_loop_policies")
@@ -159,11 +163,11 @@ async def _ask_policies(run: Run, turn: Turn) -> None:
 
 
 def _end(run: Run) -> None:
-    """Close the run: accepted messages are in the transcript or queued again, and `agent_end` is the last event."""
+    """Close the run: accepted messages are in the log or queued again, and `agent_end` is the last event."""
     ending = run.ending
     limit_is_new = ending.reason == "limit" and ending.phase < Phase.AT_LIMIT
-    if limit_is_new or (ending.reason not in ("vetoed", "rejected") and _has_more_to_tell(run)):
-        _take_last_turn(run)
+    if limit_is_new or (ending.reason not in ("vetoed", "rejected") and _needs_closing_turn(run)):
+        _take_closing_turn(run)
     run.inbox.requeue([*[item for item in run.pending if type(item) is Queued], *run.filtering])
     run.pending.clear()
     run.inbox.close()
@@ -176,15 +180,15 @@ def _end(run: Run) -> None:
     context.last_loop_id, context.loop_id = run.loop_id, None
 
 
-def _has_more_to_tell(run: Run) -> bool:
-    """Whether the run ends before its first turn, the one that settles old calls apart, with prompts or an error."""
+def _needs_closing_turn(run: Run) -> bool:
+    """Whether no turn has shown the prompts or the error yet; a turn that only settled old calls does not count."""
     if run.turn_index == 0:
         return True
     return run.turn_index == run.first_turn and (bool(run.pending) or run.ending.reason == "error")
 
 
-def _take_last_turn(run: Run) -> None:
-    """Take a turn without a model: the prompts get into the transcript, and so does what went wrong."""
+def _take_closing_turn(run: Run) -> None:
+    """Take a turn without a model: it adds the prompts to the log, and the error, if that is why the run ends."""
     _emit_start(run)
     turn = Turn(run.turn_index)
     run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
@@ -205,6 +209,10 @@ async def _call_after_loop(run: Run) -> None:
             run.log_problem(str(error) or "after_loop gave no answer after the run was cancelled.")
         except asyncio.CancelledError:
             run.interrupt()
+
+
+def _cancel_abandoned(run: Run) -> None:
+    """Cancel once more the tool calls that did not stop when they were cancelled."""
     for task in run.abandoned:
         task.cancel()
 

@@ -1,4 +1,4 @@
-"""One turn: pending messages get into the transcript, the model answers once, the tools it called run."""
+"""One turn: pending messages enter the log, the model answers once, the tools it called run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def take_turn(run: Run) -> Turn:
             if run.ending.reason is None:
                 message = await ask_until_it_fits(run, turn, _choose_tool_use(run))
                 if message is not None:
-                    await _act_on(run, turn, message)
+                    await _process_answer(run, turn, message)
                     run.tracker.record_turn()
                     if run.config.seams.after_turn or run.config.seams.post_turn_policies:
                         await _call_after_turn(run, turn)
@@ -46,7 +46,8 @@ async def take_turn(run: Run) -> Turn:
 
 
 def _must_compact(run: Run) -> bool:
-    return run.turn_index == 0 and type(run.context.continuation_kind) is Compaction
+    """Whether this is the first turn of a `Compaction` continuation; a turn that only settled old calls is no turn."""
+    return run.turn_index == run.first_turn and type(run.context.continuation_kind) is Compaction
 
 
 def find_trigger(run: Run) -> TurnTrigger:
@@ -95,14 +96,17 @@ async def _stop_at_limit(run: Run, turn: Turn, reason: str) -> None:
 
 
 def _say_limit(run: Run) -> None:
-    """Put the notice of the limit in the transcript, once."""
+    """Add the notice of the limit to the log, once."""
     if run.ending.phase < Phase.AT_LIMIT:
         run.ending.phase = Phase.AT_LIMIT
         add_message(run, user_message(f"[Agent stopped: {run.ending.detail}]", synthetic=True))
 
 
-async def _act_on(run: Run, turn: Turn, message: AssistantMessage) -> None:
-    """Run the tool calls of an answer; those of a failed one never run."""
+async def _process_answer(run: Run, turn: Turn, message: AssistantMessage) -> None:
+    """Do what follows from an answer: run its tool calls, and notice repeated ones.
+
+    A failed answer ends the run, and its calls never run.
+    """
     if message.failed:
         text = message.error_message or f"The model's answer ended with {message.stop_reason!r}."
         if message.stop_reason != "aborted":
@@ -148,7 +152,7 @@ async def _call_after_turn(run: Run, turn: Turn) -> None:
     run.apply(post, "post_turn_policies")
 
 
-async def fail(run: Run, error: Exception) -> None:
+async def fail_between_turns(run: Run, error: Exception) -> None:
     """End the run because something between turns raised, and call `on_error`."""
     run.fail(error)
     await _call_on_error(run, run.ending.detail)

@@ -215,8 +215,8 @@ class Recorder:
         self.index.waiting.pop(item.id, None)
         self.add("returned", {"queue_id": item.id})
 
-    def redact(self, secrets: Set[str], /) -> None:
-        """Leave these keys out of what is written; the set is the run's and may grow."""
+    def register_secrets(self, secrets: Set[str], /) -> None:
+        """Redact these keys in every record from now on; the set belongs to the run and may grow."""
         self._keys |= self._run_keys
         self._run_keys = secrets
 

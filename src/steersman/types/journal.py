@@ -19,8 +19,8 @@ class Journal(Protocol):
         """Why records are kept in memory only at the moment; `None` when they are written."""
         ...
 
-    def redact(self, secrets: Set[str], /) -> None:
-        """Redact these keys in every record; the set belongs to the run and may grow."""
+    def register_secrets(self, secrets: Set[str], /) -> None:
+        """Redact these keys in every record from now on; the set belongs to the run and may grow."""
         ...
 
     async def record_intent(self, calls: Sequence[ToolCall], /) -> None:

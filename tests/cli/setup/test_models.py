@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.cli.command import Place, assert_calm, command_line, environment, run_command
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.setup.inventory import check_connection, is_local_url, redact_url
+from steersman.cli.setup.inventory import check_connection, is_local_url, redact_base_url
 from steersman.cli.terminal.numbers import format_price, format_size, format_window
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.provider.models.catalogue import describe, find_facts, list_known_models
@@ -125,7 +125,7 @@ def test_what_is_described_is_among_the_known_models() -> None:
 
 def test_an_address_is_shown_without_what_may_be_secret() -> None:
     addresses = ["https://me:pw@a.example:8443/v1?k=1#f", "http://[::1]:8080/v1", "https://a.example:port/", "/x"]
-    assert [redact_url(url) for url in addresses] == [
+    assert [redact_base_url(url) for url in addresses] == [
         "https://a.example:8443/v1",
         "http://[::1]:8080/v1",
         "(not a URL)",

@@ -26,7 +26,7 @@ from steersman.cli.setup.inventory import (
     list_providers,
     load_user_settings,
 )
-from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose_model, redact_url
+from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose_model, redact_base_url
 from steersman.cli.setup.settings import PROJECT_FILE, Settings, config_file, current_folder, session_file
 from steersman.cli.terminal.columns import Canvas, Style, make_canvas, pad, wrap
 from steersman.cli.terminal.numbers import format_count, format_size
@@ -282,7 +282,7 @@ async def _check_network(model: Model | None, *, online: bool) -> Finding:
     trouble = await check_connection(address)
     if trouble is not None:
         return Finding("network", "problem", trouble, "Check the network, the proxy and the URL.", vital=True)
-    return Finding("network", "ok", f"{redact_url(address)} is reachable")
+    return Finding("network", "ok", f"{redact_base_url(address)} is reachable")
 
 
 def _is_on_disk(model: Model) -> bool:

@@ -23,7 +23,7 @@ from steersman.cli.setup.model_choice import (
     find_key_variable,
     find_server,
     find_server_url,
-    redact_url,
+    redact_base_url,
 )
 from steersman.cli.setup.settings import Settings, config_file, read_settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, cache_folder
@@ -75,7 +75,9 @@ def load_user_settings() -> tuple[Settings, str | None]:
 def list_providers() -> list[Provider]:
     """Lists all known providers, those with a key first."""
     found = [
-        Provider(name, redact_url(find_base_url(name) or ""), preset.keys, find_key_variable(name), preset.key_required)
+        Provider(
+            name, redact_base_url(find_base_url(name) or ""), preset.keys, find_key_variable(name), preset.key_required
+        )
         for name, preset in PRESETS.items()
     ]
     return sorted(found, key=lambda provider: (provider.key is None, not provider.needed, provider.name))
@@ -97,9 +99,9 @@ def find_remote_url(named: str | None, settings: Settings) -> str | None:
     if first is not None:
         address = find_base_url("openai-chat") or ""
         elsewhere = first == "openai" and find_base_url("openai") != PRESETS["openai"].base_url
-        return redact_url(address) if elsewhere and not is_local_url(address) else None
+        return redact_base_url(address) if elsewhere and not is_local_url(address) else None
     far = [address for name in SERVERS if not is_local_url(address := find_server_url(name) or "")]
-    return redact_url(far[0]) if far else None
+    return redact_base_url(far[0]) if far else None
 
 
 async def check_connection(url: str, seconds: float = 5.0) -> str | None:

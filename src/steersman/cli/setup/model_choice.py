@@ -131,7 +131,7 @@ async def list_models_at(base_url: str, key: str | None = None, *, seconds: floa
     return ids
 
 
-def redact_url(url: str) -> str:
+def redact_base_url(url: str) -> str:
     """Returns a URL without user, password, query and fragment."""
     try:
         parts = urlsplit(url)
@@ -332,7 +332,7 @@ async def _resolve_default_model(provider: str) -> Model:
         found = await find_server(provider)
         if found is None or not found.models:
             what = "does not answer" if found is None else "has no chat model"
-            place = redact_url(find_server_url(provider) or "")
+            place = redact_base_url(find_server_url(provider) or "")
             raise UserError(f"{SERVERS[provider]} {what} at {place!r}. Start it, or name another model.")
         return _get_served_model(found)
     if provider not in DEFAULT_MODELS:

@@ -21,7 +21,7 @@ from steersman.cli.setup.inventory import (
     list_providers,
     load_user_settings,
 )
-from steersman.cli.setup.model_choice import DEFAULT_MODELS, SERVERS, FoundServer, choose_model, redact_url
+from steersman.cli.setup.model_choice import DEFAULT_MODELS, SERVERS, FoundServer, choose_model, redact_base_url
 from steersman.cli.terminal.columns import Canvas, align_table, make_canvas, measure_cells, wrap
 from steersman.cli.terminal.numbers import format_price, format_size, format_window
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -234,7 +234,7 @@ def _to_json(
             for provider in found
         ],
         "servers": [
-            {"provider": server.provider, "address": redact_url(server.base_url), "models": list(server.models)}
+            {"provider": server.provider, "address": redact_base_url(server.base_url), "models": list(server.models)}
             for server in answering
         ],
         "embedded": [

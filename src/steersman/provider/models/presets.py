@@ -33,9 +33,11 @@ class Preset:
 
 # A model on the user's own machine may need minutes to read a long prompt.
 _PATIENT = {"first_byte_timeout": 1800.0, "idle_timeout": 600.0}
+# Servers on loopback need no key.
 _LOCAL = ("ollama", "vllm", "llamacpp", "lmstudio", "sglang")
 
-_MORE = {
+# Chat Completions servers that need no flags; those that do are in `CHAT_PRESETS` of `wires/openai_chat/quirks.py`.
+_WITHOUT_QUIRKS = {
     "cerebras": ("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "huggingface": ("https://router.huggingface.co/v1", "HF_TOKEN"),
     "nvidia": ("https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY"),
@@ -57,8 +59,8 @@ def _build_presets() -> dict[str, Preset]:
             ("GEMINI_BASE_URL", "GOOGLE_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
         ),
     }
-    places = {name: (preset.base_url, preset.keys) for name, preset in chat.PRESETS.items()}
-    places |= {name: (url, (key,)) for name, (url, key) in _MORE.items() if name not in places}
+    places = {name: (preset.base_url, preset.keys) for name, preset in chat.CHAT_PRESETS.items()}
+    places |= {name: (url, (key,)) for name, (url, key) in _WITHOUT_QUIRKS.items() if name not in places}
     for name, (url, keys) in places.items():
         local = name in _LOCAL
         address = "OPENAI_BASE_URL" if name == "openai-chat" else f"{name.upper()}_BASE_URL"

@@ -12,7 +12,7 @@ import msgspec
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.recovery import Recovery, find_open_calls
-from steersman.loop.compact import STILL_HEAVY, STUCK, STUCK_HEAVY
+from steersman.loop.compact import STILL_TOO_MANY_BYTES, STUCK, STUCK_BYTES
 from steersman.loop.tool_calls.execution import Slot
 from steersman.policy.verdicts import Inject, Stop
 from steersman.provider.wires.overflow import find_token_budget
@@ -83,15 +83,15 @@ def make_overflow(answer: AssistantMessage | None) -> Failed:
 
 def is_stuck(answer: AssistantMessage | None) -> bool:
     """Whether the loop gave up on this answer because nothing more could be freed."""
-    return answer is not None and (answer.error_message or "").endswith((STUCK, STUCK_HEAVY))
+    return answer is not None and (answer.error_message or "").endswith((STUCK, STUCK_BYTES))
 
 
 def make_failure(message: AssistantMessage) -> Failed:
     """An answer that failed, as the provider told it: what the loop adds to its words is left out."""
     words = message.error_message or ""
-    if message.error_kind != "context_overflow" or not words.endswith((STUCK, STUCK_HEAVY, STILL_HEAVY)):
+    if message.error_kind != "context_overflow" or not words.endswith((STUCK, STUCK_BYTES, STILL_TOO_MANY_BYTES)):
         return Failed(message)
-    own = words.removesuffix(STUCK).removesuffix(STUCK_HEAVY).removesuffix(STILL_HEAVY)
+    own = words.removesuffix(STUCK).removesuffix(STUCK_BYTES).removesuffix(STILL_TOO_MANY_BYTES)
     error = ErrorInfo("context_overflow", own, status=None if words.endswith(STUCK) else _TOO_LARGE)
     return Failed(msgspec.structs.replace(message, error_message=own), error)
 

@@ -1,4 +1,4 @@
-"""The built-in tools: files, a shell and the web, for one workspace. `builtin_tools()` makes all of them.
+"""The built-in tools: files, a shell and the web, for one workspace. `builtin_tools()` makes them; `prun` is apart.
 
 A single one, for the current folder: `from steersman.tools.builtin import read`. It is made on first use.
 """
@@ -46,7 +46,7 @@ def builtin_tools(
     allow_network: bool = False,
     git: Git = "read-only",
 ) -> builtins.list[Tool]:
-    """Make all built-in tools for a workspace; `sandbox`, `allow_network` and `git` are for `bash`.
+    """Make the tools for files, shell and web for a workspace; `sandbox`, `allow_network` and `git` are for `bash`.
 
     To leave one out or to set more options, make them one by one: `read_tool(workspace)`, `bash_tool(workspace, ...)`.
     """

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.mcp.errors import McpError, UntrustedFile
-from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name, redact_url
+from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name, redact_server_url
 from steersman.tools.mcp.trust import Trust, hash_content
 
 _MAX_FILE_BYTES = 1024 * 1024
@@ -229,7 +229,9 @@ def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
     headers = [_sanitize(header) for header in _as_mapping(entry.get("headers"))]
-    return _sanitize(redact_url(str(entry.get("url")))), f"headers: {_join_limited(headers, ', ')}" if headers else ""
+    return _sanitize(
+        redact_server_url(str(entry.get("url")))
+    ), f"headers: {_join_limited(headers, ', ')}" if headers else ""
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:

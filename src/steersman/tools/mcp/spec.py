@@ -90,7 +90,7 @@ class HttpServer:
     @property
     def target(self) -> str:
         """The URL, without what may be secret in it."""
-        return redact_url(self.url)
+        return redact_server_url(self.url)
 
     @property
     def identity(self) -> str:
@@ -110,7 +110,7 @@ class HttpServer:
 ServerSpec: TypeAlias = StdioServer | HttpServer
 
 
-def redact_url(url: str) -> str:
+def redact_server_url(url: str) -> str:
     """Redact a URL for people to read: no user, no query, and no path step that may be a key."""
     parts = _split_url(url)
     if parts is None:

@@ -16,7 +16,7 @@ from tests.provider.wires.openai_chat.chat import Spec, settings, tools
 from steersman.context.log import MessageView
 from steersman.context.repair import repair
 from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, find_tool_set
-from steersman.provider.wires.openai_chat.quirks import PRESETS
+from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
@@ -108,10 +108,10 @@ def test_a_base_address_becomes_the_address(base: str | None, url: str) -> None:
     )
 
 
-@pytest.mark.parametrize("provider", sorted(PRESETS))
+@pytest.mark.parametrize("provider", sorted(CHAT_PRESETS))
 def test_a_preset_knows_where_its_server_is(provider: str) -> None:
     url = WIRE.request(Model(provider, "m"), Request("", TALK[:1]), StreamOptions(), None).url
-    assert url == f"{PRESETS[provider].base_url}/chat/completions"
+    assert url == f"{CHAT_PRESETS[provider].base_url}/chat/completions"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Quirks(msgspec.Struct, frozen=True):
     """The stop reasons for the server's own finish reasons; "null" means no finish reason."""
 
 
-class Preset(msgspec.Struct, frozen=True):
+class ChatPreset(msgspec.Struct, frozen=True):
     """A known server: its URL, the environment variables for its key, and its flags."""
 
     base_url: str
@@ -67,14 +67,14 @@ class Preset(msgspec.Struct, frozen=True):
 OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True, output_with_tools=True)
 
-PRESETS: dict[str, Preset] = {
-    "openai-chat": Preset(OPENAI_URL, ("OPENAI_API_KEY",), _OPENAI),
-    "openrouter": Preset(
+CHAT_PRESETS: dict[str, ChatPreset] = {
+    "openai-chat": ChatPreset(OPENAI_URL, ("OPENAI_API_KEY",), _OPENAI),
+    "openrouter": ChatPreset(
         "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",),
         Quirks(thinking="openrouter", replay_reasoning="always", output_with_tools=True),
     ),
-    "deepseek": Preset(
+    "deepseek": ChatPreset(
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
         Quirks(
@@ -85,8 +85,8 @@ PRESETS: dict[str, Preset] = {
             output_with_tools=True,
         ),
     ),
-    "groq": Preset("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), Quirks(replay_reasoning="never")),
-    "mistral": Preset(
+    "groq": ChatPreset("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), Quirks(replay_reasoning="never")),
+    "mistral": ChatPreset(
         "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",),
         Quirks(
@@ -101,18 +101,22 @@ PRESETS: dict[str, Preset] = {
             finish_reasons={"model_length": "length"},
         ),
     ),
-    "xai": Preset("https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never", output_with_tools=True)),
-    "together": Preset("https://api.together.xyz/v1", ("TOGETHER_API_KEY",), Quirks(finish_reasons={"eos": "stop"})),
-    "fireworks": Preset("https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
-    "moonshot": Preset(
+    "xai": ChatPreset(
+        "https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(replay_reasoning="never", output_with_tools=True)
+    ),
+    "together": ChatPreset(
+        "https://api.together.xyz/v1", ("TOGETHER_API_KEY",), Quirks(finish_reasons={"eos": "stop"})
+    ),
+    "fireworks": ChatPreset("https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY",)),
+    "moonshot": ChatPreset(
         "https://api.moonshot.ai/v1",
         ("MOONSHOT_API_KEY",),
         Quirks(empty_content="omit", require_reasoning="reasoning_content"),
     ),
-    "ollama": Preset("http://127.0.0.1:11434/v1", (), Quirks(empty_content="empty")),
-    "vllm": Preset("http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), Quirks(thinking="template")),
-    "llamacpp": Preset("http://127.0.0.1:8080/v1", ("LLAMA_API_KEY",), Quirks(thinking="template")),
-    "lmstudio": Preset("http://127.0.0.1:1234/v1", ()),
+    "ollama": ChatPreset("http://127.0.0.1:11434/v1", (), Quirks(empty_content="empty")),
+    "vllm": ChatPreset("http://127.0.0.1:8000/v1", ("VLLM_API_KEY",), Quirks(thinking="template")),
+    "llamacpp": ChatPreset("http://127.0.0.1:8080/v1", ("LLAMA_API_KEY",), Quirks(thinking="template")),
+    "lmstudio": ChatPreset("http://127.0.0.1:1234/v1", ()),
 }
 """Servers known by name."""
 
@@ -129,7 +133,7 @@ def find_quirks(model: Model) -> Quirks:
 
 
 def _find_preset_quirks(model: Model) -> Quirks:
-    preset = PRESETS.get(model.provider)
+    preset = CHAT_PRESETS.get(model.provider)
     if preset is None:
         return _PLAIN
     if preset.quirks is _OPENAI and not _is_openai(model.base_url):

@@ -8,7 +8,7 @@ from functools import lru_cache
 from steersman.provider.wires.openai_chat.decode import OpenAIChatDecoder
 from steersman.provider.wires.openai_chat.encode import encode_request, find_tool_set
 from steersman.provider.wires.openai_chat.errors import classify_response
-from steersman.provider.wires.openai_chat.quirks import OPENAI_URL, PRESETS, find_quirks
+from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS, OPENAI_URL, find_quirks
 from steersman.provider.wires.protocol import HttpRequest
 from steersman.types.errors import ProviderError
 from steersman.types.model import Model, Request, StreamOptions
@@ -45,7 +45,7 @@ WIRE = OpenAIChat()
 def _find_base_url(model: Model) -> str:
     if model.base_url:
         return model.base_url
-    preset = PRESETS.get(model.provider)
+    preset = CHAT_PRESETS.get(model.provider)
     return OPENAI_URL if preset is None else preset.base_url
 
 

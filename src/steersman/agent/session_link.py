@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from steersman.session.session import Session
 
 
-class Memory:
+class SessionLink:
     """The session of an agent, which goes on where the session was; it belongs to one agent at a time."""
 
     __slots__ = ("__weakref__", "_closed", "_config", "_context", "_inbox", "_opened", "session")
