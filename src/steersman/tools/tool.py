@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 import msgspec
@@ -249,6 +248,8 @@ def _find_members(item: Any) -> Sequence[Tool] | None:
 
 def describe_unknown_tool(name: str, names: Iterable[str]) -> str:
     """Describe a call of an unknown tool, for the model."""
+    from difflib import get_close_matches  # a millisecond at import, and only errors need it
+
     known = list(names)
     text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
     near = get_close_matches(name, known, 1)

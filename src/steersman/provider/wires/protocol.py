@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -76,6 +75,8 @@ class ToolNames:
         return 0 < len(name) <= self._max_length and self._allowed.fullmatch(name) is not None
 
     def _make_legal(self, name: str, number: int) -> str:
+        from hashlib import blake2b  # two milliseconds at import, and few names need it
+
         tag = blake2b(f"{number}:{name}".encode("utf-8", "surrogatepass"), digest_size=_TAG // 2).hexdigest()
         cleaned = "".join([letter if self._allowed.fullmatch(f"a{letter}") else "_" for letter in name])
         if not cleaned or self._allowed.fullmatch(cleaned[0]) is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
@@ -328,6 +327,8 @@ def _compile_other_properties(
 
 
 def _suggest_name(key: Any, names: Sequence[str]) -> str:
+    from difflib import get_close_matches  # a millisecond at import, and only errors need it
+
     if not names:
         return "none are taken"
     near = get_close_matches(key, names, 1) if isinstance(key, str) else []
