@@ -51,11 +51,9 @@ def test_names_say_what_a_thing_is(path: Path) -> None:
     assert not VAGUE.search(path.stem)
 
 
-def test_a_long_module_is_explained_in_the_architecture() -> None:
+def test_no_module_is_long() -> None:
     long = [path for path in SOURCES if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST]
-    architecture = ROOT / "ARCHITECTURE.md"
-    words = architecture.read_text(encoding="utf-8") if long else ""
-    assert [shown(path) for path in long if path.name not in words] == []
+    assert [shown(path) for path in long] == []
 
 
 # The wall clock may be set while a program runs, so it tells when something was, and never how long to wait.

@@ -53,18 +53,8 @@ class Agent:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_channel",
-        "_idle",
-        "_output",
-        "_session_link",
-        "_sources",
-        "_token",
-        "config",
-        "context",
-        "dispatcher",
-        "inbox",
-        "tools",
+        "__weakref__", "_channel", "_idle", "_output", "_session_link", "_sources", "_token", "config", "context",
+        "dispatcher", "inbox", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -114,8 +104,8 @@ class Agent:
             **options,
         )
         inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
-        context = AgentContext(system_prompt, messages)
-        self._assemble(config, table, tuple(tools) if has_toolsets(tools) else None, output, context, inbox)
+        sources = tuple(tools) if has_toolsets(tools) else None
+        self._assemble(config, table, sources, output, AgentContext(system_prompt, messages), inbox)
         if session is not None:
             from steersman.agent.session_link import SessionLink  # only who has a session pays for it
 
@@ -135,9 +125,8 @@ class Agent:
         sources = tuple(tools) if has_toolsets(tools) else None
         output = find_output(config)
         config = config if output is None else without_output(config)
-        agent._assemble(
-            config, build_tool_table(tools), sources, output, AgentContext(system_prompt, messages), Inbox()
-        )
+        context = AgentContext(system_prompt, messages)
+        agent._assemble(config, build_tool_table(tools), sources, output, context, Inbox())
         return agent
 
     def variant(self, **changes: Any) -> Agent:
@@ -145,8 +134,7 @@ class Agent:
         tools = changes.pop("tools", None)
         output = self._output
         if "output_type" in changes:
-            wanted = changes.pop("output_type")
-            output = None if wanted is None else OutputPolicy(OutputForm(wanted))
+            output = None if (wanted := changes.pop("output_type")) is None else OutputPolicy(OutputForm(wanted))
         system_prompt = changes.pop("system_prompt", self.context.system_prompt)
         config = apply_changes(self.config if self._output is None else without_output(self.config), changes)
         agent = object.__new__(type(self))
@@ -408,6 +396,5 @@ class Agent:
         """Become idle and wake `wait_for_idle`."""
         self._token = self._channel = None
         idle, self._idle = self._idle, []
-        for waiter in idle:
-            if not waiter.done():
-                waiter.set_result(None)
+        for waiter in [waiter for waiter in idle if not waiter.done()]:
+            waiter.set_result(None)
