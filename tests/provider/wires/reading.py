@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from steersman.provider.http.client import EventReader
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.wires.protocol import Wire, feed_all
 from steersman.testing import check_stream
+from steersman.types.errors import ErrorInfo
 from steersman.types.messages import AssistantMessage, user_message
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.stream import Done, StreamEvent
@@ -26,15 +27,15 @@ class Reading:
     """A protocol, and the model that is asked where a test names no other."""
 
     def __init__(self, wire: Wire, model: Model, reader: Callable[[], EventReader] = SseDecoder) -> None:
-        self._wire = wire
-        self._model = model
+        self.wire = wire
+        self.model = model
         self._reader = reader
 
     def read(
         self, pieces: bytes | Iterable[bytes], *, model: Model | None = None, request: Request = REQUEST
     ) -> tuple[list[StreamEvent], AssistantMessage]:
         """The events and the message of a stream that came in these pieces; raises as the decoder does."""
-        reader, decoder = self._reader(), self._wire.decoder(model or self._model, request)
+        reader, decoder = self._reader(), self.wire.decoder(model or self.model, request)
         events: list[StreamEvent] = []
         for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
             feed_all(decoder, reader.feed(piece), events)
@@ -63,5 +64,10 @@ class Reading:
         said = [user_message(message) if isinstance(message, str) else message for message in messages]
         request = Request(system, said, tools)
         return msgspec.json.decode(
-            self._wire.request(model or self._model, request, options or StreamOptions(), "k").body
+            self.wire.request(model or self.model, request, options or StreamOptions(), "k").body
         )
+
+    def error_of(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> ErrorInfo:
+        """What a response that is no stream means; a body that is no bytes is sent as JSON."""
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return self.wire.error(self.model, status, headers or {}, content).info
