@@ -29,8 +29,7 @@ import msgspec
 from tests.session.stage import EFFECTS, IDEMPOTENT, SCENARIOS, Brain, Ledger, Scenario, Stage, effects_of, token_in
 
 from steersman import Agent
-from steersman.context.recovery import UNKNOWN
-from steersman.context.repair import repair
+from steersman.context.repair import UNKNOWN, repair
 from steersman.provider.wires.anthropic import wire as anthropic
 from steersman.provider.wires.google import wire as google
 from steersman.provider.wires.openai_chat import wire as openai_chat

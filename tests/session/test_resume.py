@@ -9,7 +9,7 @@ import pytest
 from tests.session.kit import check_sendable, cut, done, planted, records, reopened, said, types
 
 from steersman import Agent, Compaction, Default, Inject, Session, Skip, ToolCall, ToolContext, ToolOutput, prun, tool
-from steersman.context.recovery import NOT_STARTED, UNKNOWN
+from steersman.context.repair import NOT_STARTED, UNKNOWN
 from steersman.session.records import Record
 from steersman.session.stores.store import Store
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall

@@ -13,7 +13,7 @@ from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
 
 if TYPE_CHECKING:
-    from steersman.context.recovery import Recovery
+    from steersman.context.repair import Recovery
 
 
 class Transcript(Sequence[AgentMessage]):

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Literal
 
-from steersman.context.recovery import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
+from steersman.context.repair import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
 from steersman.loop.config import SteeringPolicy
 from steersman.loop.inbox import Queued, take_queued
 from steersman.loop.run import Run, Turn

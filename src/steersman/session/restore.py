@@ -13,7 +13,7 @@ import msgspec
 
 from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, make_part_id
 from steersman.context.log import Log
-from steersman.context.recovery import Recovery, find_open_calls
+from steersman.context.repair import Recovery, find_open_calls
 from steersman.session.records import Payload, Record
 from steersman.session.tree import Tree
 from steersman.types.messages import AgentMessage, ToolResultMessage

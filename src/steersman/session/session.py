@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakMethod, finalize
 from steersman.context.compaction.strategies import ContextConfig, compact_log, undo_change
 from steersman.context.entries import Entry
 from steersman.context.log import Log
-from steersman.context.recovery import Recovery
+from steersman.context.repair import Recovery
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.index import Index
 from steersman.session.journal import Journal, close_in_thread

@@ -6,10 +6,18 @@ from steersman.provider.scripted.model import ScriptedModel
 from steersman.provider.scripted.script import Turn, answer, call, cut, error, raises, stall, text, thinking
 from steersman.testing.clock import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
 from steersman.testing.conformance import Scenario, Subject, check_stream, conformance_checks
-from steersman.testing.grammar import GrammarChecker, GrammarError, check_events, check_request, check_transcript
+from steersman.testing.grammar import (
+    EventCollector,
+    GrammarChecker,
+    GrammarError,
+    Witness,
+    check_events,
+    check_request,
+    check_transcript,
+    watch,
+)
 from steersman.testing.replay.cassette import Cassette, CassetteMismatch, cassette
 from steersman.testing.replay.replay import Replayed, ReplayedRun, ReplayMismatch, normal_form, replay
-from steersman.testing.witness import EventCollector, Witness, watch
 
 __all__ = [
     "Cassette",

@@ -14,6 +14,7 @@ from steersman.provider.wires.openai_chat import wire as openai_chat
 from steersman.provider.wires.openai_responses import wire as openai_responses
 from steersman.provider.wires.protocol import Wire
 from steersman.testing import answer, call, cut, normal_form, replay, thinking
+from steersman.testing.grammar import EventCollector
 from steersman.testing.servers import (
     AnthropicServer,
     GoogleServer,
@@ -22,7 +23,6 @@ from steersman.testing.servers import (
     Reply,
     StrictServer,
 )
-from steersman.testing.witness import EventCollector
 from steersman.types.content import ImageContent, TextContent
 
 pytestmark = pytest.mark.real_time

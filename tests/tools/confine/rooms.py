@@ -12,8 +12,8 @@ import pytest
 
 from steersman.tools.builtin.command import Command, CommandOutcome, OutputCapture
 from steersman.tools.confine.launch import build_child_environment
+from steersman.tools.confine.protected_paths import find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, confinement
-from steersman.tools.confine.sandbox_paths import find_sandbox_paths
 
 WHOLE = ["bubblewrap", "landlock"]
 KINDS = [*WHOLE, "landlock alone"]

@@ -17,8 +17,8 @@ from tests.tools.confine.rooms import Room, python, walls_of
 
 import steersman
 from steersman.tools.confine import seccomp
+from steersman.tools.confine.protected_paths import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.sandbox import MIN_LANDLOCK_ABI, Confinement, confinement, read_landlock_abi
-from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.types.errors import ToolError
 
 

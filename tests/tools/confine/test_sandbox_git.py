@@ -19,8 +19,8 @@ from tests.tools.confine.rooms import Room, walls_of
 from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.confine.enforcement import record_guard, restore_guards
 from steersman.tools.confine.launch import build_child_environment, launch
+from steersman.tools.confine.protected_paths import find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
-from steersman.tools.confine.sandbox_paths import find_sandbox_paths
 
 pytestmark = pytest.mark.real_time
 

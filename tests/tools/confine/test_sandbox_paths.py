@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.confine.protected_paths import ProtectedPaths, find_repositories
+from steersman.tools.confine.protected_paths import ProtectedPaths, SandboxPaths, find_repositories, find_sandbox_paths
 from steersman.tools.confine.sandbox import build_bubblewrap_command, build_landlock_rules
-from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.types.errors import ToolError
 
 

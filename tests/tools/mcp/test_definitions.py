@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from steersman import ToolContext, ToolOutput
 from steersman.tools.mcp import McpError
-from steersman.tools.mcp.definitions import define, make_tool
+from steersman.tools.mcp.content import define, make_tool
 from steersman.tools.mcp.process import LineBuffer, LineTooLong
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.text import strip_invisible

@@ -1,28 +1,31 @@
 """The slash commands of the chat, such as `/model`; the model does not see them.
 
 To add a command, write a function that takes the chat and the rest of the line, and add it to `COMMANDS` below.
+`/tree` shows the branches of a session with short ids that lead back to entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 from steersman.agent.agent import Agent
 from steersman.agent.options import apply_changes
 from steersman.cli.chat.conversation import Conversation, Kind
-from steersman.cli.chat.tree import find_tree_entry, render_tree
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
 from steersman.cli.setup.model_choice import resolve_model
 from steersman.cli.setup.startup import add_usual_prices, explain_missing_budget, has_unknown_price, make_context_config
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.context.entries import Entry, MessageEntry
 from steersman.types.messages import UserMessage
 from steersman.types.model import Model, ThinkingLevel
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
     from steersman.session.session import Session
+
 
 KEYS: Mapping[str, str] = {
     "Enter": "send; during a run: steer it",
@@ -276,3 +279,74 @@ ALIASES: Mapping[str, str] = {"exit": "quit", "q": "quit", "?": "help", "new": "
 def list_thinking_levels() -> tuple[str, ...]:
     """Lists the thinking levels."""
     return cast(tuple[str, ...], get_args(ThinkingLevel))
+
+
+_MAX_WORDS = 60
+
+
+def render_tree(session: Session, *, cleared: bool = False) -> list[str]:
+    """Renders every branch, the current one last. Each line is an exchange: the id where it ended and how it began.
+
+    After /clear no branch is current, and the next prompt starts another one.
+    """
+    short = _shorten_ids(session)
+    lines: list[str] = []
+    seen: set[str] = set()
+    branches = sorted(session.tree(), key=lambda branch: (branch.current, branch.updated))
+    for number, branch in enumerate(branches):
+        current = branch.current and not cleared
+        if len(branches) > 1:
+            label = f" “{sanitize_line(branch.label)}”" if branch.label else ""
+            forked = "" if branch.fork is None else f" from {short.get(branch.fork, branch.fork)}"
+            here = ", you are here" if current else ""
+            lines += [""] * (number > 0) + [f"branch{label}{forked}{here}"]
+        for id, words in _list_exchanges(session.entries(branch.leaf)):
+            mark = "●" if current and id == branch.leaf else "·" if id in seen else "○"
+            if id not in seen or current:
+                lines.append(f"{mark} {short.get(id, id)}  {words}")
+            seen.add(id)
+    return [*lines, "", "● the beginning, after /clear"] if lines and cleared else lines
+
+
+def _list_exchanges(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Lists the user's messages, each with the last entry before the next one."""
+    found: list[tuple[str, str]] = []
+    for entry in entries:
+        if isinstance(entry, MessageEntry) and type(entry.message) is UserMessage and not entry.message.synthetic:
+            found.append((entry.id, _abbreviate(entry.message.text)))
+        elif found:
+            found[-1] = entry.id, found[-1][1]
+    return found
+
+
+def _abbreviate(text: str) -> str:
+    line = sanitize_line(" ".join(text[: 4 * _MAX_WORDS].split()))
+    return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
+
+
+def _shorten_ids(session: Session) -> dict[str, str]:
+    """Returns the shortest unique name of each entry: the number at the end of its id, or everything after the kind."""
+    ids = _list_ids(session)
+    ends = [id.rpartition("_")[2] for id in ids]
+    times = Counter(ends)
+    return {
+        id: end if times[end] == 1 and end else id.partition("_")[2] or id for id, end in zip(ids, ends, strict=True)
+    }
+
+
+def _list_ids(session: Session) -> list[str]:
+    return list(dict.fromkeys(entry.id for branch in session.tree() for entry in session.entries(branch.leaf)))
+
+
+def find_tree_entry(session: Session, name: str) -> str:
+    """Finds an entry by short name, id or label."""
+    ids = _list_ids(session)
+    named = session.resolve_entry(name)
+    if named in ids:
+        return named
+    found = [id for id, short in _shorten_ids(session).items() if short == name]
+    found = found or [id for id in ids if id.endswith(f"_{name}")]
+    if len(found) == 1:
+        return found[0]
+    what = "Several entries are" if found else "No entry is"
+    raise UserError(f"{what} called {name!r} here. /tree shows the IDs.")

@@ -19,8 +19,7 @@ from prompt_toolkit.styles import Style
 
 from steersman.cli.chat.commands import is_command, run_command, unescape_slash
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
-from steersman.cli.chat.input import ChatCompleter, ChatHistory
-from steersman.cli.chat.keys import build_key_bindings
+from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
 from steersman.cli.chat.layout import build_layout, render_state, render_waiting
 from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED

@@ -12,11 +12,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from steersman.cli.render.answer import Answer
+from steersman.cli.render.answer import Answer, Kind, Page
 from steersman.cli.render.calls import RunningCall, parse_update, render_call, render_settled
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
 from steersman.cli.render.notes import describe_end, describe_event, describe_retry
-from steersman.cli.render.page import Kind, Page
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.types.events import (

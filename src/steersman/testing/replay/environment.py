@@ -11,7 +11,7 @@ import msgspec
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
-from steersman.context.recovery import Recovery, find_open_calls
+from steersman.context.repair import Recovery, find_open_calls
 from steersman.loop.compact import STILL_TOO_MANY_BYTES, STUCK, STUCK_BYTES
 from steersman.loop.tool_calls.execution import Slot
 from steersman.policy.verdicts import Inject, Stop

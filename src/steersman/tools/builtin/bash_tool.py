@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.calling import in_thread
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
-from steersman.tools.confine.protected_paths import GIT, Git, find_repositories
+from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_repositories, find_sandbox_paths
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
-from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool

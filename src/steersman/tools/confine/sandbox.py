@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from steersman.tools.confine import seccomp
 from steersman.tools.confine.enforcement import SECCOMP_FD
 from steersman.tools.confine.launch import DEFAULT_PATH, UNCONFINED, launch, parse_report
-from steersman.tools.confine.sandbox_paths import SandboxPaths, find_sandbox_paths
+from steersman.tools.confine.protected_paths import SandboxPaths, find_sandbox_paths
 from steersman.tools.confine.scratch import Scratch
 from steersman.types.errors import ToolError
 

@@ -25,9 +25,8 @@ from pydantic import TypeAdapter, ValidationError
 from steersman.tools.calling import in_thread
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.process import ServerProcess
-from steersman.tools.mcp.screen import OnRefused, screen_transport
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
-from steersman.tools.mcp.transports import UNREADABLE, make_http_client, stdio_transport
+from steersman.tools.mcp.transports import UNREADABLE, OnRefused, make_http_client, screen_transport, stdio_transport
 from steersman.tools.text import strip_invisible
 from steersman.types.errors import describe_exception
 from steersman.types.secrets import redact

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steersman.tools.mcp.definitions import Definition, define, make_tool
+from steersman.tools.mcp.content import Definition, define, make_tool
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.spec import ServerSpec
 from steersman.tools.mcp.trust import ChangedTool, Pins

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.session.stores.sqlite.locks import LockFile, WholeFileLocks
+from steersman.session.stores.sqlite.access import LockFile, WholeFileLocks
 
 HOLDER = """
 import sys
