@@ -189,10 +189,11 @@ def test_two_ctrl_c_while_it_works_leave_with_130(place: Place, server: OpenAICh
 
 def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place, server: OpenAIChatServer) -> None:
     server.say("Awake.")
-    env = environment(place, server, {"PS1": "shell: "})
+    # The command stands in a variable: written out, it would wrap where the checkout has a long path.
+    env = environment(place, server, {"PS1": "shell: ", "CHAT": " ".join(command_line([], server))})
     with Terminal(["bash", "--norc", "-i"], env=env, cwd=place.project) as terminal:
         terminal.wait_for("shell:")
-        terminal.enter(" ".join(command_line([], server)))
+        terminal.enter("$CHAT")
         terminal.wait_for(READY)
         terminal.type("half a")
         terminal.wait_for("\u276f half a")

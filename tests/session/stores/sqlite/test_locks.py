@@ -15,16 +15,16 @@ from steersman.session.stores.sqlite.access import LockFile, WholeFileLocks
 HOLDER = """
 import sys
 from pathlib import Path
-from steersman.session.stores.sqlite import locks
-kind = getattr(locks, sys.argv[1])(Path(sys.argv[2]))
+from steersman.session.stores.sqlite import access
+kind = getattr(access, sys.argv[1])(Path(sys.argv[2]))
 print(kind.try_lock(7), flush=True)
 sys.stdin.read()
 """
 PARENT = """
 import os, sys
 from pathlib import Path
-from steersman.session.stores.sqlite import locks
-kind = getattr(locks, sys.argv[1])
+from steersman.session.stores.sqlite import access
+kind = getattr(access, sys.argv[1])
 mine = kind(Path(sys.argv[2]))
 mine.try_lock(7)
 heard, told = os.pipe()
