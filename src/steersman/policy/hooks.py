@@ -1,8 +1,8 @@
 """The seams of a run where a caller may decide.
 
 Hook objects, single callables and the four policy lists are one mechanism: each seam has a tuple of callables, called
-in order. The first `Stop` or `Skip` wins, all `Inject`s are added, each `Rewrite` applies to the result of the one
-before. A callable that raises ends the run or denies the call.
+in order. The first `Stop`, `Skip` or `ToolOutput` wins, all `Inject`s are added, each `Rewrite` applies to the result
+of the one before. A callable that raises ends the run or denies the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultM
 from steersman.types.tools import ToolOutput
 from steersman.types.usage import Usage
 
-Answer: TypeAlias = Verdict | bool | None
+Answer: TypeAlias = Verdict | ToolOutput | bool | None
 MaybeAwaitable: TypeAlias = Answer | Awaitable[Answer]
 
 SEAMS: dict[str, tuple[str, ...]] = {
@@ -201,11 +201,12 @@ async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: st
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """Whether a tool call may run, and with which arguments."""
+    """Whether a tool call may run, and with which arguments; with an `output` this is its result in place of a run."""
 
     call: ToolCall
     denied: str | None = None
     stop: Stop | None = None
+    output: ToolOutput | None = None
 
 
 async def admit(
@@ -222,6 +223,8 @@ async def admit(
         argument = view(tool_call) if seam == "pre_dispatch_policies" else tool_call
         try:
             said = await call_within(gate, (argument,), seam=seam, seconds=timeout)
+            if isinstance(said, ToolOutput):
+                return Admission(tool_call, output=said)
             answer = (
                 Skip(f"Denied: {_name_hook(gate)} did not allow it.")
                 if said is False

@@ -187,7 +187,7 @@ class _Batch:
     async def _start_after_saving(self) -> bool:
         """Start the next call, after the journal has saved which calls are about to start."""
         ready = self.waiting if self._free else self._iterate_startable()
-        slots = [slot for slot in ready if slot.admitted and not slot.intended]
+        slots = [slot for slot in ready if slot.admitted and not slot.intended and slot.answer is None]
         for slot in slots:
             slot.intended = True
         if slots:

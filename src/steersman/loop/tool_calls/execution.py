@@ -14,7 +14,7 @@ from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, revise
 from steersman.tools.calling import call_soon_in, in_thread
-from steersman.tools.output import ToolContext, truncate_output
+from steersman.tools.output import ToolContext, normalize_output, truncate_output
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, text_of
@@ -34,8 +34,8 @@ class Slot:
     """A tool call on its way to its result."""
 
     __slots__ = (
-        "admitted", "args", "began", "call", "effects", "index", "intended", "keys", "result", "started", "stopping",
-        "task", "terminate", "timer", "token", "tool",
+        "admitted", "answer", "args", "began", "call", "effects", "index", "intended", "keys", "result", "started",
+        "stopping", "task", "terminate", "timer", "token", "tool",
     )  # fmt: skip
 
     def __init__(self, call: ToolCall, index: int, result: ToolResultMessage | None = None) -> None:
@@ -45,6 +45,8 @@ class Slot:
         self.args: dict[str, Any] = call.arguments
         self.keys: frozenset[str] = _NO_KEYS
         self.admitted = False
+        # A gate's answer, which takes the place of the tool's.
+        self.answer: ToolOutput | None = None
         self.intended = False
         self.started = False
         self.began = 0.0
@@ -205,6 +207,8 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
 async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
     """Call the tool; what it raises becomes an error output, except a cancel by the run."""
     try:
+        if slot.answer is not None:
+            return normalize_output(slot.answer)
         context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
         return await tool.call(thaw(slot.args), context)
     except asyncio.CancelledError:

@@ -85,6 +85,12 @@ async def ask_gates(run: Run, turn: Turn, slot: Slot) -> None:
         ):
             settle(run, slot, problem, status="invalid")
             return
+        if admission.output is not None:
+            slot.answer = admission.output
+            slot.admitted = (
+                True  # it only looks like a call from here on: the tool is not run, so no approval is needed
+            )
+            return
     if run.guards.has_policy or tool.needs_approval:
         from steersman.loop.tool_calls.approval import approve_call  # as above
 
