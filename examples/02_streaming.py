@@ -39,8 +39,8 @@ async def main() -> None:
                 print(f"\n  {name}({args['text']!r})")
             case ToolExecutionUpdate(update=update):
                 print(f"  ... {update['text']}")
-            case ToolExecutionEnd(result=result):
-                print(f"  = {result.text}")
+            case ToolExecutionEnd(result=output):
+                print(f"  = {output.text}")
             case _:
                 pass  # agent_start, message_start, ... : docs/events.md has the list
     result = await stream

@@ -13,11 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.types.cancel import CancelToken
-from steersman.types.content import ToolCall, parse_tool_call
+from steersman.types.content import TextContent, ToolCall, parse_tool_call
 from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
 from steersman.types.ids import new_id
-from steersman.types.messages import AssistantMessage, UserMessage, to_message, to_messages, user_message
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    ToolResultMessage,
+    UserMessage,
+    to_message,
+    to_messages,
+    user_message,
+)
 from steersman.types.model import Model, StreamOptions
+from steersman.types.result import RunResult
 from steersman.types.usage import Prices, Usage, add_cost
 
 JSON = st.recursive(
@@ -171,3 +180,9 @@ def test_a_dict_may_hold_arguments_that_are_still_text() -> None:
     """failures.md C8: as OpenAI-like servers write them."""
     block = {"type": "tool_call", "id": "1", "name": "a", "arguments": '{"b": 1}'}
     assert to_message({"role": "assistant", "content": [block]}) == AssistantMessage([ToolCall("1", "a", {"b": 1})])
+
+
+def test_a_result_lists_the_results_of_its_tool_calls() -> None:
+    first, second = (ToolResultMessage([TextContent(word)], tool_call_id=word, tool_name="say") for word in ("a", "b"))
+    messages: list[AgentMessage] = [UserMessage([TextContent("Hi")]), first, AssistantMessage([]), second]
+    assert RunResult(messages, Usage(), "done").tool_results == [first, second]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Trust,
         UntrustedFile,
     )
-    from steersman.tools.openapi.build import openapi_tools
+    from steersman.tools.openapi.build import Operation, openapi_tools
     from steersman.tools.output import ToolContext
     from steersman.tools.skills import Skill, Skills, find_skills
     from steersman.types.tools import Prun, ToolOutput
@@ -55,7 +55,7 @@ __getattr__, __dir__ = export_lazily(
         "confine.workspace": "Workspace",
         "output": "ToolContext",
         "mcp": ("ChangedTool HttpServer McpError McpServers ServerLost StdioServer Trust UntrustedFile"),
-        "openapi.build": "openapi_tools",
+        "openapi.build": "Operation openapi_tools",
         "skills": "Skill Skills find_skills",
         "steersman.types.tools": "Prun ToolOutput",
     },
@@ -66,6 +66,7 @@ __all__ = [
     "HttpServer",
     "McpError",
     "McpServers",
+    "Operation",
     "Prun",
     "ServerLost",
     "Skill",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steersman.types.errors import ErrorInfo, ErrorKind
-from steersman.types.messages import AgentMessage, AssistantMessage, EndReason
+from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.usage import Usage
 
 
@@ -34,6 +34,11 @@ class RunResult:
             if type(message) is AssistantMessage:
                 return message.text
         return ""
+
+    @property
+    def tool_results(self) -> list[ToolResultMessage]:
+        """The results of its tool calls, in order."""
+        return [message for message in self.messages if type(message) is ToolResultMessage]
 
     @property
     def error_kind(self) -> ErrorKind | None:
