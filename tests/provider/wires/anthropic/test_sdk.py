@@ -28,7 +28,7 @@ from tests.provider.wires.anthropic.kit import (
     start,
     stop,
 )
-from tests.provider.wires.anthropic.test_decode import RICH
+from tests.provider.wires.test_decode import RICH as ANSWERS
 
 from steersman import Agent, tool
 from steersman.provider.wires.anthropic.events import OPAQUE
@@ -39,6 +39,7 @@ from steersman.types.errors import IncompleteStreamError, OverloadedError
 from steersman.types.messages import AssistantMessage, UserMessage
 
 PNG = "iVBORw0KGgo="
+RICH = ANSWERS["anthropic"]
 CLAUDE = "claude-sample-4-5"  # of no real model, which may be deprecated tomorrow
 
 

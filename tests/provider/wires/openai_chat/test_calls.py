@@ -13,42 +13,14 @@ from tests.provider.wires.openai_chat.chat import (
     chunk,
     piece,
     read,
-    said,
     told,
-    tools,
 )
 
-from steersman.provider.wires.openai_chat.encode import find_tool_set
-from steersman.types.content import TextContent, ToolCall
-from steersman.types.stream import StreamStart, ToolCallDelta, ToolCallEnd, ToolCallStart
+from steersman.types.content import ToolCall
+from steersman.types.stream import ToolCallStart
 
 A, B = {"q": "a"}, {"q": "b"}
 HALF_A, HALF_B = ('{"q"', ':"a"}'), ('{"q"', ':"b"}')
-
-
-def test_a_call_is_shown_as_it_comes() -> None:
-    stream = calls(piece(0, "c1", "search", "")) + calls(piece(0, args='{"q"')) + calls(piece(0, args=':"a"}'))
-    events, _ = read(stream + chunk(None, "tool_calls") + DONE, "search")
-    assert events == [
-        StreamStart(),
-        ToolCallStart(0, "c1", "search"),
-        ToolCallDelta('{"q"', 0),
-        ToolCallDelta(':"a"}', 0),
-        ToolCallEnd(0, ToolCall("c1", "search", A)),
-    ]
-
-
-def test_interleaved_pieces_belong_to_their_index() -> None:
-    """failures.md C1."""
-    stream = [
-        calls(piece(0, "c1", "search", "")),
-        calls(piece(1, "c2", "search", "")),
-        calls(piece(0, args=HALF_A[0])),
-        calls(piece(1, args=HALF_B[0])),
-        calls(piece(0, args=HALF_A[1])),
-        calls(piece(1, args=HALF_B[1])),
-    ]
-    assert calls_of(*stream) == [("c1", "search", A), ("c2", "search", B)]
 
 
 def test_without_an_index_the_id_tells_them_apart() -> None:
@@ -158,62 +130,9 @@ def test_an_empty_entry_at_the_end_is_no_call(trailing: dict[str, Any]) -> None:
     assert calls_of(calls(piece(0, "c1", "search", '{"q":"a"}')), calls(trailing)) == [("c1", "search", A)]
 
 
-@pytest.mark.parametrize("arguments", ["", "  \n", None, "null", "{}", ...], ids=repr)
-def test_no_arguments_come_in_many_forms(arguments: Any) -> None:
-    """failures.md C6."""
-    function = {"name": "time"} if arguments is ... else {"name": "time", "arguments": arguments}
-    assert calls_of(calls({"index": 0, "id": "c1", "function": function})) == [("c1", "time", {})]
-
-
-@pytest.mark.parametrize("arguments", ["[]", '"x"', "1", "[1, 2]", '"{\\"q\\": 1}"'])
-def test_arguments_that_are_no_object_are_kept_as_written_and_are_not_cut(arguments: str) -> None:
-    """failures.md C7."""
-    message = answer_of(calls(piece(0, "c1", "search", arguments), finish="tool_calls") + DONE, "search")
-    assert [(call.arguments, call.raw_arguments) for call in message.tool_calls] == [({}, arguments)]
-    assert message.stop_reason == "tool_use"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    ['{"q": ', "{'q': 1}", '{"q": NaN}', "{" * 5000, '{"q": "\\ud83d"}', f'{{"q": {"9" * 5000}}}', "<q>1</q>"],
-    ids=lambda text: text[:12],
-)
-@pytest.mark.parametrize("finish", ["tool_calls", "stop", "length"])
-def test_arguments_that_cannot_be_read_are_kept_as_written_and_treated_as_cut(arguments: str, finish: str) -> None:
-    """failures.md C9, C12; loop.md D8."""
-    message = answer_of(calls(piece(0, "c1", "search", arguments), finish=finish) + DONE, "search")
-    assert [(call.arguments, call.raw_arguments) for call in message.tool_calls] == [({}, arguments)]
-    assert (message.stop_reason, message.raw_stop_reason) == ("length", finish)
-
-
-def test_a_call_cut_before_its_arguments_is_not_one_without_arguments() -> None:
-    """failures.md C9."""
-    stream = calls(piece(0, "c1", "time", "{}")) + calls(piece(1, "c2", "time", "")) + chunk(None, "length") + DONE
-    message = answer_of(stream, "time")
-    assert [(call.id, told(call)) for call in message.tool_calls] == [("c1", {}), ("c2", "")]
-    assert message.stop_reason == "length"
-
-
 def test_an_earlier_call_without_arguments_is_not_cut_by_the_limit() -> None:
     stream = calls(piece(0, "c1", "time", "")) + calls(piece(1, "c2", "search", '{"q":')) + chunk(None, "length") + DONE
     assert [told(call) for call in answer_of(stream, "time", "search").tool_calls] == [{}, '{"q":']
-
-
-def test_arguments_may_come_as_an_object() -> None:
-    """failures.md C17."""
-    assert calls_of(calls(piece(0, "c1", "search", {"q": "a"}))) == [("c1", "search", A)]
-
-
-def test_a_stop_with_calls_is_a_tool_turn() -> None:
-    """failures.md C11."""
-    message = answer_of(calls(piece(0, "c1", "search", '{"q":"a"}')) + chunk(None, "stop") + DONE, "search")
-    assert (message.stop_reason, message.raw_stop_reason) == ("tool_use", "stop")
-
-
-def test_tool_calls_without_a_call_is_a_stop() -> None:
-    """failures.md C11."""
-    message = answer_of(said("Hi.") + chunk(None, "tool_calls") + DONE)
-    assert (message.stop_reason, message.raw_stop_reason) == ("stop", "tool_calls")
 
 
 def test_every_call_may_come_whole_with_a_finish_reason_of_its_own() -> None:
@@ -231,25 +150,6 @@ def test_the_old_function_call_is_a_call() -> None:
     message = answer_of(stream + chunk(None, "function_call") + DONE, "search")
     assert [(call.id, call.name, call.arguments) for call in message.tool_calls] == [("", "search", A)]
     assert (message.stop_reason, message.raw_stop_reason) == ("tool_use", "function_call")
-
-
-def test_text_before_between_and_after_calls_keeps_its_place() -> None:
-    stream = (
-        said("One ", "two.") + calls(piece(0, "c1", "time", "{}")) + said("three") + chunk(None, "tool_calls") + DONE
-    )
-    message = answer_of(stream, "time")
-    assert message.content == [TextContent("One two."), ToolCall("c1", "time"), TextContent("three")]
-
-
-def test_a_tool_whose_name_the_server_does_not_take_is_called_by_its_own() -> None:
-    """failures.md C14."""
-    own = ["calendar.list", "calendar_list", "x" * 200, "9 lives", "süß"]
-    names = find_tool_set(tools(*own))
-    written = [names.names.to_wire(name) for name in own]
-    assert len(set(written)) == len(own)
-    assert all(len(name) <= 64 and name.replace("_", "a").replace("-", "a").isascii() for name in written)
-    entries = [piece(at, f"c{at}", name, "{}") for at, name in enumerate(written)]
-    assert [name for _, name, _ in calls_of(calls(*entries), known=own)] == own
 
 
 def test_many_pieces_cost_their_number_and_not_its_square() -> None:
