@@ -8,7 +8,7 @@ import pytest
 from tests.loop.test_compaction import history
 from tests.loop.toolbox import agent_of, echo, texts
 
-from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Stop, Usage
+from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Skip, Stop, Usage
 from steersman.context.compaction.strategies import CompactionConfig
 from steersman.context.tokens import estimate_total_tokens
 from steersman.provider.scripted.script import Turn
@@ -264,3 +264,21 @@ async def test_room_is_made_for_the_window_of_the_model_that_answered(told: bool
     result = await agent.run("go on")
     assert (result.end_reason, result.text, len(limits)) == ("done", "ok", 1)
     assert limits[0] <= 4_000
+
+
+@pytest.mark.parametrize("first", [TOO_LONG, BLIND], ids=["refused", "cut"])
+@pytest.mark.parametrize("verdict", [False, Skip("not now")], ids=["False", "Skip"])
+async def test_a_hook_that_refuses_to_compact_is_named_as_the_reason(first: Turn, verdict: Any) -> None:
+    """loop.md C5: an error says what happened and what to do."""
+
+    def refuse(tokens: int, count: int) -> Any:
+        return verdict
+
+    script = ScriptedModel(first, "never said", context_window=8_000)
+    agent, heard = agent_of(script, [echo], messages=history(10, 4_000), before_compaction_start=refuse)
+    result = await agent.run("go on")
+    assert (result.end_reason, script.asked, heard.of(CompactionEnded)) == ("error", 1, [])
+    assert result.detail.endswith(
+        " A before_compaction_start hook refused to compact: let it allow that, or shorten the conversation."
+    )
+    assert "could free nothing" not in result.detail

@@ -247,8 +247,9 @@ async def _fit_and_ask_again(
     overflow = find_overflow(run, state, first)
     if overflow is None or (overflow.has_answer(first) and is_hopeless(run, overflow)):
         return first
-    if not await compact_after_overflow(run, overflow):
-        return overflow.to_failure(first, freed=False)
+    stuck = await compact_after_overflow(run, overflow)
+    if stuck is not None:
+        return overflow.to_failure(first, stuck)
     deltas = state.deltas_since_reset()
     # A hook or a subscriber may have stopped the run during the compaction.
     if overflow.has_answer(first) and run.ending.reason != state.end_reason_before:
@@ -266,7 +267,7 @@ async def _fit_and_ask_again(
         run.futile.estimated = run.futile.billed = still.sent
         return second
     if not overflow.has_answer(first):
-        return second if still is None else still.to_failure(second, freed=True)
+        return second if still is None else still.to_failure(second)
     _discard_answer(run, state, second.usage)
     return await consume(run, state, _yield_once((*deltas, Done(_remove_usage(state, first)))))
 

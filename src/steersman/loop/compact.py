@@ -39,6 +39,7 @@ _FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation."
 # Added to the provider's error message.
 STUCK = " Compaction could free nothing more: " + _SHORTEN
 STUCK_BYTES = " Compaction could free nothing more: " + _FEWER_IMAGES
+REFUSED = " A before_compaction_start hook refused to compact: let it allow that, or " + _SHORTEN
 STILL_TOO_MANY_BYTES = " It is still too large after compaction: " + _FEWER_IMAGES
 STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORTEN
 
@@ -59,11 +60,11 @@ class Overflow:
         """Whether there is an answer, even if the provider dropped a part of the request."""
         return not (message.failed or self.empty)
 
-    def to_failure(self, message: AssistantMessage, *, freed: bool) -> AssistantMessage:
-        """The answer as a failure that says what to do; `freed` says whether compaction freed anything."""
+    def to_failure(self, message: AssistantMessage, stuck: str | None = None) -> AssistantMessage:
+        """The answer as a failure that says what to do; `stuck` says why nothing was freed, if nothing was."""
         words = message.error_message or "The request is longer than the model's context window."
-        if not freed:
-            words += STUCK_BYTES if self.too_many_bytes else STUCK
+        if stuck is not None:
+            words += stuck
         elif self.too_many_bytes:
             words += STILL_TOO_MANY_BYTES
         elif self.empty:
@@ -147,20 +148,22 @@ def is_hopeless(run: Run, overflow: Overflow) -> bool:
     return overflow.sent < run.futile.billed * _GROWTH
 
 
-async def compact_after_overflow(run: Run, overflow: Overflow) -> bool:
-    """Compact harder than the threshold asks for; returns whether anything was freed, false also if a hook refused.
+async def compact_after_overflow(run: Run, overflow: Overflow) -> str | None:
+    """Compact harder than the threshold asks for; returns why nothing was freed, `None` if something was.
 
     If the request had too many bytes and most of them are images, only old images are dropped.
     """
     if not await _ask_hooks(run):
-        return False
+        return REFUSED
     config = run.config.context_config or ContextConfig()
     log = run.context.log
     if overflow.too_many_bytes and _can_drop_images(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
-        return True
+        return None
     freed, _ = await compact(run, halve_limit(config, min(log.tokens, overflow.window or config.max_context_tokens)))
-    return freed
+    if freed:
+        return None
+    return STUCK_BYTES if overflow.too_many_bytes else STUCK
 
 
 def _can_drop_images(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:

@@ -372,3 +372,31 @@ async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, 
     check_same(session, heard.events, replayed)
     answers = [message for message in session.messages if isinstance(message, AssistantMessage)]
     assert sum(len(run.requests) for run in replayed.runs) == len(answers)
+
+
+@pytest.mark.parametrize("turns", OVERFLOWS.values(), ids=OVERFLOWS)
+@pytest.mark.parametrize("said", ["words", "pictures"])
+@pytest.mark.parametrize("allowed", [0, 1])
+async def test_a_request_that_was_too_long_replays_if_a_hook_refused_to_compact(
+    turns: list[Any], said: str, allowed: int
+) -> None:
+    """failures.md I9: also if the hook allowed a compaction before the one that it refused."""
+    calls = 0
+
+    def before(tokens: int, count: int) -> bool:
+        nonlocal calls
+        calls += 1
+        return calls <= allowed
+
+    prompts = {"words": [user_message("w " * 1_000)] * 8, "pictures": [PICTURE] * 6}[said]
+    last = PICTURE if said == "pictures" else user_message("Go on. " * 2_000)  # over the threshold, with the words
+    session = Session.create(MemoryStore(), "one")
+    script = ScriptedModel(*["Yes."] * len(prompts), *turns, "Fine.", context_window=8_000, repeat_last=True)
+    config = ContextConfig(max_context_tokens=6_000, keep_recent=1) if allowed else None
+    agent = Agent(script.model, tools=TOOLS, session=session, before_compaction_start=before, context_config=config)
+    heard = EventCollector()
+    agent.subscribe(heard)
+    for prompt in (*prompts, last):
+        await agent.run(prompt)
+    agent.close()
+    check_same(session, heard.events, await replay(session))

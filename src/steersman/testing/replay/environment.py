@@ -12,7 +12,7 @@ import msgspec
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.repair import Recovery, find_open_calls
-from steersman.loop.compact import STILL_TOO_MANY_BYTES, STUCK, STUCK_BYTES
+from steersman.loop.compact import REFUSED, STILL_TOO_MANY_BYTES, STUCK, STUCK_BYTES
 from steersman.loop.tool_calls.execution import Slot
 from steersman.policy.verdicts import Inject, Stop
 from steersman.provider.wires.overflow import find_token_budget
@@ -86,13 +86,19 @@ def is_stuck(answer: AssistantMessage | None) -> bool:
     return answer is not None and (answer.error_message or "").endswith((STUCK, STUCK_BYTES))
 
 
+def is_refused(answer: AssistantMessage) -> bool:
+    """Whether the loop gave up on this answer because a hook refused to compact."""
+    return (answer.error_message or "").endswith(REFUSED)
+
+
 def make_failure(message: AssistantMessage) -> Failed:
     """An answer that failed, as the provider told it: what the loop adds to its words is left out."""
     words = message.error_message or ""
-    if message.error_kind != "context_overflow" or not words.endswith((STUCK, STUCK_BYTES, STILL_TOO_MANY_BYTES)):
+    added = next((text for text in (STUCK, STUCK_BYTES, REFUSED, STILL_TOO_MANY_BYTES) if words.endswith(text)), None)
+    if message.error_kind != "context_overflow" or added is None:
         return Failed(message)
-    own = words.removesuffix(STUCK).removesuffix(STUCK_BYTES).removesuffix(STILL_TOO_MANY_BYTES)
-    error = ErrorInfo("context_overflow", own, status=None if words.endswith(STUCK) else _TOO_LARGE)
+    own = words.removesuffix(added)
+    error = ErrorInfo("context_overflow", own, status=None if added in (STUCK, REFUSED) else _TOO_LARGE)
     return Failed(msgspec.structs.replace(message, error_message=own), error)
 
 
@@ -185,9 +191,9 @@ class ReplayEnvironment(RecordCursor):
         if not self._is_compaction_next():
             return _NO_LIMIT
         answer = self._find_answer()
-        if answer is None or answer.error_kind != "context_overflow" or is_stuck(answer):
+        if answer is None or answer.error_kind != "context_overflow" or is_refused(answer):
             return -1
-        # The model found what the compaction left too long as well: so it was asked before that compaction.
+        # The loop compacted after the overflow, whether that helped or not: so the model was asked before it.
         compactions = [item for item in self._iterate_ahead() if item.type == "compaction_started"]
         return -1 if len(compactions) > 1 else _NO_LIMIT
 
