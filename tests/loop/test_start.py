@@ -6,12 +6,15 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
 from tests.loop.play import asked
 
 from steersman import (
     Agent,
     AgentContext,
     AgentLoopConfig,
+    AssistantMessage,
+    CancelToken,
     ContextConfig,
     ExtensionMessage,
     ToolContext,
@@ -21,7 +24,7 @@ from steersman import (
     tool,
 )
 from steersman.loop.inbox import Queued, Receipt
-from steersman.testing import EventCollector, ScriptedModel, answer, call
+from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
 from steersman.types.errors import InvalidRequestError
 from steersman.types.events import CompactionEnded, ToolExecutionEnd
 from steersman.types.messages import user_message
@@ -141,3 +144,38 @@ def test_a_thread_left_behind_may_still_show_progress() -> None:
     release.set()
     assert done.wait(10)
     assert failures == []
+
+
+async def test_a_cancel_of_the_task_that_asks_for_one_answer_is_raised() -> None:
+    """house.md: `CancelledError` is never swallowed. What has arrived is kept all the same."""
+    context, config = AgentContext(messages=["Hello"]), AgentLoopConfig(model=ScriptedModel(stall("Half")).model)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await stream_assistant_response(context, config, None, create_agent_stream())
+    last = context.messages[-1]
+    assert isinstance(last, AssistantMessage)
+    assert (last.stop_reason, last.text) == ("aborted", "Half")
+    assert (context.running, context.loop_id) == (False, None)
+
+
+async def test_a_signal_stops_one_answer_without_an_exception() -> None:
+    """house.md: `CancelledError` is never swallowed; but a signal is no cancel of the caller's task."""
+    signal = CancelToken()
+    context, config = AgentContext(messages=["Hello"]), AgentLoopConfig(model=ScriptedModel(stall("Half")).model)
+    asyncio.get_running_loop().call_later(1, signal.cancel)
+    message = await stream_assistant_response(context, config, signal, create_agent_stream())
+    task = asyncio.current_task()
+    assert (message.stop_reason, None if task is None else task.cancelling()) == ("aborted", 0)
+
+
+async def test_a_signal_does_not_take_back_the_cancel_of_another() -> None:
+    """house.md: `CancelledError` is never swallowed. Here the signal comes first, and the stream ignores cancels."""
+    signal = CancelToken()
+    model = ScriptedModel(stall("Half", deaf=3)).model
+    context, config = AgentContext(messages=["Hello"]), AgentLoopConfig(model=model)
+    asyncio.get_running_loop().call_later(1, signal.cancel)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5):
+            await stream_assistant_response(context, config, signal, create_agent_stream())
+    task = asyncio.current_task()
+    assert (None if task is None else task.cancelling()) == 0

@@ -46,7 +46,7 @@ class Phase(IntEnum):
 class Ending:
     """The phase of a run, and why and how it ends."""
 
-    __slots__ = ("cancelled_by", "detail", "error", "phase", "reason")
+    __slots__ = ("cancelled_by", "cancels", "detail", "error", "phase", "reason")
 
     def __init__(self) -> None:
         self.phase = Phase.NEW
@@ -56,6 +56,8 @@ class Ending:
         self.error: ErrorInfo | None = None
         # The canceller, once the run has noticed the cancel: its own token, or another task that cancelled its task.
         self.cancelled_by: Literal["token", "task"] | None = None
+        # How many cancels of the task came from the run itself, because of its token, and were not taken back yet.
+        self.cancels = 0
 
     def finish(self, reason: EndReason, detail: str = "") -> None:
         """Set why the run ends, unless there is a reason already."""
@@ -115,6 +117,7 @@ class CancelWatch:
         elif attempt > _ATTEMPTS and self._give_up is not None:
             self._give_up(run)
         else:
+            run.ending.cancels += 1
             run.task.cancel()
             # A stream that swallows its cancel is cancelled again: it must not hold up a run that was stopped.
             loop.call_later(_AGAIN, self._cancel_task, attempt + 1)

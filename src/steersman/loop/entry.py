@@ -240,7 +240,10 @@ async def stream_assistant_response(
     stream: EventStream,
     stream_fn: StreamFn | None = None,
 ) -> AssistantMessage:
-    """One answer of the model, streamed into `stream` and added to the context; no tools run."""
+    """One answer of the model, streamed into `stream` and added to the context; no tools run.
+
+    If the calling task is cancelled, what has arrived is added as an aborted answer, and `CancelledError` is raised.
+    """
     _check(context, config)
     if not context.log.visible:
         raise ValueError("There is nothing to answer: the context has no messages.")
@@ -252,7 +255,8 @@ async def stream_assistant_response(
     run = Run(host, start, client, token, stream.channel)
     # Test suites check the events of every run; those of one answer do not follow the grammar of a run.
     run.witness = None
-    run.task = asyncio.current_task()
+    run.task = task = asyncio.current_task()
+    cancelling = 0 if task is None else task.cancelling()
     turn = Turn(0)
     try:
         with CancelWatch(run):
@@ -265,5 +269,7 @@ async def stream_assistant_response(
     finally:
         context.undelivered = host.inbox.items
         context.last_loop_id, context.loop_id = run.loop_id, None
+    if run.ending.cancelled_by == "task" or (task is not None and task.cancelling() > cancelling):
+        raise asyncio.CancelledError
     assert turn.message is not None
     return turn.message

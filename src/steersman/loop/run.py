@@ -267,7 +267,9 @@ class Run:
             token.cancel()
         elif ending.cancelled_by != "task":
             ending.cancelled_by = "token"
-            while task is not None and task.cancelling():
+            # Another canceller of the task expects a CancelledError, so its cancels stay.
+            while task is not None and task is self.task and ending.cancels:
+                ending.cancels -= 1
                 task.uncancel()
         if token.reason == DEADLINE:
             ending.finish("limit", self.tracker.describe_overdue())
