@@ -17,10 +17,15 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
+from steersman import Agent, RunResult, Session
 from steersman.cli.arguments import parse
-from steersman.testing import run_virtual
+from steersman.loop.inbox import Receipt
+from steersman.testing import Witness, run_virtual
 
 ROOT = Path(__file__).parent.parent
+OBJECTS = {"agent": Agent, "receipt": Receipt, "result": RunResult, "session": Session, "witness": Witness}
+OWN = {"session": ("closed", "id", "recorder")}  # set when one is made
+ATTRIBUTE = re.compile(rf"`({'|'.join(OBJECTS)})\.(?!py\b)([a-z]\w*)")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -147,6 +152,14 @@ def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
                 assert target in targets
             case _:
                 continue
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+def test_a_document_names_only_methods_and_properties_that_exist(path: Path) -> None:
+    """house.md: the documents say what the code does."""
+    named = set(ATTRIBUTE.findall(path.read_text(encoding="utf-8")))
+    known = {(name, attribute) for name, kind in OBJECTS.items() for attribute in (*dir(kind), *OWN.get(name, ()))}
+    assert sorted(named - known) == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=shown)

@@ -40,6 +40,7 @@ def test_with_a_key_the_command_can_work_and_the_key_is_not_shown(place: Place) 
     assert found["model"]["text"] == "Using anthropic:claude-sonnet-5-5 (ANTHROPIC_API_KEY is set)."
     assert found["network"]["text"] == "not checked; --online opens a connection to the model's server"
     assert found["servers"]["state"] == "missing"
+    assert found["servers"]["text"] == "No answer from Ollama, LM Studio, llama.cpp or vLLM on this machine."
     assert [name for name in found if name.startswith("[")] == [
         "[cli]",
         "[local]",

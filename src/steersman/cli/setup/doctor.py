@@ -26,7 +26,7 @@ from steersman.cli.setup.inventory import (
     list_providers,
     load_user_settings,
 )
-from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose_model, redact_base_url
+from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose_model, name_servers, redact_base_url
 from steersman.cli.setup.settings import PROJECT_FILE, Settings, config_file, current_folder, session_file
 from steersman.cli.terminal.columns import Canvas, Style, make_canvas, pad, wrap
 from steersman.cli.terminal.numbers import format_count, format_size
@@ -227,7 +227,7 @@ def _check_keys() -> Finding:
 async def _check_servers(*, online: bool) -> Finding:
     found = await find_answering_servers(afar=online)
     if not found:
-        return Finding("servers", "missing", "No Ollama, LM Studio or llama.cpp answers on this machine.")
+        return Finding("servers", "missing", f"No answer from {name_servers('or')} on this machine.")
     told = [
         f"{SERVERS[server.provider]} at {server.host} ({format_count(len(server.models), 'model')})" for server in found
     ]

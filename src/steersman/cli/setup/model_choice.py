@@ -33,6 +33,13 @@ SERVERS: Mapping[str, str] = {
 }
 """The local model servers to look for, in this order, and their names."""
 
+
+def name_servers(conjunction: str) -> str:
+    """The names of these servers in a sentence."""
+    *names, last = SERVERS.values()
+    return f"{', '.join(names)} {conjunction} {last}"
+
+
 CONNECT_SECONDS = 0.3
 ANSWER_SECONDS = 1.0
 _MAX_BODY_BYTES = 1024 * 1024

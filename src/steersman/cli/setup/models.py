@@ -21,7 +21,14 @@ from steersman.cli.setup.inventory import (
     list_providers,
     load_user_settings,
 )
-from steersman.cli.setup.model_choice import DEFAULT_MODELS, SERVERS, FoundServer, choose_model, redact_base_url
+from steersman.cli.setup.model_choice import (
+    DEFAULT_MODELS,
+    SERVERS,
+    FoundServer,
+    choose_model,
+    name_servers,
+    redact_base_url,
+)
 from steersman.cli.terminal.columns import Canvas, align_table, make_canvas, measure_cells, wrap
 from steersman.cli.terminal.numbers import format_price, format_size, format_window
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -116,7 +123,7 @@ def _describe_key(provider: Provider) -> str:
 def _render_servers(answering: Sequence[FoundServer], canvas: Canvas) -> Iterator[str]:
     yield canvas.style("Servers on this machine", "bold")
     if not answering:
-        yield from wrap("none found (looked for Ollama, LM Studio and llama.cpp)", canvas.width, indent="  ")
+        yield from wrap(f"none found (looked for {name_servers('and')})", canvas.width, indent="  ")
     for server in answering:
         names = ", ".join(sanitize_line(name) for name in server.models) or "no models"
         yield from wrap(
