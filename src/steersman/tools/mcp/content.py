@@ -13,9 +13,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import mcp_types
 import msgspec
 
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
@@ -26,6 +25,9 @@ from steersman.tools.text import strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.content import Content, ImageContent, TextContent
 from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    import mcp_types
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 48
@@ -233,6 +235,8 @@ def to_output(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
 
 
 def _convert_blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageContent]:
+    import mcp_types  # an extra, which is there when a server has answered
+
     pictures = 0
     for block in result.content:
         match block:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steersman.tools.mcp.content import Definition, define, make_tool
+from steersman.tools.mcp.content import Definition, Progress, define, make_tool, to_output
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.spec import ServerSpec
 from steersman.tools.mcp.trust import ChangedTool, Pins
@@ -256,8 +256,6 @@ class Server:
     # Calling
 
     async def _call(self, definition: Definition, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        from steersman.tools.mcp.content import Progress, to_output  # these need the SDK, which is imported by now
-
         progress = Progress(ctx.update)
         try:
             connection = await self.connect()
