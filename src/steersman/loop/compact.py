@@ -98,7 +98,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
 
 
 async def _ask_for_summary(run: Run, request: Request) -> Done | Failed:
-    options = make_options(run, "none", output_schema=None)
+    options = make_options(run, "none", output_schema=None, aside=True)
     async with aclosing(stream_events(run.client.stream_fn, run.config.model, request, options)) as events:
         async for event in events:
             if isinstance(event, Done | Failed):

@@ -14,13 +14,14 @@ from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
+from steersman.provider.models.presets import PRESETS
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.retry import Retry, RetryStrategy
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
 from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, Message, MessageLike
-from steersman.types.model import Model, StreamFn, ThinkingLevel, ToolChoice
+from steersman.types.model import Model, StreamFn, StreamOptions, ThinkingLevel, ToolChoice
 
 if TYPE_CHECKING:
     from steersman.policy.approval import Approval, Approved
@@ -191,6 +192,9 @@ class AgentLoopConfig:
     tool_choice: ToolChoice = "auto"
     max_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    stop: Sequence[str] | None = None
+    seed: int | None = None
     output_schema: dict[str, Any] | None = None
     output_instruction: str = ""
 
@@ -266,6 +270,30 @@ class AgentLoopConfig:
         if mode not in ("parallel", "sequential") and not isinstance(mode, Batched):
             raise ValueError(f"tool_execution is 'parallel', 'sequential' or batched(n), got {mode!r}.")
         check_config(self)
+        if self.top_p is not None or self.stop is not None or self.seed is not None:
+            self._check_sampling()
+
+    def _check_sampling(self) -> None:
+        from steersman.provider.wires.sampling import check_seed, check_stop, check_top_p, find_refusal
+
+        check_top_p(self.top_p)
+        check_stop(self.stop)
+        check_seed(self.seed)
+        _set(self, "stop", tuple(self.stop or ()))
+        if self.stream_fn is not None:
+            return
+        options = StreamOptions(
+            thinking_level=self.thinking_level,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            stop=self.stop or (),
+            seed=self.seed,
+        )
+        for model in (self.model, *cast(Sequence[Model], self.fallbacks)):
+            preset = PRESETS.get(model.provider)
+            refusal = None if preset is None else find_refusal(preset.protocol, model, options)
+            if refusal is not None:
+                raise ValueError(refusal)
 
     def snapshot(self, tools: Sequence[str]) -> LoopConfigSnapshot:
         """The configuration as plain values: no key, no callable."""
@@ -275,6 +303,9 @@ class AgentLoopConfig:
             thinking_level=self.thinking_level,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
+            top_p=self.top_p,
+            stop=self.stop or (),
+            seed=self.seed,
             tools=tools,
             tool_execution=self.tool_execution
             if isinstance(self.tool_execution, str)

@@ -70,7 +70,9 @@ def get_options(run: Run, tool_choice: ToolChoice) -> StreamOptions:
     return options
 
 
-def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None) -> StreamOptions:
+def make_options(
+    run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, Any] | None, aside: bool = False
+) -> StreamOptions:
     """Options for an answer of the run, or for a question beside it."""
     config = run.config
     own = config.model.api_key
@@ -79,6 +81,10 @@ def make_options(run: Run, tool_choice: ToolChoice, *, output_schema: dict[str, 
         thinking_level=config.thinking_level,
         max_tokens=config.max_tokens,
         temperature=config.temperature,
+        top_p=config.top_p,
+        # A question beside the run, such as for a summary, must not be cut where an answer should end.
+        stop=() if aside else config.stop or (),
+        seed=config.seed,
         tool_choice=tool_choice,
         output_schema=output_schema,
         session_id=run.context.session_id,

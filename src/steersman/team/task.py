@@ -28,8 +28,8 @@ _BRIEFING = (
 
 # What a kind may settle for itself. Nothing here can allow what the parent may not do.
 _OPTIONS = frozenset(
-    ("context_config", "fallbacks", "limits", "max_tokens", "model", "output_type", "retry", "temperature",
-     "thinking_level", "tool_execution", "tool_timeout")
+    ("context_config", "fallbacks", "limits", "max_tokens", "model", "output_type", "retry", "seed",
+     "stop", "temperature", "thinking_level", "tool_execution", "tool_timeout", "top_p")
 )  # fmt: skip
 
 # What is the parent's own: whom it hears, what it is asked at its seams. Its guards of tools reach below by themselves.

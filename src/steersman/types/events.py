@@ -35,6 +35,9 @@ class LoopConfigSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: dict[str, Any] | None = None
     context: dict[str, Any] | None = None
     fallbacks: Sequence[str] = ()
+    top_p: float | None = None
+    stop: Sequence[str] = ()
+    seed: int | None = None
 
 
 class AgentStart(_Event, frozen=True, tag="agent_start"):

@@ -76,6 +76,9 @@ class StreamOptions:
     tool_choice: ToolChoice = "auto"
     output_schema: Mapping[str, Any] | None = None
     session_id: str | None = None
+    top_p: float | None = None
+    stop: Sequence[str] = ()
+    seed: int | None = None
 
 
 StreamResponse: TypeAlias = AsyncIterator[StreamEvent]

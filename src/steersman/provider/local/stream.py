@@ -215,6 +215,9 @@ class _LocalCall:
             max_tokens=given.max_tokens or _ANSWER_TOKENS,
             temperature=given.temperature or 0.0,
             output_schema=given.output_schema,
+            top_p=given.top_p,
+            stop=given.stop,
+            seed=given.seed,
         )
         asked = self._address_server(_ANSWERING, {"repeat_penalty": 1.05})
         for tokens in _ANSWER_BUDGETS:

@@ -194,8 +194,15 @@ def _make_plain_request(model: Model, request: Request, options: StreamOptions) 
             "temperature": options.temperature,
             "tool_choice": options.tool_choice,
             "output_schema": to_json_value(options.output_schema),
+            **_make_plain_sampling(options),
         },
     }
+
+
+def _make_plain_sampling(options: StreamOptions) -> dict[str, Any]:
+    """The options that few requests have; a record is the same as ever without them."""
+    fields = {"top_p": options.top_p, "stop": [*options.stop] or None, "seed": options.seed}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _make_plain_message(message: Message, ids: dict[str, str]) -> dict[str, Any]:

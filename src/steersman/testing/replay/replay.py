@@ -290,6 +290,9 @@ class _SessionReplay:
             thinking_level=cast(Any, snapshot.thinking_level),
             max_tokens=snapshot.max_tokens,
             temperature=snapshot.temperature,
+            top_p=snapshot.top_p,
+            stop=tuple(snapshot.stop),
+            seed=snapshot.seed,
             output_schema=None if like is None else like.config.output_schema,
             session_id=self._start.get("session_id"),
         )

@@ -21,6 +21,7 @@ from steersman.provider.wires.anthropic.schema import (
     takes_output_schema,
 )
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
+from steersman.provider.wires.sampling import require_accepted
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
@@ -319,7 +320,8 @@ _MIN_ANSWER_TOKENS = 1024
 
 
 def build_options(model: Model, request: Request, options: StreamOptions, encoded: EncodedMessages) -> dict[str, Any]:
-    """Build the fields for the limit, thinking, output format and temperature, in a fixed order."""
+    """Build the fields for the limit, thinking, output format and sampling, in a fixed order."""
+    require_accepted(_MEMO, model, options)
     version = parse_version(model.id)
     limit = limit_output_tokens(
         model, request, options.max_tokens or model.max_output_tokens or _find_default_limit(version)
@@ -340,6 +342,10 @@ def build_options(model: Model, request: Request, options: StreamOptions, encode
     fixed = thinking is not None or (version is not None and version >= _NO_TEMPERATURE)
     if options.temperature is not None and not fixed:
         fields["temperature"] = options.temperature
+    if options.top_p is not None:
+        fields["top_p"] = options.top_p
+    if options.stop:
+        fields["stop_sequences"] = [*options.stop]
     return fields
 
 

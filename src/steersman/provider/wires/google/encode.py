@@ -100,6 +100,12 @@ def _build_options(model: Model, request: Request, options: StreamOptions) -> di
         options = replace(options, max_tokens=limit_output_tokens(model, request, options.max_tokens))
     if options.temperature is not None:
         config["temperature"] = options.temperature
+    if options.top_p is not None:
+        config["topP"] = options.top_p
+    if options.stop:
+        config["stopSequences"] = [*options.stop]
+    if options.seed is not None:
+        config["seed"] = options.seed
     if options.max_tokens is not None:
         config["maxOutputTokens"] = options.max_tokens
     thinking = build_thinking(model.id, options)

@@ -88,8 +88,7 @@ def _build_options(model: Model, request: Request, options: StreamOptions, quirk
         settings["stream_options"] = {"include_usage": True}
     if options.max_tokens is not None:
         settings[quirks.max_tokens_field] = limit_output_tokens(model, request, options.max_tokens)
-    if options.temperature is not None:
-        settings["temperature"] = options.temperature
+    settings.update(_build_sampling(options, quirks))
     if options.thinking_level != "off":
         settings.update(_build_thinking(options.thinking_level, quirks))
     if options.output_schema is not None:
@@ -103,6 +102,16 @@ def _build_options(model: Model, request: Request, options: StreamOptions, quirk
         settings["prompt_cache_key"] = options.session_id[:64]
     extra = model.settings.get("extra_body")
     return {**settings, **extra} if extra else settings
+
+
+def _build_sampling(options: StreamOptions, quirks: Quirks) -> dict[str, Any]:
+    fields = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "stop": [*options.stop] or None,
+        quirks.seed_field: options.seed,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _build_thinking(level: str, quirks: Quirks) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Quirks(msgspec.Struct, frozen=True):
 
     system_role: Literal["system", "developer"] = "system"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    seed_field: Literal["seed", "random_seed"] = "seed"
     call_ids: Literal["any", "nine"] = "any"
     """`nine`: ids of exactly nine letters and digits (Mistral)."""
     empty_content: Literal["null", "empty", "omit"] = "null"
@@ -90,6 +91,7 @@ CHAT_PRESETS: dict[str, ChatPreset] = {
         "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",),
         Quirks(
+            seed_field="random_seed",
             call_ids="nine",
             empty_content="empty",
             replay_reasoning="never",

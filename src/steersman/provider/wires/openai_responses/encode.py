@@ -16,6 +16,7 @@ import msgspec
 
 from steersman.provider.wires.openai_responses.schema import convert_parameters, is_object, is_strict
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
+from steersman.provider.wires.sampling import require_accepted
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
@@ -109,6 +110,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
 
 
 def _build_options(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+    require_accepted("openai", model, options)
     fields: dict[str, Any] = {"model": model.id, "stream": True, "store": False}
     if request.system_prompt:
         fields["instructions"] = replace_lone_surrogates(request.system_prompt)
@@ -116,6 +118,8 @@ def _build_options(model: Model, request: Request, options: StreamOptions) -> di
         fields["max_output_tokens"] = max(limit_output_tokens(model, request, options.max_tokens), _MIN_OUTPUT_TOKENS)
     if options.temperature is not None:
         fields["temperature"] = options.temperature
+    if options.top_p is not None:
+        fields["top_p"] = options.top_p
     if not _PLAIN.match(model.id):
         fields["include"] = ["reasoning.encrypted_content"]
         if options.thinking_level != "off":

@@ -142,7 +142,30 @@ def _check_options(fields: Json) -> None:
     temperature = fields.get("temperature", 1)
     if not isinstance(temperature, int | float) or not 0 <= temperature <= 1:
         raise Fault("temperature: range: 0..1")
+    _check_sampling(fields, version, thinks=kind in ("enabled", "adaptive"))
     _check_output(fields.get("output_config") or {})
+
+
+def _check_sampling(fields: Json, version: tuple[int, int] | None, *, thinks: bool) -> None:
+    sequences: object = fields.get("stop_sequences", [])
+    if not isinstance(sequences, list):
+        raise Fault("stop_sequences: Input should be a valid list")
+    for index, text in enumerate(cast(list[Any], sequences)):
+        if not isinstance(text, str):
+            raise Fault(f"stop_sequences.{index}: Input should be a valid string")
+        if not text.strip():
+            raise Fault("stop_sequences: each stop sequence must contain non-whitespace")
+    if "top_p" not in fields:
+        return
+    if version is not None and version >= (4, 7):
+        raise Fault("`top_p` is deprecated for this model.")
+    top_p: object = fields["top_p"]
+    if not isinstance(top_p, int | float) or not 0 <= top_p <= 1:
+        raise Fault("top_p: range: 0..1")
+    if thinks and top_p < 0.95:
+        raise Fault("`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled.")
+    if "temperature" in fields and version is not None and version >= (4, 1):
+        raise Fault("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
 
 
 def _check_budget(thinking: Json, limit: int, version: tuple[int, int] | None) -> None:

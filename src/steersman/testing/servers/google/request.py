@@ -89,6 +89,7 @@ _GENERATION = frozenset(
     )
 )
 _FREE = frozenset(("args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema"))
+_MAX_STOPS = 5
 _LEVELS = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
 
 
@@ -248,9 +249,25 @@ def find_config_fault(request: Json, model: str) -> str | None:
     temperature = config.get("temperature")
     if temperature is not None and not 0 <= temperature <= 2:
         return "* GenerateContentRequest.generation_config.temperature: temperature must be in the range [0.0, 2.0].\n"
+    if not 0 <= config.get("topP", 1) <= 1:
+        return "* GenerateContentRequest.generation_config.top_p: top_p must be in the range [0.0, 1.0].\n"
+    if fault := _find_stop_fault(config):
+        return fault
     if config.get("maxOutputTokens", 1) < 1:
         return "* GenerateContentRequest.generation_config.max_output_tokens: max_output_tokens must be positive.\n"
     return _find_format_fault(config, request, model) or _find_thinking_fault(config.get("thinkingConfig"), model)
+
+
+def _find_stop_fault(config: Json) -> str | None:
+    sequences: object = config.get("stopSequences", [])
+    if not isinstance(sequences, list) or not all(isinstance(text, str) for text in cast(list[object], sequences)):
+        return "Invalid value at 'generation_config.stop_sequences' (TYPE_STRING)"
+    if len(cast(list[object], sequences)) > _MAX_STOPS:
+        return f"* GenerateContentRequest.generation_config.stop_sequences: at most {_MAX_STOPS} are supported.\n"
+    seed: object = config.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**31) <= seed < 2**31:
+        return "Invalid value at 'generation_config.seed' (TYPE_INT32)"
+    return None
 
 
 def _find_format_fault(config: Json, request: Json, model: str) -> str | None:

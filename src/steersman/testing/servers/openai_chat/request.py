@@ -34,6 +34,7 @@ _OWN_FIELDS: Mapping[str, frozenset[str]] = {
     "llamacpp": frozenset(("chat_template_kwargs", "cache_prompt", "grammar", "min_p", "top_k")),
     "mistral": frozenset(("safe_prompt", "random_seed", "prompt_mode")),
 }
+_MAX_STOPS = 4
 _NEEDS_NEW_LIMIT = re.compile(r"o\d|gpt-5")
 
 
@@ -100,17 +101,38 @@ def _find_number_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
                 name,
                 "integer_below_min_value",
             )
-    temperature = body.get("temperature")
-    if temperature is not None and not (isinstance(temperature, int | float) and 0 <= temperature <= 2):
-        yield Fault(
-            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got "
-            f"{temperature} instead.",
-            "temperature",
-            "decimal_above_max_value",
-        )
+    for name, most in (("temperature", 2), ("top_p", 1)):
+        value = body.get(name)
+        if value is not None and not (isinstance(value, int | float) and 0 <= value <= most):
+            yield Fault(
+                f"Invalid '{name}': decimal above maximum value. Expected a value <= {most}, but got {value} instead.",
+                name,
+                "decimal_above_max_value",
+            )
+    yield from _find_sampling_faults(body, flavour)
     effort = body.get("reasoning_effort")
     if effort not in (None, "none", "minimal", "low", "medium", "high", "xhigh"):
         yield build_value_fault("reasoning_effort", effort, "'none', 'minimal', 'low', 'medium', 'high', and 'xhigh'")
+
+
+def _find_sampling_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:
+    stop = body.get("stop")
+    texts = cast(list[object], [stop] if isinstance(stop, str) else stop)
+    if stop is not None and not (isinstance(stop, str | list) and all(isinstance(text, str) for text in texts)):
+        yield Fault("Invalid type for 'stop': expected one of a string or array of strings.", "stop", "invalid_type")
+    elif stop is not None and flavour == "openai" and len(texts) > _MAX_STOPS:
+        yield Fault(
+            f"Invalid 'stop': array too long. Expected an array with maximum length {_MAX_STOPS}, "
+            f"but got an array with length {len(texts)} instead.",
+            "stop",
+            "array_above_max_length",
+        )
+    if flavour == "mistral" and "seed" in body:
+        yield Fault("Extra inputs are not permitted: seed", "seed", status=422)
+    for name in ("seed", "random_seed"):
+        seed = body.get(name)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            yield Fault(f"Invalid type for '{name}': expected an integer.", name, "invalid_type")
 
 
 def _find_tools_faults(body: Json, flavour: Flavour) -> Iterator[Fault]:

@@ -173,14 +173,15 @@ def _check_numbers(fields: Json) -> None:
             "max_output_tokens",
             "integer_below_min_value",
         )
-    temperature = fields.get("temperature")
-    if temperature is not None and not 0 <= check_type(temperature, (int, float), "temperature") <= 2:
-        side, bound = ("above maximum", "<= 2") if temperature > 2 else ("below minimum", ">= 0")
-        raise Fault(
-            f"Invalid 'temperature': decimal {side} value. Expected a value {bound}, but got {temperature} instead.",
-            "temperature",
-            "decimal_above_max_value" if temperature > 2 else "decimal_below_min_value",
-        )
+    for name, most in (("temperature", 2), ("top_p", 1)):
+        value = fields.get(name)
+        if value is not None and not 0 <= check_type(value, (int, float), name) <= most:
+            side, bound = ("above maximum", f"<= {most}") if value > most else ("below minimum", ">= 0")
+            raise Fault(
+                f"Invalid '{name}': decimal {side} value. Expected a value {bound}, but got {value} instead.",
+                name,
+                "decimal_above_max_value" if value > most else "decimal_below_min_value",
+            )
 
 
 def _check_reasoning(fields: Json) -> None:
