@@ -173,15 +173,19 @@ def _describe_class(name: str, module: str, node: ast.ClassDef) -> str:
 
 
 def _find_members(module: str, node: ast.ClassDef) -> tuple[list[str], dict[str, tuple[str, Function]]]:
-    """The fields and the public methods of a class and of what it inherits from here, the inherited fields first."""
+    """The fields and the public methods of a class and of what it inherits from here.
+
+    Inherited fields come first, as in the constructor; inherited methods come last.
+    """
     fields: dict[str, str] = {}
     methods: dict[str, tuple[str, Function]] = {}
+    inherited_methods: dict[str, tuple[str, Function]] = {}
     for base in node.bases:
         found = find(module, _get_source(module, base))
         if found is not None and isinstance(found.node, ast.ClassDef):
             inherited, more = _find_members(found.module, found.node)
             fields |= {re.split(r"\W", field, maxsplit=1)[0]: field for field in inherited}
-            methods |= more
+            inherited_methods |= more
     for item in node.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
@@ -192,7 +196,9 @@ def _find_members(module: str, node: ast.ClassDef) -> tuple[list[str], dict[str,
                 methods[item.name] = (module, item)
             case _:
                 pass
-    return list(fields.values()), methods
+    return list(fields.values()), methods | {
+        name: method for name, method in inherited_methods.items() if name not in methods
+    }
 
 
 def _is_public(module: str, node: Function) -> bool:

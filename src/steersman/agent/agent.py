@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from steersman.agent.controls import AgentControls
 from steersman.agent.options import (
     DEFAULT_LIMITS,
     DEFAULT_RETRY,
@@ -16,16 +16,14 @@ from steersman.agent.options import (
     check_entry,
     check_options,
     find_output,
-    with_output,
     without_output,
 )
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.context import AgentContext
-from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
 from steersman.loop.entry import Start, check_answerable, read_prompts, start_run
-from steersman.loop.inbox import Inbox, Queues, Receipt
+from steersman.loop.inbox import Inbox
 from steersman.loop.output import OutputForm, OutputPolicy
 from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
@@ -35,27 +33,22 @@ from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, Toolset, build_tool_table, has_toolsets
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
-from steersman.types.errors import AgentBusy
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message
+from steersman.types.messages import MessageLike
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import RunResult
 
 if TYPE_CHECKING:
-    from steersman.agent.session_link import SessionLink
     from steersman.session.session import Session
 
 
-class Agent:
+class Agent(AgentControls):
     """The object most programs use: one conversation, one run at a time. Steer it, queue follow-ups, abort it, go on.
 
     Every other option of `AgentLoopConfig` (`convert_to_llm`, `before_turn`, `post_loop_policies`, ...) works here too.
     """
 
-    __slots__ = (
-        "__weakref__", "_channel", "_idle", "_output", "_session_link", "_sources", "_token", "config", "context",
-        "dispatcher", "inbox", "tools",
-    )  # fmt: skip
+    __slots__ = ()
 
     def __init__(
         self,
@@ -150,13 +143,15 @@ class Agent:
     def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
         """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
         prompts = read_prompts(x)
-        self._refuse_if_busy()
+        if self.context.running or self._session_link is not None:
+            self._refuse_if_busy()
         return start_run(self, Start(prompts, Initial()))
 
     async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
         prompts = read_prompts(x)
-        self._refuse_if_busy()
+        if self.context.running or self._session_link is not None:
+            self._refuse_if_busy()
         return await start_run(self, Start(prompts, Initial(), silent=True))
 
     def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
@@ -166,63 +161,6 @@ class Agent:
         except RuntimeError:
             return asyncio.run(self.run(x))
         raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
-
-    def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
-        """Queue a message for the start of the next turn, or of the next run if none is going on.
-
-        Tool calls of the running turn are skipped or cancelled, by `mode`. Safe from other threads.
-        """
-        if mode not in (None, "skip", "cancel", "wait"):
-            raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
-        if self._session_link is not None:
-            self._session_link.refuse_if_closed()
-        return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
-
-    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
-        """Queue a message for when the agent would otherwise stop. Safe from other threads."""
-        if self._session_link is not None:
-            self._session_link.refuse_if_closed()
-        return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
-
-    @property
-    def queued(self) -> Queues:
-        """The queued messages: `.steering` and `.follow_up`."""
-        return self.inbox.queued
-
-    def clear_queue(self) -> list[AgentMessage]:
-        """Take back all queued messages; their receipts say `returned`."""
-        return self.inbox.withdraw()
-
-    # Stopping and waiting
-
-    def abort(self) -> None:
-        """Interrupt the run, if there is one. Safe from other threads, and from any callback."""
-        if self._token is not None:
-            self._token.cancel()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a run is going on, or other work inside `reserve()`."""
-        return self.context.running
-
-    async def wait_for_idle(self) -> None:
-        """Return once no run is going on."""
-        while self._token is not None:
-            waiter = asyncio.get_running_loop().create_future()
-            self._idle.append(waiter)
-            await (waiter if self._channel is None else self._channel.wait_without_bound(waiter))
-
-    @contextmanager
-    def reserve(self) -> Generator[CancelToken]:
-        """Keep the agent for other work than a run of its own: it is busy, and `abort()` cancels the token."""
-        self._refuse_if_busy()
-        self._token = token = CancelToken()
-        self.context.running = True
-        try:
-            yield token
-        finally:
-            self.context.running = False
-            self._become_idle()
 
     # Continuing, rerunning, branching
 
@@ -279,21 +217,6 @@ class Agent:
         if self._session_link is not None:
             self._session_link.sync_session()
 
-    # Watching
-
-    def subscribe(self, callback: Subscriber) -> SubscriptionId:
-        """Call `callback` with every event of every run from now on."""
-        return self.dispatcher.subscribe(callback)
-
-    def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Remove a subscriber."""
-        self.dispatcher.unsubscribe(subscription)
-
-    @property
-    def messages(self) -> Sequence[AgentMessage]:
-        """Everything that was said, in order."""
-        return self.context.messages
-
     # As a tool of another agent
 
     def as_tool(self, name: str, description: str, **settings: Any) -> Tool:
@@ -318,61 +241,12 @@ class Agent:
         prompts = read_prompts(x)
         return await run_sub_agent(self.variant(first_turn_trigger="sub_agent"), ctx, prompts, name or ctx.tool_name)
 
-    # The session
-
-    @property
-    def session(self) -> Session | None:
-        """The session that remembers the conversation, if it has one."""
-        return None if self._session_link is None else self._session_link.session
-
-    def close(self) -> None:
-        """Let go of the session, and close it if the agent opened it; without a session there is nothing to do."""
-        if self._session_link is not None:
-            self._session_link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Also during a run: leaving by an exception must not raise another one.
-        if self._session_link is not None:
-            self._session_link.close(running=True)
-
-    # Internals
-
-    def _assemble(
-        self,
-        config: AgentLoopConfig,
-        tools: dict[str, Tool],
-        sources: Sequence[Tool | Toolset | Callable[..., Any]] | None,
-        output: OutputPolicy | None,
-        context: AgentContext,
-        inbox: Inbox,
-    ) -> None:
-        self.config = config if output is None else with_output(config, output)
-        self.tools = tools
-        self._sources = sources
-        self.context = context
-        self.context.tools = tuple(tools.values())
-        self.dispatcher = Dispatcher()
-        self._session_link: SessionLink | None = None
-        self._output = output
-        self.inbox = inbox
-        self._token: CancelToken | None = None
-        self._channel: Channel | None = None
-        self._idle: list[asyncio.Future[None]] = []
-
-    def _refuse_if_busy(self) -> None:
-        if self._session_link is not None:
-            self._session_link.refuse_if_closed()
-        if self.context.running:
-            raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
-
     # Hosting a run
 
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> Journal | None:
         """Get ready for a run; the loop calls it. Raises `AgentBusy` while another one goes on."""
-        self._refuse_if_busy()
+        if self.context.running or self._session_link is not None:
+            self._refuse_if_busy()
         context, parent = self.context, start.inherited.parent
         if self._sources is not None:
             self.tools = build_tool_table(self._sources)
@@ -389,12 +263,7 @@ class Agent:
 
     def conclude(self, result: RunResult) -> RunResult:
         """Take the result of a run; the loop calls it. From here on the agent is idle."""
-        self._become_idle()
-        return result if self._output is None else replace(result, output=self._output.get_value(result.messages))
-
-    def _become_idle(self) -> None:
-        """Become idle and wake `wait_for_idle`."""
         self._token = self._channel = None
-        idle, self._idle = self._idle, []
-        for waiter in [waiter for waiter in idle if not waiter.done()]:
-            waiter.set_result(None)
+        if self._idle:
+            self._wake_waiters()
+        return result if self._output is None else replace(result, output=self._output.get_value(result.messages))

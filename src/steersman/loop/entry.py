@@ -64,13 +64,14 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Host(Protocol):
-    """Where a run takes place: an `Agent`, or a bare context. It outlives the run."""
+    """Where a run takes place: an `Agent`, or a bare context. It outlives the run; the loop sets `current_run`."""
 
     context: AgentContext
     config: AgentLoopConfig
     inbox: Inbox
     dispatcher: Dispatcher
     tools: dict[str, Tool]
+    current_run: Run | None
 
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> Journal | None:
         """Get ready for a run; nothing of the host changes before. The journal, if there is one, records the run."""
@@ -84,7 +85,7 @@ class Host(Protocol):
 class BareContext:
     """A context without an `Agent` as the host of a run; it keeps the messages that a run did not take for the next."""
 
-    __slots__ = ("config", "context", "dispatcher", "inbox", "tools")
+    __slots__ = ("config", "context", "current_run", "dispatcher", "inbox", "tools")
 
     def __init__(self, context: AgentContext, config: AgentLoopConfig) -> None:
         self.context = context
@@ -92,6 +93,7 @@ class BareContext:
         self.inbox = Inbox()
         self.dispatcher = Dispatcher()
         self.tools = build_tool_table(context.tools)
+        self.current_run: Run | None = None
 
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> None:
         """Set the kind of the run and queue what the last run left."""
@@ -204,7 +206,7 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
     journal = host.begin(start, token, channel)
     context.running = True
     _mint_ids(context)
-    run = Run(host, start, client, token, channel, journal)
+    host.current_run = run = Run(host, start, client, token, channel, journal)
     if journal is not None:
         journal.register_secrets(client.secrets)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run

@@ -256,6 +256,7 @@ def _release(run: Run) -> None:
     run.context.running = False
     # What still works on its behalf stops now, and what starts later starts cancelled.
     run.token.cancel(OVER)
+    run.host.current_run = None
     run.channel.finish(run.host.conclude(_build_result(run)))
 
 

@@ -1,0 +1,166 @@
+"""What a program does with an agent besides prompting it: queue messages, stop it, wait for it, watch it, close it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from steersman.agent.options import with_output
+from steersman.context.context import AgentContext
+from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
+from steersman.events.stream import Channel
+from steersman.loop.config import AgentLoopConfig, SteeringPolicy
+from steersman.loop.inbox import Inbox, Queues, Receipt
+from steersman.loop.output import OutputPolicy
+from steersman.tools.tool import Tool, Toolset
+from steersman.types.cancel import CancelToken
+from steersman.types.errors import AgentBusy
+from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message
+
+if TYPE_CHECKING:
+    from steersman.agent.session_link import SessionLink
+    from steersman.loop.run import Run
+    from steersman.session.session import Session
+
+
+class AgentControls:
+    """The state of an agent, and what works beside its runs or during one."""
+
+    __slots__ = (
+        "__weakref__", "_channel", "_idle", "_output", "_session_link", "_sources", "_token", "config", "context",
+        "current_run", "dispatcher", "inbox", "tools",
+    )  # fmt: skip
+
+    # Queued messages
+
+    def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
+        """Queue a message for the start of the next turn, or of the next run if none is going on.
+
+        Tool calls of the running turn are skipped or cancelled, by `mode`. Safe from other threads.
+        """
+        if mode not in (None, "skip", "cancel", "wait"):
+            raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
+        if self._session_link is not None:
+            self._session_link.refuse_if_closed()
+        return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
+
+    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
+        """Queue a message for when the agent would otherwise stop. Safe from other threads."""
+        if self._session_link is not None:
+            self._session_link.refuse_if_closed()
+        return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
+
+    @property
+    def queued(self) -> Queues:
+        """The queued messages: `.steering` and `.follow_up`."""
+        return self.inbox.queued
+
+    def clear_queue(self) -> list[AgentMessage]:
+        """Take back all queued messages; their receipts say `returned`."""
+        return self.inbox.withdraw()
+
+    # Stopping and waiting
+
+    def abort(self) -> None:
+        """Interrupt the run, if there is one. Safe from other threads, and from any callback."""
+        if self._token is not None:
+            self._token.cancel()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is going on, or other work inside `reserve()`."""
+        return self.context.running
+
+    async def wait_for_idle(self) -> None:
+        """Return once no run is going on."""
+        while self._token is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await (waiter if self._channel is None else self._channel.wait_without_bound(waiter))
+
+    @contextmanager
+    def reserve(self) -> Generator[CancelToken]:
+        """Keep the agent for other work than a run of its own: it is busy, and `abort()` cancels the token."""
+        self._refuse_if_busy()
+        self._token = token = CancelToken()
+        self.context.running = True
+        try:
+            yield token
+        finally:
+            self.context.running = False
+            self._token = None
+            self._wake_waiters()
+
+    # Watching
+
+    def subscribe(self, callback: Subscriber) -> SubscriptionId:
+        """Call `callback` with every event of every run from now on."""
+        return self.dispatcher.subscribe(callback)
+
+    def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Remove a subscriber."""
+        self.dispatcher.unsubscribe(subscription)
+
+    @property
+    def messages(self) -> Sequence[AgentMessage]:
+        """Everything that was said, in order."""
+        return self.context.messages
+
+    # The session
+
+    @property
+    def session(self) -> Session | None:
+        """The session that remembers the conversation, if it has one."""
+        return None if self._session_link is None else self._session_link.session
+
+    def close(self) -> None:
+        """Let go of the session, and close it if the agent opened it; without a session there is nothing to do."""
+        if self._session_link is not None:
+            self._session_link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Also during a run: leaving by an exception must not raise another one.
+        if self._session_link is not None:
+            self._session_link.close(running=True)
+
+    # Internals
+
+    def _assemble(
+        self,
+        config: AgentLoopConfig,
+        tools: dict[str, Tool],
+        sources: Sequence[Tool | Toolset | Callable[..., Any]] | None,
+        output: OutputPolicy | None,
+        context: AgentContext,
+        inbox: Inbox,
+    ) -> None:
+        self.config = config if output is None else with_output(config, output)
+        self.tools = tools
+        self._sources = sources
+        self.context = context
+        self.context.tools = tuple(tools.values())
+        self.dispatcher = Dispatcher()
+        self._session_link: SessionLink | None = None
+        self._output = output
+        self.inbox = inbox
+        self.current_run: Run | None = None
+        self._token: CancelToken | None = None
+        self._channel: Channel | None = None
+        self._idle: list[asyncio.Future[None]] = []
+
+    def _refuse_if_busy(self) -> None:
+        if self._session_link is not None:
+            self._session_link.refuse_if_closed()
+        if self.context.running:
+            raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
+
+    def _wake_waiters(self) -> None:
+        """Wake `wait_for_idle`."""
+        idle, self._idle = self._idle, []
+        for waiter in [waiter for waiter in idle if not waiter.done()]:
+            waiter.set_result(None)
