@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import Spec, settings, tools
 
 from steersman.context.log import MessageView
-from steersman.context.repair import repair
 from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, find_tool_set
 from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE
@@ -291,21 +290,6 @@ def test_mistral_has_its_own_ways() -> None:
     assert given[2]["name"] == "add"
 
 
-def test_half_a_surrogate_pair_does_not_break_the_request() -> None:
-    """failures.md C18."""
-    call = AssistantMessage([ToolCall("c1", "add", {"a": "\ud83d"})])
-    arguments = sent(user_message("x"), call, result("c1"))[1]["tool_calls"][0]["function"]["arguments"]
-    assert json.loads(arguments) == {"a": "\ufffd"}
-    assert body(TALK[:1], system="\ud83d")["messages"][0]["content"] == "\ufffd"
-
-
-def test_the_wire_changes_nothing_that_was_repaired() -> None:
-    """Arguments that were no object go back as one."""
-    call = AssistantMessage([ToolCall("c1", "add", raw_arguments="[1")], provider="p", model="m")
-    messages = repair([user_message("x"), call, result("c1")], provider="p", model="m")
-    assert sent(*messages)[1]["tool_calls"][0]["function"]["arguments"] == '{"_raw":"[1"}'
-
-
 def grown(count: int) -> MemoList[Message]:
     base: MemoList[Message] = MemoList()
     base.append(user_message("Begin."))
@@ -326,14 +310,6 @@ def test_a_longer_conversation_extends_the_same_bytes(model: Model) -> None:
     bodies = [raw(view, model, system="Be brief.", specs=[ADD]) for view in views]
     for before, after in itertools.pairwise(bodies):
         assert after.startswith(before.removesuffix(b"]}"))
-
-
-def test_what_was_encoded_is_kept_and_equals_a_fresh_encoding() -> None:
-    base = grown(10)
-    for length in (1, 5, 9, 3, 21, 21, 7):
-        view: Any = MessageView(base, length)  # pyright: ignore[reportArgumentType]
-        assert raw(view) == raw(list(base[:length]))
-    assert len(base.memo) == 1
 
 
 def test_each_form_of_a_conversation_is_kept_apart() -> None:
