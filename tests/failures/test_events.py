@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from tests.loop.toolbox import agent_of, always, customs, echo, texts, told
 
-from steersman import Agent, AgentBusy, AgentEvent, AgentMessage, ContextConfig, ToolCall, ToolOutput, tool
+from steersman import (
+    Agent,
+    AgentBusy,
+    AgentEvent,
+    AgentMessage,
+    ContextConfig,
+    Rewrite,
+    Skip,
+    ToolCall,
+    ToolOutput,
+    tool,
+)
 from steersman.policy.hooks import PolicyView
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_events
 from steersman.types.events import MessageEnd, MessageStart, ToolExecutionStart, ToolExecutionUpdate, TurnEnd
@@ -180,10 +191,13 @@ async def test_j5_a_transform_that_deletes_a_result_does_not_break_the_request()
 
 @pytest.mark.parametrize(
     ("given", "text"),
-    [(None, "x"), ("", ""), ("short", "short"), (ToolOutput(), ""), (ToolOutput("other"), "other"), (True, "x")],
-    ids=["None", "empty", "text", "empty output", "output", "True"],
+    [
+        *[(None, "x"), ("", ""), ("short", "short"), (ToolOutput(), ""), (ToolOutput("other"), "other"), (True, "x")],
+        *[(ignored, "x") for ignored in (5, 0, b"bytes", ["y"], {"content": "y"})],
+    ],
+    ids=repr,
 )
-async def test_j6_a_hook_after_a_tool_may_give_any_text(given: Any, text: str) -> None:
+async def test_j6_a_hook_after_a_tool_may_give_any_text_and_any_other_value_is_ignored(given: Any, text: str) -> None:
     """failures.md J6, loop.md D4"""
     script = ScriptedModel(answer(call("echo", text="x")), "ok")
     agent, _ = agent_of(script, [echo], after_tool_execution=always(given))
@@ -191,8 +205,8 @@ async def test_j6_a_hook_after_a_tool_may_give_any_text(given: Any, text: str) -
     assert (told(result.messages), result.text) == ([("echo", text, False, "completed")], "ok")
 
 
-@pytest.mark.parametrize("given", [5, b"bytes", ["x"], {"content": "x"}, False], ids=repr)
-async def test_j6_a_hook_after_a_tool_that_gives_something_else_withholds_the_output(given: Any) -> None:
+@pytest.mark.parametrize("given", [False, Skip("x"), Rewrite({})], ids=repr)
+async def test_j6_a_hook_after_a_tool_that_says_no_withholds_the_output(given: Any) -> None:
     """failures.md J6, loop.md D3"""
     script = ScriptedModel(answer(call("echo", text="secret")), "ok")
     agent, _ = agent_of(script, [echo], after_tool_execution=always(given))

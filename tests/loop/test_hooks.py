@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ from tests.loop.toolbox import agent_of, always, echo, fail, texts, told
 from steersman import (
     Agent,
     AgentMessage,
+    ContextConfig,
     Hooks,
     Inject,
     Model,
+    Reject,
     Request,
     Rewrite,
     Skip,
@@ -26,7 +30,11 @@ from steersman import (
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, PolicyView
 from steersman.testing import ScriptedModel, answer, call, error
 from steersman.types.events import TurnEnd
-from steersman.types.stream import StreamEvent
+from steersman.types.stream import Reset, StreamEvent
+
+
+def fail_if_called(*_: object) -> None:
+    raise AssertionError("called")
 
 
 class Diary:
@@ -246,8 +254,14 @@ async def test_a_policy_that_raises_never_counts_as_one_that_agreed(name: str) -
         assert (result.end_reason, "broken policy" in result.detail) == ("error", True)
 
 
-@pytest.mark.parametrize("seam", ["before_turn", "after_turn", "before_follow_up"])
-@pytest.mark.parametrize("verdict", [Skip("x"), Rewrite({}), "yes", 0, []], ids=repr)
+@pytest.mark.parametrize(
+    ("seam", "verdict"),
+    [
+        *[(seam, answer) for seam in ("before_turn", "before_follow_up") for answer in ("yes", 0, b"")],
+        *[(seam, answer) for seam in ("before_turn", "after_turn") for answer in (Skip("x"), Rewrite({}))],
+    ],
+    ids=repr,
+)
 async def test_an_answer_that_means_nothing_at_a_turn_seam_ends_the_run_as_an_error(seam: str, verdict: Any) -> None:
     """loop.md R8"""
     options: dict[str, Any] = {seam: always(verdict)}
@@ -294,8 +308,176 @@ def test_a_policy_is_a_function_or_has_the_method_of_its_seam(name: str) -> None
         Agent(ScriptedModel("x").model, **options)
 
 
-def test_any_object_with_a_seam_is_hooks() -> None:
-    assert isinstance(Diary(), Hooks)
+def test_any_object_with_a_seam_is_hooks_and_no_other() -> None:
+    """api.md: a hook object has a method named after a seam."""
+
+    class Empty(Hooks): ...
+
+    class ByKey(dict[str, Any]):
+        __getattr__ = dict[str, Any].__getitem__
+
+    hooks = [Diary(), SimpleNamespace(on_error=print), ByKey(after_turn=print), Empty()]
+    others = [3, None, "before_turn", object(), print, SimpleNamespace(before_turn=3), ByKey(), ByKey(before_tool=3)]
+    assert [isinstance(hook, Hooks) for hook in hooks] == [True] * len(hooks)
+    assert [isinstance(other, Hooks) for other in others] == [False] * len(others)
+    assert not isinstance(Diary(), Empty)
+
+
+class Guarded:
+    """A guard with one right and one misspelt method."""
+
+    def before_turn(self, *_: object) -> None: ...
+
+    def before_tool_call(self, call: ToolCall) -> Skip:
+        return Skip("never")
+
+
+class Static:
+    """The same with functions that take no instance."""
+
+    before_turn = staticmethod(always(None))
+    after_tool = staticmethod(always(None))
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "nearest"),
+    [
+        (Guarded(), "Guarded.before_tool_call", "before_tool_execution"),
+        (Static(), "Static.after_tool", "after_tool_execution"),
+        (SimpleNamespace(before_turn=always(None), on_eror=always(None)), "SimpleNamespace.on_eror", "on_error"),
+        (SimpleNamespace(before_turns=always(None)), "SimpleNamespace.before_turns", "before_turn"),
+    ],
+    ids=["method", "static", "attribute", "only one"],
+)
+@pytest.mark.parametrize("option", ["hooks", "pre_turn_policies"])
+def test_a_hook_with_a_misspelt_seam_is_refused_with_the_nearest_name(
+    option: str, hook: object, name: str, nearest: str
+) -> None:
+    """api.md: a hook object is refused when it has a public method that looks like a seam and is none."""
+    options: dict[str, Any] = {option: [hook]}
+    with pytest.raises(TypeError, match=f"{name} looks like a seam.* did you mean '{nearest}'"):
+        agent_of(ScriptedModel("x"), **options)
+
+
+async def test_what_is_no_public_method_does_not_look_like_a_seam() -> None:
+    """api.md: public methods are judged; attributes, properties and private names are the object's own business."""
+
+    class Quiet(dict[str, Any]):
+        on_screen = 3
+        before_all = None
+
+        def __getattr__(self, name: str) -> Any:
+            return self[name]
+
+        @property
+        def after_reading(self) -> None:
+            raise AssertionError("read")
+
+        def _on_turn(self) -> None: ...
+
+        def before_turn(self, messages: object, turn_index: int) -> None:
+            self["turns"] = turn_index
+
+    quiet = Quiet()
+    agent, _ = agent_of(ScriptedModel("ok"), hooks=[quiet])
+    await agent.run("go")
+    assert quiet == {"turns": 0}
+
+
+@pytest.mark.parametrize("value", [5, 0, "text", [], {"a": 1}, object], ids=str)
+@pytest.mark.parametrize("seam", ["after_turn", "after_loop", "on_error", "after_compaction_end"])
+async def test_what_an_observer_returns_is_ignored_unless_it_is_a_verdict(seam: str, value: object) -> None:
+    """api.md: any other value is ignored, such as the number that `write` returns."""
+    history = [{"role": role, "content": "word " * 500} for _ in range(4) for role in ("user", "assistant")]
+    config = ContextConfig(max_context_tokens=2_000, threshold=0.5, keep_recent=1)
+    seen: list[object] = []
+
+    def observe(*arguments: object) -> object:
+        seen.append(arguments)
+        return value
+
+    options: dict[str, Any] = {seam: observe}
+    script = ScriptedModel(error("authentication") if seam == "on_error" else "said")
+    agent, _ = agent_of(script, messages=history, context_config=config, **options)
+    result = await agent.run("go")
+    assert (result.end_reason, len(seen)) == ("error" if seam == "on_error" else "done", 1)
+
+
+@pytest.mark.parametrize("seam", ["after_turn", "after_compaction_end"])
+async def test_an_observer_that_says_no_stops_the_run(seam: str) -> None:
+    """api.md: `False` counts where the seam can say no."""
+    history = [{"role": role, "content": "word " * 500} for _ in range(4) for role in ("user", "assistant")]
+    config = ContextConfig(max_context_tokens=2_000, threshold=0.5, keep_recent=1)
+    options: dict[str, Any] = {seam: always(False)}
+    agent, _ = agent_of(ScriptedModel("said"), messages=history, context_config=config, **options)
+    result = await agent.run("go")
+    assert (result.end_reason, result.detail) == ("stopped", f"{seam} said no")
+
+
+async def test_a_verdict_after_a_tool_counts_and_the_output_stays() -> None:
+    """api.md: a verdict of an observer counts. The results are in the log before the run ends."""
+    script = ScriptedModel(answer(call("echo", text="hi")), "never said")
+    agent, _ = agent_of(script, [echo], after_tool_execution=always(Stop("seen enough")))
+    result = await agent.run("go")
+    assert (result.end_reason, result.detail, script.asked) == ("stopped", "seen enough", 1)
+    assert told(result.messages) == [("echo", "hi", False, "completed")]
+
+    script = ScriptedModel(answer(call("echo", text="hi")), "ok")
+    agent, _ = agent_of(script, [echo], after_tool_execution=always(Inject("Mind the gap.")))
+    assert [text for _, text in texts((await agent.run("go")).messages)] == ["go", "", "hi", "Mind the gap.", "ok"]
+
+
+async def test_after_loop_is_called_when_a_later_turn_is_vetoed() -> None:
+    """api.md: however a run ends that got past `before_loop` and its filters, its cost can be billed."""
+    billed: list[tuple[int, int | None]] = []
+
+    def veto(messages: object, turn_index: int) -> bool:
+        return turn_index == 0
+
+    def bill(messages: Sequence[AgentMessage], usage: Usage) -> None:
+        billed.append((len(messages), usage.total))
+
+    script = ScriptedModel(answer(call("echo", text="hi"), usage=Usage(5, 5)), "never said")
+    agent, _ = agent_of(script, [echo], before_turn=veto, after_loop=bill)
+    result = await agent.run("go")
+    assert (result.end_reason, script.asked, billed) == ("vetoed", 1, [(3, 10)])
+    await Agent(ScriptedModel("x").model, before_turn=always(False), after_loop=bill).run("go")
+    assert billed[1:] == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    "options", [{"before_loop": always(False)}, {"input_filters": [always(Reject("no"))]}], ids=["vetoed", "rejected"]
+)
+async def test_after_loop_is_not_called_for_a_run_that_did_not_begin(options: dict[str, Any]) -> None:
+    """api.md: called for every run that got past `before_loop` and its input filters, and for no other."""
+    agent, _ = agent_of(ScriptedModel("x"), after_loop=fail_if_called, **options)
+    assert (await agent.run("go")).end_reason in ("vetoed", "rejected")
+
+
+async def test_after_loop_is_called_for_a_run_that_was_given_up() -> None:
+    """api.md: however it ended. A stream that never reacts to cancels is abandoned, and what it cost is billed."""
+    billed: list[int] = []
+
+    async def bill(messages: Sequence[AgentMessage], usage: Usage) -> None:
+        await asyncio.sleep(0)
+        assert agent.is_running
+        billed.append(len(messages))
+
+    released = asyncio.Event()
+
+    async def ignore_cancels(model: Model, request: Request, options: StreamOptions) -> AsyncIterator[StreamEvent]:
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+        yield Reset()
+
+    agent, _ = agent_of(ScriptedModel(), stream_fn=ignore_cancels, after_loop=bill)
+    stream = agent.prompt("go")
+    await asyncio.sleep(10)
+    agent.abort()
+    result = await stream
+    released.set()
+    assert (result.end_reason, billed, agent.is_running) == ("aborted", [2], False)
 
 
 async def test_after_tool_execution_may_replace_the_output() -> None:

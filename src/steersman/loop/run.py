@@ -97,6 +97,7 @@ class Run:
         "guards",
         "host",
         "inbox",
+        "is_admitted",
         "journal",
         "loop_id",
         "new_messages",
@@ -152,6 +153,8 @@ class Run:
         self.guards = _build_guards(config, None if parent is None else parent.guards)
         # Where it stands.
         self.ending = Ending()
+        # Whether `before_loop` and the input filters have let it begin.
+        self.is_admitted = False
         self.task: asyncio.Task[None] | None = None
         self.loop_id = context.loop_id or ""
         self.seq = 0
@@ -212,6 +215,8 @@ class Run:
         It stops at an event that is no delta, when the run is cancelled, and when the reader falls behind. Returns how
         many deltas were emitted; they are added to `shown`.
         """
+        if self.ending.phase >= _ENDED:
+            return len(batch)  # the run gave this stream up
         channel, dispatcher, witness, loop_id = self.channel, self.dispatcher, self.witness, self.loop_id
         emitted = 0
         for delta in batch:

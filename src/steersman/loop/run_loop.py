@@ -21,6 +21,9 @@ from steersman.types.result import RunResult
 OVER = "over"
 """The cancel reason of a run that has ended: it stops what still works for the run, such as abandoned tools."""
 
+# asyncio keeps only weak references to tasks.
+_concluding: set[asyncio.Task[None]] = set()
+
 
 async def run_loop(run: Run) -> None:
     """Do a whole run, from `before_loop` to `after_loop`, and deliver its result, whatever happens."""
@@ -101,6 +104,7 @@ async def _begin(run: Run) -> bool:
             run.emit(InputRejected, reason=kept.rejected, source="prompt")
             run.ending.finish("rejected", kept.rejected)
             return False
+    run.is_admitted = True
     await take_queued(run, "steering", at=len(run.pending))
     # A continuation after a finished answer is about what was queued since.
     if not prompts and not run.pending and not decision.inject and is_answered(run.context.log.messages):
@@ -199,9 +203,9 @@ def _take_closing_turn(run: Run) -> None:
 
 
 async def _call_after_loop(run: Run) -> None:
-    """Call `after_loop`, unless the run was vetoed or rejected; it cannot change the run any more."""
-    hooks = () if run.ending.reason in ("vetoed", "rejected") else run.config.seams.after_loop
-    if hooks:
+    """Call `after_loop` if the run got past `before_loop` and the input filters; it cannot change the run any more."""
+    hooks = run.config.seams.after_loop
+    if hooks and run.is_admitted:
         try:
             async with run.limit_hooks():
                 await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
@@ -244,7 +248,20 @@ def _give_up(run: Run) -> None:
         close_turn(run, run.turn)
     _end(run)
     run.log_problem("A stream or a hook did not react to cancels and was abandoned.")
-    _release(run)
+    if run.is_admitted and run.config.seams.after_loop:
+        task = asyncio.get_running_loop().create_task(_conclude(run))
+        _concluding.add(task)
+        task.add_done_callback(_concluding.discard)
+    else:
+        _release(run)
+
+
+async def _conclude(run: Run) -> None:
+    """Call `after_loop` for a run that was given up: its own task does not get there."""
+    try:
+        await _call_after_loop(run)
+    finally:
+        _release(run)
 
 
 def _release(run: Run) -> None:

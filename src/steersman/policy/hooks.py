@@ -2,7 +2,8 @@
 
 Hook objects, single callables and the four policy lists are one mechanism: each seam has a tuple of callables, called
 in order. The first `Stop`, `Skip` or `ToolOutput` wins, all `Inject`s are added, each `Rewrite` applies to the result
-of the one before. A callable that raises ends the run or denies the call.
+of the one before. A callable that raises ends the run or denies the call. So does a gate (`before_...`, or a policy)
+that returns what means nothing at its seam; what an observer returns is ignored unless it is a verdict or `False`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
@@ -26,6 +28,8 @@ from steersman.types.usage import Usage
 Answer: TypeAlias = Verdict | ToolOutput | bool | None
 MaybeAwaitable: TypeAlias = Answer | Awaitable[Answer]
 
+_PREFIXES = ("before_", "after_", "on_")
+
 SEAMS: dict[str, tuple[str, ...]] = {
     "before_loop": ("messages", "turn_index"),
     "before_turn": ("messages", "turn_index"),
@@ -40,6 +44,9 @@ SEAMS: dict[str, tuple[str, ...]] = {
 }
 """Each seam with the arguments its hooks are called with."""
 
+OBSERVERS = frozenset(("after_compaction_end", "after_tool_execution", "after_turn", "on_error", "after_loop"))
+"""The seams after something happened: a function there may return anything, such as the number that `write` returns."""
+
 POLICY_SEAMS: dict[str, str] = {
     "pre_turn_policies": "before_turn",
     "pre_dispatch_policies": "before_tool_execution",
@@ -49,8 +56,17 @@ POLICY_SEAMS: dict[str, str] = {
 """Each policy list with the seam whose method a policy object may have."""
 
 
+class _HooksMeta(type(Protocol)):
+    """Makes `isinstance(x, Hooks)` ask for at least one seam: no single method is required."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if cls is not Hooks:
+            return super().__instancecheck__(instance)
+        return Hooks in type(instance).__mro__ or any(callable(_find_attribute(instance, seam)) for seam in SEAMS)
+
+
 @runtime_checkable
-class Hooks(Protocol):
+class Hooks(Protocol, metaclass=_HooksMeta):
     """An object with any of the methods named in `SEAMS`, sync or async; each answers `None`, `False` or a verdict."""
 
 
@@ -111,10 +127,11 @@ class Seams:
         self, hooks: Sequence[object], single: Mapping[str, Any], policies: Mapping[str, Sequence[object]]
     ) -> None:
         for hook in hooks:
-            if not any(hasattr(hook, seam) for seam in SEAMS):
+            _refuse_misspelt_seams(hook)
+            if all(_find_attribute(hook, seam) is None for seam in SEAMS):
                 raise TypeError(f"A hook has a method named after a seam ({', '.join(SEAMS)}), got {hook!r}.")
         for seam, arguments in SEAMS.items():
-            found = [getattr(hook, seam) for hook in hooks if hasattr(hook, seam)]
+            found = [method for hook in hooks if (method := _find_attribute(hook, seam)) is not None]
             if single.get(seam) is not None:
                 found.append(single[seam])
             setattr(self, seam, tuple([_check_signature(hook, seam, arguments) for hook in found]))
@@ -123,12 +140,55 @@ class Seams:
             setattr(self, name, tuple([_check_signature(policy, name, ("view",)) for policy in found]))
 
 
+def _find_attribute(value: object, name: str) -> Any:
+    """The attribute, or `None`; an object may raise anything when it is asked for one it does not have."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001  # for instance KeyError, of a dict with its keys as attributes
+        return None
+
+
+def _refuse_misspelt_seams(hook: object) -> None:
+    """Raise `TypeError` for a public method that looks like a seam and is none: that guard would never be called."""
+    for name in _list_names(hook):
+        if name.startswith(_PREFIXES) and name not in SEAMS and _is_method(hook, name):
+            raise TypeError(
+                f"{type(hook).__name__}.{name} looks like a seam, but there is none of that name: did you mean "
+                f"{_find_nearest_seam(name)!r}? The seams are {', '.join(SEAMS)}."
+            )
+
+
+def _list_names(value: object) -> list[str]:
+    try:
+        return dir(value)
+    except Exception:  # noqa: BLE001  # an object may list its attributes in its own way, and fail
+        return dir(type(value))
+
+
+def _is_method(value: object, name: str) -> bool:
+    """Whether the attribute is a function; a property is not read for it, because that may do anything."""
+    found = inspect.getattr_static(value, name, None)
+    return callable(found) or isinstance(found, classmethod | staticmethod)
+
+
+def _find_nearest_seam(name: str) -> str:
+    """The seam that begins most alike; among several, the most similar one."""
+    from difflib import SequenceMatcher  # only an error needs it
+
+    def rate(seam: str) -> tuple[int, float]:
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, seam, strict=False)))
+        return alike, SequenceMatcher(None, name, seam).ratio()
+
+    return max(SEAMS, key=rate)
+
+
 def _find_policy_function(policy: object, name: str, seam: str) -> Any:
+    _refuse_misspelt_seams(policy)
     if callable(policy):
         return policy
     for method in (seam, "evaluate"):
-        if hasattr(policy, method):
-            return getattr(policy, method)
+        if (found := _find_attribute(policy, method)) is not None:
+            return found
     raise TypeError(f"{name} takes functions of one view or objects with a method {seam}(view), got {policy!r}.")
 
 
@@ -248,19 +308,32 @@ async def admit(
     return Admission(tool_call)
 
 
-async def revise(callables: Sequence[Callable[..., Any]], tool_call: ToolCall, output: ToolOutput) -> ToolOutput:
-    """Let each `after_tool_execution` hook replace the output with a `ToolOutput` or a string."""
+async def revise(
+    callables: Sequence[Callable[..., Any]], tool_call: ToolCall, output: ToolOutput
+) -> tuple[ToolOutput, Decision]:
+    """Let each `after_tool_execution` hook replace the output with a `ToolOutput` or a string, or stop the run.
+
+    Raises `HookError` when one raises, or says no to the output with `False`.
+    """
+    decision = PROCEED
     for hook in callables:
         answer = await call(hook, (tool_call, output), seam="after_tool_execution")
         if isinstance(answer, ToolOutput):
             output = answer
         elif isinstance(answer, str):
             output = ToolOutput(answer, output.details, output.is_error, output.terminate, output.effects)
-        elif answer is not None and answer is not True:
+        elif answer is False:
+            raise HookError(f"after_tool_execution hook {_name_hook(hook)} did not allow the output")
+        elif isinstance(answer, Stop):
+            decision = Decision(decision.stop or answer, decision.inject)
+        elif isinstance(answer, Inject):
+            decision = Decision(decision.stop, [*decision.inject, *answer.messages])
+        elif isinstance(answer, Skip | Rewrite):
             raise HookError(
-                f"after_tool_execution hook {_name_hook(hook)} gave {answer!r}; return a ToolOutput, a string or None"
+                f"after_tool_execution hook {_name_hook(hook)} gave {answer!r}, which means nothing here; return a "
+                "ToolOutput, a string, Stop or Inject"
             )
-    return output
+    return output, decision
 
 
 def _check_verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdict | None:
@@ -270,6 +343,8 @@ def _check_verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdi
         return Stop()
     if isinstance(answer, Stop | Inject | Skip | Rewrite):
         return answer
+    if seam in OBSERVERS:
+        return None
     raise HookError(
         f"{seam} hook {_name_hook(hook)} gave {answer!r}; return None, True, False, Stop, Inject, Skip or Rewrite"
     )

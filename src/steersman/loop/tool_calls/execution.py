@@ -232,7 +232,9 @@ def _build_failure(error: BaseException) -> ToolOutput:
 
 async def _revise_output(run: Run, slot: Slot, output: ToolOutput) -> ToolOutput:
     asked = msgspec.structs.replace(slot.call, arguments=slot.args)
-    return await revise(run.guards.after_tool_execution, asked, output)
+    output, decision = await revise(run.guards.after_tool_execution, asked, output)
+    run.apply(decision, "after_tool_execution")
+    return output
 
 
 def _check_output(output: ToolOutput) -> ToolOutput:
