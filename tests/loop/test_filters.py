@@ -78,16 +78,19 @@ async def test_the_first_reject_wins() -> None:
 
 async def test_warnings_stand_on_a_copy_of_the_last_user_message() -> None:
     """loop.md R4"""
-    first, second = UserMessage([TextContent("one")], 1.0), UserMessage([TextContent("two")], 2.0)
+    first, second = UserMessage([TextContent("one")], timestamp=1.0), UserMessage([TextContent("two")], timestamp=2.0)
     script = ScriptedModel("ok")
     config = AgentLoopConfig(model=script.model, input_filters=[answering(Warn("a")), answering(Warn("b"))])
     prompts = [first, second]
 
     messages = await agent_loop(prompts, AgentContext(), config).result()
 
-    warned = UserMessage([TextContent("two"), TextContent("[Warning: a] [Warning: b]")], 2.0)
+    warned = UserMessage([TextContent("two"), TextContent("[Warning: a] [Warning: b]")], timestamp=2.0)
     assert messages[:2] == [first, warned]
-    assert prompts == [UserMessage([TextContent("one")], 1.0), UserMessage([TextContent("two")], 2.0)]
+    assert prompts == [
+        UserMessage([TextContent("one")], timestamp=1.0),
+        UserMessage([TextContent("two")], timestamp=2.0),
+    ]
     assert asked(script) == ["user: one", "user: two[Warning: a] [Warning: b]"]
 
 

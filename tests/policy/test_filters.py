@@ -65,7 +65,7 @@ def test_warnings_go_to_a_copy_of_the_last_user_message() -> None:
 
     result = filtered([warning("a"), passing, warning("b")], [first, last, extension])
 
-    warned = UserMessage([TextContent("two"), TextContent("[Warning: a] [Warning: b]")], 5.0)
+    warned = UserMessage([TextContent("two"), TextContent("[Warning: a] [Warning: b]")], timestamp=5.0)
     assert result == FilterResult([first, warned, extension])
     assert last == user_message("two", timestamp=5.0)
 

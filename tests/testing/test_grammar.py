@@ -48,7 +48,7 @@ A = ToolResultMessage([TextContent("1")], tool_call_id="a", tool_name="look")
 B = ToolResultMessage([TextContent("2")], tool_call_id="b", tool_name="look", is_error=True)
 
 
-def piece(kind: Callable[..., AgentEvent], **fields: Any) -> Piece:
+def piece(kind: Callable[..., Any], **fields: Any) -> Piece:
     return lambda seq: kind(loop_id="loop_1", seq=seq, timestamp=0.0, **fields)
 
 

@@ -15,12 +15,12 @@ from steersman.types.continuation import Branch, Compaction, Default, Initial, R
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import (
     AgentEnd,
+    AgentEvent,
     AgentStart,
     CompactionEnded,
     CompactionStarted,
     CustomEvent,
     InputRejected,
-    KnownEvent,
     LoopConfigSnapshot,
     LoopDetected,
     MessageEnd,
@@ -59,11 +59,11 @@ from steersman.types.stream import (
 )
 from steersman.types.usage import Usage
 
-USER = UserMessage([TextContent("Hello"), ImageContent("aGk=", "image/jpeg")], 1.5)
+USER = UserMessage([TextContent("Hello"), ImageContent("aGk=", "image/jpeg")], timestamp=1.5)
 CALL = ToolCall("call_1", "read", {"path": "a", "lines": [1, {"to": None}]})
 ANSWER = AssistantMessage(
     [ThinkingContent("Hm.", "sig", redacted=True, field="reasoning"), TextContent("Well.", "mark"), CALL],
-    2.5,
+    timestamp=2.5,
     stop_reason="tool_use",
     raw_stop_reason="tool_calls",
     usage=Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=1, cost=0.5),
@@ -72,9 +72,13 @@ ANSWER = AssistantMessage(
     response_id="r",
 )
 RESULT = ToolResultMessage(
-    [TextContent("It says hi.")], 3.5, tool_call_id="call_1", tool_name="read", details={"status": "completed"}
+    [TextContent("It says hi.")],
+    timestamp=3.5,
+    tool_call_id="call_1",
+    tool_name="read",
+    details={"status": "completed"},
 )
-EXTENSION = ExtensionMessage((), 4.5, kind="note", data={"to": ["self"]})
+EXTENSION = ExtensionMessage((), timestamp=4.5, kind="note", data={"to": ["self"]})
 ERROR = ErrorInfo("rate_limit", "slow down", "some", 429, "req_1", 2.5, retryable=True, body="{}")
 HEAD: tuple[str, int, float] = ("loop_1", 7, 8.5)
 
@@ -96,7 +100,7 @@ STREAM: list[StreamEvent] = [
     Done(ANSWER),
     Failed(ANSWER, ERROR),
 ]
-EVENTS: list[KnownEvent] = [
+EVENTS: list[AgentEvent] = [
     *(
         AgentStart(*HEAD, "agent_1", "session_1", kind, "loop_0", "call_0", LoopConfigSnapshot("a:b", tools=["read"]))
         for kind in (Initial(), Default(), Rerun("again"), Branch(), Compaction())
@@ -132,7 +136,7 @@ def test_decoding_what_was_encoded_gives_it_back(value: Any) -> None:
 
 def test_every_type_of_event_has_been_tried() -> None:
     """loop.md section 9: the names on the wire."""
-    assert {type(event) for event in EVENTS} == set(get_args(KnownEvent))
+    assert {type(event) for event in EVENTS} == set(get_args(AgentEvent))
     assert {type(event) for event in STREAM} == set(get_args(StreamEvent))
     assert {json.loads(wire.encode(event))["type"] for event in EVENTS} == {
         "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update", "message_end",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         CompactionStarted,
         CustomEvent,
         InputRejected,
-        KnownEvent,
         LoopConfigSnapshot,
         LoopDetected,
         MessageEnd,
@@ -40,7 +39,7 @@ __getattr__, __dir__ = export_lazily(
         "dispatch": "Subscriber SubscriptionId",
         "steersman.types.events": (
             "AgentEnd AgentEvent AgentStart CompactionEnded CompactionStarted CustomEvent "
-            "InputRejected KnownEvent LoopConfigSnapshot LoopDetected MessageEnd MessageStart "
+            "InputRejected LoopConfigSnapshot LoopDetected MessageEnd MessageStart "
             "MessageUpdate ModelFallback PrunApplied RetryScheduled ToolExecutionEnd "
             "ToolExecutionStart ToolExecutionUpdate TurnEnd TurnStart UnknownEvent"
         ),
@@ -57,7 +56,6 @@ __all__ = [
     "CustomEvent",
     "EventStream",
     "InputRejected",
-    "KnownEvent",
     "LoopConfigSnapshot",
     "LoopDetected",
     "MessageEnd",

@@ -35,6 +35,7 @@ from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNot
 from steersman.types.usage import Usage
 
 _UNKNOWN = Usage()
+_EMPTY = AssistantMessage()
 
 
 class ResponseStreamState:
@@ -70,7 +71,7 @@ class ResponseStreamState:
         """Emit `message_start`, once."""
         if not self.started:
             self.started = True
-            empty = AssistantMessage((), self.timestamp, model=self.model, provider=self.provider)
+            empty = msgspec.structs.replace(_EMPTY, timestamp=self.timestamp, model=self.model, provider=self.provider)
             run.emit(MessageStart, message=empty)
 
     @property

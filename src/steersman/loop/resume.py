@@ -87,7 +87,7 @@ def _settle_call(
     """Build the result of a call that does not run, and emit its start and its end."""
     result = ToolResultMessage(
         [TextContent(text)],
-        time.time(),
+        timestamp=time.time(),
         synthetic=True,
         tool_call_id=call.id,
         tool_name=call.name,

@@ -80,7 +80,7 @@ class GrammarChecker:
             MessageEnd: self._read_message_end,
         }
 
-    def feed(self, event: AgentEvent) -> None:
+    def feed(self, event: AgentEvent | UnknownEvent) -> None:
         """Read the next event."""
         self._index += 1
         self._recent.append(f"{self._index} {event.type}")
@@ -100,7 +100,7 @@ class GrammarChecker:
                 f"The run {self._loop_id!r} ended {where}. Last events: {', '.join(self._recent) or 'none'}."
             )
 
-    def _check_envelope(self, event: AgentEvent) -> None:
+    def _check_envelope(self, event: AgentEvent | UnknownEvent) -> None:
         if self.finished:
             self._fail(event, "nothing follows agent_end")
         if self._index == 0:
@@ -115,7 +115,7 @@ class GrammarChecker:
         if not self._started and type(event) is not AgentStart and not _is_veto(event):
             self._fail(event, "expected agent_start first, or agent_end(vetoed) alone")
 
-    def _fail(self, event: AgentEvent, expected: str) -> Never:
+    def _fail(self, event: AgentEvent | UnknownEvent, expected: str) -> Never:
         head = f"event {self._index} ({event.type}, seq {event.seq}): {expected}."
         raise GrammarError(f"{head} Last events: {', '.join(self._recent)}. The event: {event!r}")
 
@@ -178,11 +178,11 @@ class GrammarChecker:
         return self._turn
 
 
-def _is_veto(event: AgentEvent) -> bool:
+def _is_veto(event: AgentEvent | UnknownEvent) -> bool:
     return isinstance(event, AgentEnd) and event.end_reason == "vetoed" and not event.messages
 
 
-def check_events(events: Iterable[AgentEvent]) -> None:
+def check_events(events: Iterable[AgentEvent | UnknownEvent]) -> None:
     """Fail unless the events are those of one whole run."""
     checker = GrammarChecker()
     for event in events:

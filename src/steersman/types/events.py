@@ -242,7 +242,7 @@ class CustomEvent(_Event, frozen=True, tag="custom"):
 
 
 class UnknownEvent(_Event, frozen=True):
-    """An event of a type that this version does not know; its fields are kept unchanged."""
+    """An event of a type that this version does not know; its fields are kept unchanged. Only `decode` gives it."""
 
     fields: dict[str, Any]
 
@@ -258,7 +258,7 @@ def _freeze_list(event: msgspec.Struct, name: str) -> None:
         force_setattr(event, name, FrozenList(value))
 
 
-KnownEvent: TypeAlias = (
+AgentEvent: TypeAlias = (
     AgentStart
     | AgentEnd
     | TurnStart
@@ -278,4 +278,4 @@ KnownEvent: TypeAlias = (
     | LoopDetected
     | CustomEvent
 )
-AgentEvent: TypeAlias = KnownEvent | UnknownEvent
+"""What a run emits. `UnknownEvent` is no part of it, so that `event.type` tells a type checker the class."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from steersman.types.content import Content, TextContent, ToolCall, parse_tool_call, text_of
+from steersman.types.content import Content, TextContent, ToolCall, text_of
 from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenDict, FrozenList, freeze
 from steersman.types.guards import is_instance
@@ -19,8 +19,34 @@ EndReason: TypeAlias = Literal["done", "limit", "vetoed", "stopped", "terminated
 ToolStatus: TypeAlias = Literal["completed", "not_started", "interrupted", "denied", "invalid"]
 
 
-class _MessageFields(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, gc=False):
+_STOP_REASONS: tuple[str, ...] = get_args(StopReason)
+_build = msgspec.StructMeta.__call__
+
+
+class _MessageType(msgspec.StructMeta):
+    """Refuses every positional argument but the content, with an error that shows what to write.
+
+    It makes a message several times as expensive to build: what is built in every turn copies another message instead,
+    with `msgspec.structs.replace`.
+    """
+
+    if not TYPE_CHECKING:  # a checker knows the keywords from the fields
+
+        def __call__(cls, *content: Any, **fields: Any) -> Any:
+            if len(content) > 1:
+                names = ", ".join(f"{name}=..." for name in cls.__struct_fields__[1:])
+                raise TypeError(
+                    f"{cls.__name__} takes its content first and everything else by keyword, got {len(content)} "
+                    f"positional arguments: {content!r:.200}. Write {cls.__name__}(content, {names})."
+                )
+            return _build(cls, *content, **fields)
+
+
+class _Content(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, gc=False, metaclass=_MessageType):
     content: Sequence[Content] = ()
+
+
+class _MessageFields(_Content, frozen=True, kw_only=True):
     timestamp: float = 0.0
     synthetic: bool = False
 
@@ -36,13 +62,13 @@ class _MessageFields(msgspec.Struct, frozen=True, tag_field="role", omit_default
         return text_of(self.content)
 
 
-class UserMessage(_MessageFields, frozen=True, tag="user"):
+class UserMessage(_MessageFields, frozen=True, kw_only=True, tag="user"):
     """A prompt, a steering message, a follow-up, or (when `synthetic`) a message of the loop itself."""
 
     role: ClassVar[Literal["user"]] = "user"
 
 
-class AssistantMessage(_MessageFields, frozen=True, tag="assistant"):
+class AssistantMessage(_MessageFields, frozen=True, kw_only=True, tag="assistant"):
     """The model's complete answer; a failed one says why in `error_message`."""
 
     role: ClassVar[Literal["assistant"]] = "assistant"
@@ -54,6 +80,12 @@ class AssistantMessage(_MessageFields, frozen=True, tag="assistant"):
     error_message: str | None = None
     error_kind: ErrorKind | None = None
     response_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.content) is not FrozenList:
+            _MessageFields.__post_init__(self)
+        if self.stop_reason not in _STOP_REASONS:
+            raise ValueError(f"stop_reason is one of {', '.join(_STOP_REASONS)}, got {self.stop_reason!r}.")
 
     @property
     def tool_calls(self) -> list[ToolCall]:
@@ -69,7 +101,7 @@ class AssistantMessage(_MessageFields, frozen=True, tag="assistant"):
 _FAILED = frozenset(("error", "aborted", "refusal"))
 
 
-class ToolResultMessage(_MessageFields, frozen=True, tag="tool_result"):
+class ToolResultMessage(_MessageFields, frozen=True, kw_only=True, tag="tool_result"):
     """The result of a tool call; `details["status"]` says what happened to it."""
 
     role: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -85,7 +117,7 @@ class ToolResultMessage(_MessageFields, frozen=True, tag="tool_result"):
             force_setattr(self, "details", freeze(self.details))
 
 
-class ExtensionMessage(_MessageFields, frozen=True, tag="extension", gc=True):
+class ExtensionMessage(_MessageFields, frozen=True, kw_only=True, tag="extension", gc=True):
     """An application's own entry in the transcript, never sent to a model unless `convert_to_llm` says so."""
 
     role: ClassVar[Literal["extension"]] = "extension"
@@ -104,15 +136,20 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 MessageLike: TypeAlias = str | AgentMessage | Mapping[str, Any]
 
 _TYPES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
+_EMPTY = UserMessage()
 
 
 def user_message(text: str, *, synthetic: bool = False, timestamp: float = 0.0) -> UserMessage:
     """Build a user message with one text block."""
-    return UserMessage([TextContent(text)], timestamp, synthetic)
+    content = FrozenList((TextContent(text),))
+    return msgspec.structs.replace(_EMPTY, content=content, timestamp=timestamp, synthetic=synthetic)
 
 
 def to_message(value: MessageLike) -> AgentMessage:
-    """Build a message from a string, a message, or a dict such as `{"role": "user", "content": "Hello"}`."""
+    """Build a message from a string, a message, or a dict such as `{"role": "user", "content": "Hello"}`.
+
+    Raises `ValueError` for a dict with a key that is not known, at any level.
+    """
     if isinstance(value, _TYPES):
         return value
     if isinstance(value, str):
@@ -120,7 +157,9 @@ def to_message(value: MessageLike) -> AgentMessage:
             raise ValueError(f"A message needs some text, got {value!r}.")
         return user_message(value)
     if is_instance(value, Mapping):
-        return _from_mapping(value)
+        from steersman.types.message_dicts import message_from_dict  # most messages are built otherwise
+
+        return message_from_dict(value)
     raise TypeError(f"A message is a string, a message or a dict with 'role' and 'content', got {value!r}.")
 
 
@@ -139,30 +178,3 @@ def to_messages(value: MessageLike | Sequence[MessageLike]) -> list[AgentMessage
     if is_instance(value, Sequence) and not is_instance(value, bytes | bytearray):
         return [to_message(item) for item in value]
     raise TypeError(f"Messages are a string, a message, a dict or a list of these, got {value!r}.")
-
-
-def _from_mapping(value: Mapping[str, Any]) -> AgentMessage:
-    plain = dict(value)
-    content = plain.get("content")
-    if isinstance(content, str):
-        plain["content"] = [{"type": "text", "text": content}]
-    elif isinstance(content, Sequence):
-        plain["content"] = [_normalize_block(block) for block in cast(Sequence[Any], content)]
-    try:
-        return msgspec.convert(plain, AgentMessage)
-    except msgspec.ValidationError as error:
-        raise ValueError(
-            f"Not a message: {error}. A message is a dict with 'role' (user, assistant, tool_result or extension) "
-            f"and 'content' (a string or a list of blocks with 'type'), got {value!r}."
-        ) from error
-
-
-def _normalize_block(block: Any) -> Any:
-    """Parse a tool call whose arguments are still text; return other blocks as plain values."""
-    if not isinstance(block, Mapping):
-        return msgspec.to_builtins(block) if isinstance(block, msgspec.Struct) else block
-    plain = cast(Mapping[str, Any], block)
-    if plain.get("type") == "tool_call" and not isinstance(plain.get("arguments"), dict):
-        call = parse_tool_call(plain.get("id") or "", plain.get("name") or "", plain.get("arguments"))
-        return msgspec.to_builtins(call)
-    return dict(plain)

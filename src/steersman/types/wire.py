@@ -7,17 +7,18 @@ from typing import Any, TypeAlias, cast, get_args
 import msgspec
 
 from steersman.types.content import replace_surrogates_in_json
-from steersman.types.events import AgentEvent, KnownEvent, UnknownEvent
-from steersman.types.messages import AgentMessage, to_message
+from steersman.types.events import AgentEvent, UnknownEvent
+from steersman.types.message_dicts import message_from_dict
+from steersman.types.messages import AgentMessage
 from steersman.types.stream import StreamEvent
 
-WireValue: TypeAlias = AgentEvent | AgentMessage | StreamEvent
+WireValue: TypeAlias = AgentEvent | UnknownEvent | AgentMessage | StreamEvent
 
 _encoder = msgspec.json.Encoder()
-_events: msgspec.json.Decoder[KnownEvent] = msgspec.json.Decoder(KnownEvent)
+_events: msgspec.json.Decoder[AgentEvent] = msgspec.json.Decoder(AgentEvent)
 _messages: msgspec.json.Decoder[AgentMessage] = msgspec.json.Decoder(AgentMessage)
 _stream: msgspec.json.Decoder[StreamEvent] = msgspec.json.Decoder(StreamEvent)
-_EVENT_TYPES = frozenset(cast(type[Any], event).type for event in get_args(KnownEvent))
+_EVENT_TYPES = frozenset(cast(type[Any], event).type for event in get_args(AgentEvent))
 _STREAM_TYPES = frozenset(cast(type[Any], event).type for event in get_args(StreamEvent))
 
 
@@ -60,7 +61,7 @@ def _decode_message(data: bytes | str) -> AgentMessage:
         return _messages.decode(data)
     except msgspec.ValidationError:
         # Written by hand: the content may be a string, and arguments may still be text.
-        return to_message(msgspec.json.decode(data))
+        return message_from_dict(msgspec.json.decode(data), strict=False)
 
 
 def _decode_unknown_event(fields: dict[str, Any]) -> UnknownEvent:

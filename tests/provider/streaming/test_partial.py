@@ -94,7 +94,7 @@ def test_the_message_says_what_it_is_told_to_say() -> None:
         timestamp=5.0,
     ) == AssistantMessage(
         [TextContent("hel")],
-        5.0,
+        timestamp=5.0,
         stop_reason="error",
         error_message="cut",
         error_kind="network",

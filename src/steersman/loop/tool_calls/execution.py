@@ -27,6 +27,7 @@ from steersman.types.tools import Effect, Prun, ToolOutput
 
 ABORTED = "tool call cancelled: operation aborted"
 _NO_KEYS: frozenset[str] = frozenset()
+_EMPTY = ToolResultMessage()
 _STATUS = {status: FrozenDict({"status": status}) for status in get_args(ToolStatus)}
 
 
@@ -116,10 +117,11 @@ def settle(
     if not slot.started:
         emit_start(run, slot)
     content = output if isinstance(output, str) else output.content
-    slot.result = result = ToolResultMessage(
-        FrozenList((TextContent(content),)) if isinstance(content, str) else content,
-        time.time(),
-        status in ("not_started", "interrupted"),
+    slot.result = result = msgspec.structs.replace(
+        _EMPTY,
+        content=FrozenList((TextContent(content),)) if isinstance(content, str) else content,
+        timestamp=time.time(),
+        synthetic=status in ("not_started", "interrupted"),
         tool_call_id=slot.call.id,
         tool_name=slot.call.name,
         is_error=is_error,

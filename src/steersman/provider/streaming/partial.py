@@ -35,7 +35,7 @@ def partial_message(
     """The message that the deltas since the last reset form; tool calls that are not complete are left out."""
     return AssistantMessage(
         build_content(deltas),
-        timestamp,
+        timestamp=timestamp,
         stop_reason=stop_reason,
         usage=Usage() if usage is None else usage,
         model=model,
