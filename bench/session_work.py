@@ -16,7 +16,7 @@ from bench.script import MODEL, PROVIDER, Script, text_turn, tool_turn, turns_of
 from bench.work import LIMITS, TOOL
 
 from steersman import Agent, Model
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.session.records import Record
 from steersman.session.session import Session
 from steersman.session.stores.sqlite.store import SqliteStore
@@ -89,9 +89,9 @@ class CountedHandle:
         """As they are."""
         return self.inner.lines(after)
 
-    def entitle(self, title: str, /) -> None:
+    def set_title(self, title: str, /) -> None:
         """As it is."""
-        self.inner.entitle(title)
+        self.inner.set_title(title)
 
     def close(self) -> None:
         """As it is."""
@@ -177,7 +177,7 @@ def plain_crowd(path: Path, count: int, commits: int) -> float:
 
 def appended(path: Path, count: int, rows: int = 1) -> float:
     """Median wall seconds to have so many records added and kept."""
-    journal = Journal(SqliteStore(path).create("appended"))
+    journal = JournalWriter(SqliteStore(path).create("appended"))
     payload = {"text": PAYLOAD.decode()}
     seconds: list[float] = []
     for _ in range(count):

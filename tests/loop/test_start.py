@@ -63,7 +63,7 @@ async def test_one_answer_by_hand_keeps_what_is_queued_and_leaves_no_id_behind()
     config = AgentLoopConfig(model=script.model)
     context = AgentContext(messages=["Hello"])
     waiting = user_message("Later.")
-    context.undelivered = [Queued("steering", waiting, Receipt(waiting, "next_run"))]
+    context.undelivered = [QueuedMessage("steering", waiting, Receipt(waiting, "next_run"))]
     message = await stream_assistant_response(context, config, None, create_agent_stream())
     assert message.text == "One."
     assert [item.message for item in context.undelivered] == [waiting]

@@ -757,7 +757,7 @@ async def test_a_cancel_is_seen_while_the_model_is_waited_for(turn: Any) -> None
 
 async def test_a_stream_that_swallows_its_cancel_cannot_hold_the_run() -> None:
     """loop.md T12, failures.md F2"""
-    agent, events = listened(ScriptedModel(stall("some words", after=1, deaf=3)))
+    agent, events = listened(ScriptedModel(stall("some words", after=1, ignored_cancels=3)))
     stream = agent.prompt("go")
     await asyncio.sleep(10)
     agent.abort()

@@ -187,7 +187,7 @@ def test_overdue_tells_whose_time_is_up() -> None:
     child = tracker(clock, parent=parent, max_duration=300)
     clock.now += 101
 
-    assert child.describe_overdue() == "Max duration reached (601s/600s)"
+    assert child.describe_deadline_stop() == "Max duration reached (601s/600s)"
 
 
 def test_overdue_never_tells_less_than_the_limit_when_the_timer_was_a_tick_early() -> None:
@@ -195,7 +195,7 @@ def test_overdue_never_tells_less_than_the_limit_when_the_timer_was_a_tick_early
     run = tracker(clock, max_duration=600)
     clock.now += 599.9999
 
-    assert run.describe_overdue() == "Max duration reached (600s/600s)"
+    assert run.describe_deadline_stop() == "Max duration reached (600s/600s)"
 
 
 @pytest.mark.parametrize("name", ["max_turns", "max_total_tokens", "max_duration", "max_cost"])

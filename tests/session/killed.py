@@ -162,8 +162,8 @@ class DeadlyHandle:
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
         return self.inner.lines(after)
 
-    def entitle(self, title: str, /) -> None:
-        self.inner.entitle(title)
+    def set_title(self, title: str, /) -> None:
+        self.inner.set_title(title)
 
     def close(self) -> None:
         self.inner.close()

@@ -69,7 +69,7 @@ class ShakyHandle:
         for record in self.records[after:]:
             yield record.seq, encode(record)
 
-    def entitle(self, title: str, /) -> None:
+    def set_title(self, title: str, /) -> None:
         del title
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 NAME = "sessions.db"
 WAL = f"{NAME}-wal"
@@ -50,8 +50,8 @@ def taken(folder: Path, *, killed: bool, groups: int) -> Snapshot:
 
 def _record(name: str, seq: int, turn: int) -> Record:
     if seq == 1:
-        return sample(1, type="session", session_id=name, format="1.0")
-    return sample(seq, session=name, text="word " * (2_000 if turn % 5 == 4 else 30))
+        return make_record(1, type="session", session_id=name, format="1.0")
+    return make_record(seq, session=name, text="word " * (2_000 if turn % 5 == 4 else 30))
 
 
 def contents(folder: Path) -> Files:
@@ -82,7 +82,7 @@ def appended(store: SqliteStore, session_id: str) -> Record:
     """One more record, after whatever is there."""
     handle = store.open(session_id)
     try:
-        record = sample(handle.last_seq + 1, later=True)
+        record = make_record(handle.last_seq + 1, later=True)
         handle.append([record])
         return record
     finally:

@@ -157,7 +157,7 @@ async def test_a_session_closed_under_a_run_does_not_break_it(stores: Store) -> 
             if event.type == "message_update" and not session.closed:
                 with pytest.raises(SessionBusy, match="agent is running"):
                     session.close()
-                with pytest.raises(AgentBusy, match="would lose the rest"):
+                with pytest.raises(AgentBusy, match="would not be saved"):
                     agent.close()
                 with session:
                     pass
@@ -272,7 +272,7 @@ async def test_labels_and_titles_are_kept_with_an_agent_at_work(stores: Store) -
         agent = Agent(ScriptedModel("A.").model, session=session)
         await agent.run("Q.")
         session.label(agent.context.log.entry_id_of(0), "start")
-        session.entitle("A question")
+        session.set_title("A question")
         with pytest.raises(SessionError, match="No entry"):
             session.label("x", "y")
     assert [(summary.id, summary.title) for summary in Session.list(stores)] == [("one", "A question")]

@@ -335,7 +335,7 @@ async def test_every_entry_of_any_tree_is_a_place_to_go_on_from(steps: list[Step
     for step in steps:
         await grown.take(step)
     for at in grown.ids:
-        for log in (grown.session.log_through(at).fork(at), *_rewound(grown.session, at)):
+        for log in (grown.session.find_log_with(at).fork(at), *_rewound(grown.session, at)):
             check_transcript(log.messages)
             check_sendable(log.messages)
             check_sendable(list(log.visible))
@@ -358,7 +358,7 @@ async def test_every_entry_of_any_tree_is_a_place_to_go_on_from(steps: list[Step
 
 def _rewound(session: Session, at: str) -> list[Any]:
     try:
-        return [session.log_through(at).rewind(at)]
+        return [session.find_log_with(at).rewind(at)]
     except ValueError:
         return []
 
@@ -377,7 +377,7 @@ async def test_every_entry_of_a_killed_tree_is_a_place_to_go_on_from(steps: list
         assert session.problems == []
         ids = [entry.id for branch in session.tree() for entry in session.entries(branch.leaf)]
         for at in ids:
-            for log in (session.log_through(at).fork(at), *_rewound(session, at)):
+            for log in (session.find_log_with(at).fork(at), *_rewound(session, at)):
                 check_transcript(log.messages, complete=False)
                 check_sendable(log.messages)
                 check_sendable(list(log.visible))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.conftest import SOAK
 from tests.session.shaky import ShakyHandle
 
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.session.records import decode
 from steersman.session.stores.store import StoreFailed
 
@@ -51,9 +51,9 @@ def handle() -> ShakyHandle:
 
 
 @pytest.fixture
-def journal(handle: ShakyHandle) -> Iterator[Journal]:
+def journal(handle: ShakyHandle) -> Iterator[JournalWriter]:
     """Neither the lag nor the retry comes to pass by itself, unless a test makes its own."""
-    journal = Journal(handle, lag=60, retry=60)
+    journal = JournalWriter(handle, lag=60, retry=60)
     yield journal
     handle.free.set()
     handle.error = None
@@ -61,7 +61,7 @@ def journal(handle: ShakyHandle) -> Iterator[Journal]:
     assert handle.closed == 1
 
 
-def add(journal: Journal, count: int = 1) -> None:
+def add(journal: JournalWriter, count: int = 1) -> None:
     for _ in range(count):
         journal.add("label", {"target": None, "text": f"number {journal.seq + 1}"})
 
@@ -83,7 +83,9 @@ async def begun(handle: ShakyHandle) -> None:
     assert await asyncio.to_thread(handle.began.wait, 30)
 
 
-async def test_what_was_added_is_safe_once_synced_with_one_sync_for_all(journal: Journal, handle: ShakyHandle) -> None:
+async def test_what_was_added_is_safe_once_synced_with_one_sync_for_all(
+    journal: JournalWriter, handle: ShakyHandle
+) -> None:
     add(journal, 50)
     assert await journal.wait_until_saved()
     assert texts(handle) == numbered(50)
@@ -93,7 +95,7 @@ async def test_what_was_added_is_safe_once_synced_with_one_sync_for_all(journal:
     assert handle.tries == 1, "Nothing new is nothing to write."
 
 
-async def test_what_comes_during_a_sync_is_the_next_group(journal: Journal, handle: ShakyHandle) -> None:
+async def test_what_comes_during_a_sync_is_the_next_group(journal: JournalWriter, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
     first = asyncio.create_task(journal.wait_until_saved())
@@ -109,7 +111,7 @@ async def test_what_comes_during_a_sync_is_the_next_group(journal: Journal, hand
 
 
 def test_what_nobody_waits_for_is_kept_soon(handle: ShakyHandle) -> None:
-    journal = Journal(handle, lag=0.001)
+    journal = JournalWriter(handle, lag=0.001)
     add(journal)
     handle.wait_for(1)
     add(journal, 2)
@@ -121,7 +123,7 @@ def test_what_nobody_waits_for_is_kept_soon(handle: ShakyHandle) -> None:
 def test_a_journal_goes_on_from_the_last_record(handle: ShakyHandle) -> None:
     for start in (0, 2):
         handle.closed = 0
-        journal = Journal(handle)
+        journal = JournalWriter(handle)
         add(journal, 2)
         assert journal.seq == start + 2
         journal.close()
@@ -131,7 +133,7 @@ def test_a_journal_goes_on_from_the_last_record(handle: ShakyHandle) -> None:
 async def test_the_order_is_that_of_the_numbers_whatever_the_clock_says(handle: ShakyHandle) -> None:
     """failures.md H12."""
     times = iter([5.0, 3.0, 4.0])
-    journal = Journal(handle, clock=lambda: next(times))
+    journal = JournalWriter(handle, clock=lambda: next(times))
     add(journal, 3)
     assert await journal.wait_until_saved()
     assert [(record.seq, record.time) for record in handle.records] == [(1, 5.0), (2, 3.0), (3, 4.0)]
@@ -146,7 +148,7 @@ async def test_a_refused_group_is_kept_when_the_store_takes_it_again(
 ) -> None:
     """failures.md H7, H8: the state says why, the run goes on, each sync tries again, and then all of it is there."""
     error, reason = REFUSALS[name]
-    journal = Journal(handle, lag=60, retry=60)
+    journal = JournalWriter(handle, lag=60, retry=60)
     for number in range(1, nth):
         add(journal)
         assert await journal.wait_until_saved()
@@ -170,7 +172,7 @@ async def test_a_refused_group_is_kept_when_the_store_takes_it_again(
 
 def test_a_refused_group_is_tried_again_by_itself(handle: ShakyHandle) -> None:
     """failures.md H7: a disk that was full for two minutes is no reason to lose the hours after them."""
-    journal = Journal(handle, lag=0.001, retry=0.001)
+    journal = JournalWriter(handle, lag=0.001, retry=0.001)
     handle.error = REFUSALS["a full disk"][0]
     add(journal, 3)
     assert not journal.flush()
@@ -183,7 +185,7 @@ def test_a_refused_group_is_tried_again_by_itself(handle: ShakyHandle) -> None:
 
 
 def test_what_waited_long_is_written_in_groups_that_are_not_too_long(handle: ShakyHandle) -> None:
-    journal = Journal(handle, lag=60, retry=60)
+    journal = JournalWriter(handle, lag=60, retry=60)
     handle.error = REFUSALS["a full disk"][0]
     add(journal)
     assert not journal.flush()
@@ -196,7 +198,7 @@ def test_what_waited_long_is_written_in_groups_that_are_not_too_long(handle: Sha
 
 
 def test_closing_writes_what_is_left(handle: ShakyHandle) -> None:
-    journal = Journal(handle, lag=60)
+    journal = JournalWriter(handle, lag=60)
     add(journal, 3)
     journal.close()
     journal.close()
@@ -204,7 +206,7 @@ def test_closing_writes_what_is_left(handle: ShakyHandle) -> None:
 
 
 def test_closing_tries_once_more_what_was_refused(handle: ShakyHandle) -> None:
-    journal = Journal(handle, lag=60, retry=60)
+    journal = JournalWriter(handle, lag=60, retry=60)
     handle.error = REFUSALS["a full disk"][0]
     add(journal, 3)
     assert not journal.flush()
@@ -214,7 +216,7 @@ def test_closing_tries_once_more_what_was_refused(handle: ShakyHandle) -> None:
 
 
 def test_what_is_refused_to_the_end_is_told(handle: ShakyHandle, caplog: pytest.LogCaptureFixture) -> None:
-    journal = Journal(handle, lag=60, retry=60)
+    journal = JournalWriter(handle, lag=60, retry=60)
     handle.error = REFUSALS["a full disk"][0]
     add(journal, 3)
     with caplog.at_level(logging.ERROR, "steersman"):
@@ -229,7 +231,7 @@ def test_what_is_refused_to_the_end_is_told(handle: ShakyHandle, caplog: pytest.
 
 
 async def test_after_closing_nothing_raises_and_nobody_hangs(handle: ShakyHandle) -> None:
-    journal = Journal(handle)
+    journal = JournalWriter(handle)
     add(journal)
     journal.close()
     assert await journal.wait_until_saved()
@@ -242,7 +244,7 @@ async def test_after_closing_nothing_raises_and_nobody_hangs(handle: ShakyHandle
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_whoever_waits_while_it_is_closed_is_told(handle: ShakyHandle, *, refused: bool) -> None:
-    journal = Journal(handle, lag=60)
+    journal = JournalWriter(handle, lag=60)
     handle.free.clear()
     add(journal)
     waiters = [asyncio.create_task(journal.wait_until_saved()), asyncio.create_task(asyncio.to_thread(journal.flush))]
@@ -259,7 +261,7 @@ async def test_whoever_waits_while_it_is_closed_is_told(handle: ShakyHandle, *, 
 
 
 def test_a_store_that_closes_its_own_journal_is_the_last_to_write(handle: ShakyHandle) -> None:
-    journal = Journal(handle, lag=60)
+    journal = JournalWriter(handle, lag=60)
     handle.during = journal.close
     add(journal)
     assert journal.flush()
@@ -267,7 +269,7 @@ def test_a_store_that_closes_its_own_journal_is_the_last_to_write(handle: ShakyH
     assert (texts(handle), handle.closed) == (numbered(1), 1)
 
 
-async def test_a_cancelled_waiter_is_in_nobodys_way(journal: Journal, handle: ShakyHandle) -> None:
+async def test_a_cancelled_waiter_is_in_nobodys_way(journal: JournalWriter, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
     gone, stays = asyncio.create_task(journal.wait_until_saved()), asyncio.create_task(journal.wait_until_saved())
@@ -280,7 +282,7 @@ async def test_a_cancelled_waiter_is_in_nobodys_way(journal: Journal, handle: Sh
     assert texts(handle) == numbered(1)
 
 
-def test_a_closed_event_loop_is_in_nobodys_way(journal: Journal, handle: ShakyHandle) -> None:
+def test_a_closed_event_loop_is_in_nobodys_way(journal: JournalWriter, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
 
@@ -301,7 +303,7 @@ def test_a_closed_event_loop_is_in_nobodys_way(journal: Journal, handle: ShakyHa
     assert texts(handle) == numbered(2)
 
 
-def test_many_threads_and_event_loops_may_use_one_journal(journal: Journal, handle: ShakyHandle) -> None:
+def test_many_threads_and_event_loops_may_use_one_journal(journal: JournalWriter, handle: ShakyHandle) -> None:
     answers: list[bool] = []
 
     async def work() -> None:
@@ -321,7 +323,7 @@ def test_many_threads_and_event_loops_may_use_one_journal(journal: Journal, hand
 
 
 def test_a_thread_with_nothing_to_do_ends_until_it_is_needed(handle: ShakyHandle) -> None:
-    journal = Journal(handle, lag=0.001, idle=0.001)
+    journal = JournalWriter(handle, lag=0.001, idle=0.001)
     for count in (1, 2):
         add(journal)
         assert journal.flush()
@@ -351,7 +353,7 @@ class Machine:
 
     def __init__(self, lag: float, retry: float) -> None:
         self.handle = ShakyHandle()
-        self.open = lambda: Journal(self.handle, lag=lag, retry=retry)
+        self.open = lambda: JournalWriter(self.handle, lag=lag, retry=retry)
         self.journal = self.open()
         self.added: list[str] = []
         self.acknowledged = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.session.shaky import ShakyHandle
 
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import read_records
 
@@ -78,7 +78,7 @@ def in_child(work: Callable[[], None]) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_writes_nothing_and_hangs_on_nothing(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
-    journal = Journal(SqliteStore(path).create("one"), lag=60)
+    journal = JournalWriter(SqliteStore(path).create("one"), lag=60)
     journal.add("label", {"number": 0})
     assert journal.flush()
     journal.add("label", {"number": 1})
@@ -104,7 +104,7 @@ def test_a_forked_child_writes_nothing_and_hangs_on_nothing(tmp_path: Path) -> N
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_fork_waits_until_the_store_is_not_at_work() -> None:
     handle = ShakyHandle()
-    journal = Journal(handle, lag=0.0)
+    journal = JournalWriter(handle, lag=0.0)
     handle.free.clear()
     journal.add("label", {})
     assert handle.began.wait(30)
@@ -121,12 +121,12 @@ def test_a_fork_waits_until_the_store_is_not_at_work() -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_child_may_open_the_session_anew_when_its_parent_is_done(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
-    journal = Journal(SqliteStore(path).create("one"))
+    journal = JournalWriter(SqliteStore(path).create("one"))
     journal.add("label", {"number": 0})
     journal.close()
 
     def work() -> None:
-        own = Journal(SqliteStore(path).open("one"))
+        own = JournalWriter(SqliteStore(path).open("one"))
         own.add("label", {"number": 1})
         own.close()
 

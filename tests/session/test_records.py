@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.session.records import Record, decode, encode, make_title
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 plain = st.recursive(
     st.none()
@@ -34,8 +34,8 @@ def test_a_record_comes_back_from_one_line(payload: dict[str, Any], id: str, par
 
 def test_half_a_character_does_not_stop_a_record() -> None:
     """failures.md H1: a delta may end with half of a surrogate pair; it is replaced, also in a key."""
-    record = decode(encode(sample(1, text="a\ud83d", more={"b\udc00": "\ud83d\ude00"})))
-    assert record == sample(1, text="a\ufffd", more={"b\ufffd": "😀"})
+    record = decode(encode(make_record(1, text="a\ud83d", more={"b\udc00": "\ud83d\ude00"})))
+    assert record == make_record(1, text="a\ufffd", more={"b\ufffd": "😀"})
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_the_title_is_what_a_user_said_first() -> None:
     """On one line, cut to its length; not what the loop said in their name, and not what somebody else says."""
 
     def said(role: str, content: object, **fields: object) -> Record:
-        return sample(1, type="message", message={"role": role, "content": content, **fields})
+        return make_record(1, type="message", message={"role": role, "content": content, **fields})
 
     text = [{"type": "text", "text": "Find\nthe"}, {"type": "image"}, {"type": "text", "text": "keys"}]
     cases: list[tuple[list[Record], str]] = [
         ([], ""),
-        ([sample(1, type="session"), sample(2, type="message", message="odd")], ""),
+        ([make_record(1, type="session"), make_record(2, type="message", message="odd")], ""),
         ([said("assistant", text), said("user", text)], "Find the keys"),
         ([said("user", text, synthetic=True)], ""),
         ([said("user", [{"type": "image"}]), said("user", "by hand")], "by hand"),

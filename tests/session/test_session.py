@@ -84,7 +84,7 @@ async def test_a_path_is_a_file_of_sessions(tmp_path: Path) -> None:
         assert said(session.messages) == []
     with Session.at(str(path)) as again:
         assert again.id == session.id
-        again.entitle("About nothing")
+        again.set_title("About nothing")
     assert [summary.title for summary in Session.list(path)] == ["About nothing"]
 
 
@@ -118,7 +118,7 @@ def test_a_reader_changes_nothing(stores: Store) -> None:
             lambda: reader.branch(0),
             reader.compact,
             reader.undo,
-            lambda: reader.entitle("x"),
+            lambda: reader.set_title("x"),
             lambda: Agent("scripted:echo", session=reader),
         ]
         for act in acts:
@@ -484,7 +484,7 @@ def test_keys_of_the_environment_are_not_written_without_an_agent_either(
     with Session.create(stores, "one") as session:
         entry = session.log.append(user_message("My key is abc-0123456789."))
         session.label(entry, "abc-0123456789!")
-        session.entitle("About abc-0123456789")
+        session.set_title("About abc-0123456789")
         assert session.diff("[redacted]!", entry).common == entry
     assert "0123456789" not in str(records(stores, "one"))
     assert [summary.title for summary in Session.list(stores)] == ["About [redacted]"]
@@ -507,7 +507,7 @@ def test_names_are_strings(stores: Store, wrong: Any) -> None:
         with pytest.raises(TypeError, match="A label is a string, or None"):
             session.label(entry, wrong)
         with pytest.raises(TypeError, match="A title is a string"):
-            session.entitle(wrong)
+            session.set_title(wrong)
         session.label(entry, "first")
         session.label("first", "second")
         assert [branch.label for branch in session.tree()] == ["second"]

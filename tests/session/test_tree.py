@@ -122,7 +122,7 @@ def test_what_waits_is_known_until_it_is_heard_or_taken_back() -> None:
         ("x", "m", "delivered", {"queue_id": "q3", "entry_id": "m"}),
         ("r", "m", "returned", {"queue_id": "q4"}),
     )
-    assert (index.waiting, index.heard_keys) == ({"q1": item}, {"k": keyed})
+    assert (index.waiting, index.delivered_keys) == ({"q1": item}, {"k": keyed})
 
 
 def test_what_is_said_in_a_run_is_told_from_what_is_brought_from_outside() -> None:

@@ -8,9 +8,9 @@ import threading
 import pytest
 from tests.session.shaky import ShakyHandle
 
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.testing import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 
 
 def test_an_hour_passes_at_once_and_is_seen_by_everyone() -> None:
@@ -61,7 +61,7 @@ def test_a_store_that_takes_its_time_is_waited_for() -> None:
     handle.during = lambda: threading.Event().wait(0.05)
 
     async def work() -> int:
-        journal = Journal(handle)
+        journal = JournalWriter(handle)
         journal.add("label", {})
         async with asyncio.timeout(5):
             await journal.wait_until_saved()
@@ -78,7 +78,7 @@ def test_a_thread_that_waits_is_not_waited_for() -> None:
     async def work() -> float:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
-                await in_thread(release.wait)
+                await call_in_thread(release.wait)
         release.set()
         return asyncio.get_running_loop().time()
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.calling import Threads, count_abandoned_threads, count_running_threads, in_thread, run_in_thread
+from steersman.tools.calling import (
+    Threads,
+    call_in_thread,
+    count_abandoned_threads,
+    count_running_threads,
+    run_in_thread,
+)
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 
@@ -36,7 +42,7 @@ async def abandon(task: asyncio.Task[Any]) -> None:
 async def until_calm(base: int) -> None:
     """Wait for threads that were released to be done: each further call gives them time."""
     while count_running_threads() > base:
-        await in_thread(int)
+        await call_in_thread(int)
 
 
 async def test_a_call_runs_elsewhere_with_its_arguments_and_context() -> None:
@@ -48,13 +54,13 @@ async def test_a_call_runs_elsewhere_with_its_arguments_and_context() -> None:
         VARIABLE.set("theirs")
         return a + b, seen, threading.current_thread().daemon
 
-    assert (await in_thread(work, 1, b=2), VARIABLE.get()) == ((3, "mine", True), "mine")
+    assert (await call_in_thread(work, 1, b=2), VARIABLE.get()) == ((3, "mine", True), "mine")
 
 
 async def test_the_event_loop_goes_on_meanwhile() -> None:
     """loop.md D5: never block the event loop."""
     blocker = Blocker()
-    task = asyncio.create_task(in_thread(blocker))
+    task = asyncio.create_task(call_in_thread(blocker))
     await asyncio.to_thread(blocker.begun.wait)
     steps = [await asyncio.sleep(0, step) for step in range(3)]
     blocker.release.set()
@@ -62,7 +68,7 @@ async def test_the_event_loop_goes_on_meanwhile() -> None:
 
 
 async def test_an_idle_thread_is_used_again() -> None:
-    names = {await in_thread(threading.get_ident) for _ in range(20)}
+    names = {await call_in_thread(threading.get_ident) for _ in range(20)}
     assert len(names) == 1
 
 
@@ -82,7 +88,7 @@ async def test_whatever_a_call_raises_reaches_the_one_who_waits(error: BaseExcep
         raise error
 
     with pytest.raises(Exception, match=r".") as caught:
-        await in_thread(fail)
+        await call_in_thread(fail)
     assert repr(caught.value) == expected
     assert error in (caught.value, caught.value.__cause__)
 
@@ -91,7 +97,7 @@ async def test_a_cancelled_wait_leaves_the_thread_behind_and_counts_it() -> None
     """loop.md D5: abandoned, counted and reported."""
     before, running = count_abandoned_threads(), count_running_threads()
     blocker = Blocker()
-    task = asyncio.create_task(in_thread(blocker))
+    task = asyncio.create_task(call_in_thread(blocker))
     await asyncio.to_thread(blocker.begun.wait)
     assert (count_abandoned_threads(), count_running_threads()) == (before, running + 1)
     await abandon(task)
@@ -134,7 +140,7 @@ async def test_a_thousand_threads_that_will_not_stop_leave_room_for_others() -> 
         begun.release()
         release.wait()
 
-    tasks = [asyncio.create_task(in_thread(hang)) for _ in range(1000)]
+    tasks = [asyncio.create_task(call_in_thread(hang)) for _ in range(1000)]
     try:
         await asyncio.sleep(0)
         for _ in tasks:
@@ -143,7 +149,7 @@ async def test_a_thousand_threads_that_will_not_stop_leave_room_for_others() -> 
             task.cancel()
         await asyncio.wait(tasks)
         assert count_abandoned_threads() == before + 1000
-        assert await in_thread(lambda: "served") == "served"
+        assert await call_in_thread(lambda: "served") == "served"
     finally:
         release.set()
     await until_calm(running)
@@ -184,7 +190,7 @@ def test_an_event_loop_closed_meanwhile_is_no_harm() -> None:
             ended.set()
 
     async def leave() -> None:
-        task = asyncio.create_task(in_thread(work))
+        task = asyncio.create_task(call_in_thread(work))
         await asyncio.to_thread(blocker.begun.wait)
         await abandon(task)
 
@@ -195,7 +201,7 @@ def test_an_event_loop_closed_meanwhile_is_no_harm() -> None:
 
     async def next_call() -> str:
         await until_calm(before)
-        return await in_thread(lambda: "fine")
+        return await call_in_thread(lambda: "fine")
 
     assert asyncio.run(next_call()) == "fine"
 
@@ -207,9 +213,9 @@ async def test_an_idle_thread_keeps_nothing_alive() -> None:
     def make() -> Large:
         return Large()
 
-    result = await in_thread(make)
+    result = await call_in_thread(make)
     kept = weakref.ref(result)
     del result
-    await in_thread(lambda: None)
+    await call_in_thread(lambda: None)
     gc.collect()
     assert kept() is None

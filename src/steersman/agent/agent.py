@@ -12,6 +12,7 @@ from steersman.agent.controls import AgentControls
 from steersman.agent.options import (
     DEFAULT_LIMITS,
     DEFAULT_RETRY,
+    add_output_policy,
     apply_changes,
     check_entry,
     check_options,
@@ -116,8 +117,8 @@ class Agent(AgentControls):
         """An agent with this configuration; its queues deliver all messages at once, not one at a time."""
         agent = object.__new__(cls)
         sources = tuple(tools) if has_toolsets(tools) else None
-        output = find_output(config)
-        config = config if output is None else without_output(config)
+        output = copy_output_policy(config)
+        config = config if output is None else remove_output_policy(config)
         context = AgentContext(system_prompt, messages)
         agent._assemble(config, build_tool_table(tools), sources, output, context, Inbox())
         return agent
@@ -129,7 +130,7 @@ class Agent(AgentControls):
         if "output_type" in changes:
             output = None if (wanted := changes.pop("output_type")) is None else OutputPolicy(OutputForm(wanted))
         system_prompt = changes.pop("system_prompt", self.context.system_prompt)
-        config = apply_changes(self.config if self._output is None else without_output(self.config), changes)
+        config = apply_changes(self.config if self._output is None else remove_output_policy(self.config), changes)
         agent = object.__new__(type(self))
         table, sources = self.tools, self._sources
         if tools is not None:
@@ -166,7 +167,7 @@ class Agent(AgentControls):
 
     def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
-        self._refuse_if_busy()
+        self._check_idle()
         check_answerable(self.context.log.messages, queued=len(self.inbox) > 0)
         return start_run(self, Start((), Default() if kind is None or type(kind) is Initial else kind))
 
@@ -175,12 +176,12 @@ class Agent(AgentControls):
 
         With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
         """
-        self._refuse_if_busy()
+        self._check_idle()
         check_entry(tag, at)
-        memory = self._session_link
-        if memory is None or at is None:
+        link = self._session_link
+        if link is None or at is None:
             return start_run(self, Start((), Rerun(tag), self.context.log.rewind(at)))
-        return start_run(self, Start((), Rerun(tag), memory.log_through(at).rewind(memory.resolve_entry(at))))
+        return start_run(self, Start((), Rerun(tag), link.find_log_with(at).rewind(link.resolve_entry(at))))
 
     def branch(
         self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
@@ -189,10 +190,10 @@ class Agent(AgentControls):
 
         The way taken before is not lost: `agent.context.log.parent` leads back to it, and so does a session's `tree()`.
         """
-        self._refuse_if_busy()
+        self._check_idle()
         check_entry(tag, at)
-        memory = self._session_link
-        log = self.context.log.fork(at) if memory is None else memory.log_through(at).fork(memory.resolve_entry(at))
+        link = self._session_link
+        log = self.context.log.fork(at) if link is None else link.find_log_with(at).fork(link.resolve_entry(at))
         prompts = [] if prompt is None else read_prompts(prompt)
         if not prompts:
             check_answerable(log.messages, queued=len(self.inbox) > 0)
@@ -213,7 +214,7 @@ class Agent(AgentControls):
         undo_change(self.context.log, entry_id)
 
     def _prepare_edit(self) -> None:
-        self._refuse_if_busy()
+        self._check_idle()
         if self._session_link is not None:
             self._session_link.sync_session()
 

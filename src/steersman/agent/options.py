@@ -1,4 +1,4 @@
-"""The arguments of `Agent`: options by its own names, entries, and the configuration they make."""
+"""The arguments of `Agent`: checks their names and values, and builds the configuration from them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ _OWN_NAMES = {"execution_limits": "limits", "retry_strategy": "retry"}
 
 
 def check_options(names: Iterable[str]) -> None:
-    """Raise `TypeError` for the first that is no option of an agent, or is one by another name."""
+    """Raise `TypeError` for the first name that is not an option of `Agent`."""
     known = {field.name for field in fields(AgentLoopConfig) if field.init}
     for name in names:
         if name in _OWN_NAMES:
-            raise TypeError(f"Agent() calls {name!r} {_OWN_NAMES[name]!r}: Agent(..., {_OWN_NAMES[name]}=...).")
+            raise TypeError(
+                f"Agent() has no option {name!r}. Use {_OWN_NAMES[name]!r}: Agent(..., {_OWN_NAMES[name]}=...)."
+            )
         if name not in known:
             raise TypeError(f"Agent() has no option {name!r}. The options are those of Agent and AgentLoopConfig.")
 
@@ -41,14 +43,14 @@ def apply_changes(config: AgentLoopConfig, changes: Mapping[str, Any]) -> AgentL
     return replace(config, model=model, **given, **renamed)
 
 
-def find_output(config: AgentLoopConfig) -> OutputPolicy | None:
-    """What reads the output of an agent with this configuration, if it has one: fresh, for each agent needs its own."""
+def copy_output_policy(config: AgentLoopConfig) -> OutputPolicy | None:
+    """A fresh copy of the output policy in this configuration, if it has one: each agent needs its own."""
     found = next((policy for policy in config.post_loop_policies if isinstance(policy, OutputPolicy)), None)
     return None if found is None else found.copy_fresh()
 
 
-def with_output(config: AgentLoopConfig, output: OutputPolicy) -> AgentLoopConfig:
-    """The configuration of an agent that answers in a form."""
+def add_output_policy(config: AgentLoopConfig, output: OutputPolicy) -> AgentLoopConfig:
+    """The configuration with an output policy: the agent answers with a JSON value of its type."""
     return replace(
         config,
         output_schema=output.form.schema,
@@ -57,8 +59,8 @@ def with_output(config: AgentLoopConfig, output: OutputPolicy) -> AgentLoopConfi
     )
 
 
-def without_output(config: AgentLoopConfig) -> AgentLoopConfig:
-    """The same configuration for an agent that answers as it likes."""
+def remove_output_policy(config: AgentLoopConfig) -> AgentLoopConfig:
+    """The configuration without an output policy: the agent answers with text."""
     others = [policy for policy in config.post_loop_policies if not isinstance(policy, OutputPolicy)]
     return replace(config, output_schema=None, output_instruction="", post_loop_policies=others)
 

@@ -10,7 +10,7 @@ from steersman.context.context import AgentContext
 from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.loop.config import AgentLoopConfig
-from steersman.loop.inbox import Inbox, Queued, Receipt
+from steersman.loop.inbox import Inbox, QueuedMessage, Receipt
 from steersman.provider.models.registry import find_known_keys
 from steersman.tools.tool import Tool
 from steersman.types.errors import AgentBusy, SteersmanError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SessionLink:
-    """The session of an agent, which goes on where the session was; it belongs to one agent at a time."""
+    """The session of an agent. The agent continues its conversation; a session belongs to one agent at a time."""
 
     __slots__ = ("__weakref__", "_closed", "_config", "_context", "_inbox", "_opened", "session")
 
@@ -54,7 +54,7 @@ class SessionLink:
         dispatcher.subscribe(self.session.recorder.record_event)
 
     def begin(self, tools: Iterable[Tool]) -> Journal:
-        """A run begins: from here on the session can tell where it is, and no key it may use is written down."""
+        """Prepare the session for a run: move it to the current log, and redact every key that the run may use."""
         recorder = self.session.recorder
         self.sync_session()
         recorder.add_keys(self._find_keys())
@@ -66,28 +66,28 @@ class SessionLink:
         """Move the session to the log of the context, which may have been replaced."""
         self.session.move_to(self._context.log)
 
-    def log_through(self, at: str | int) -> Log:
-        """A log with this entry in it, which may be of another branch."""
+    def find_log_with(self, at: str | int) -> Log:
+        """Find a log that contains this entry, which may be on another branch."""
         if not isinstance(at, str):
             return self._context.log
         self.sync_session()
-        return self.session.log_through(at)
+        return self.session.find_log_with(at)
 
     def resolve_entry(self, at: str | int | None) -> Any:
-        """The entry that a label or an id means."""
+        """The entry id for a label or an id."""
         return self.session.resolve_entry(at) if isinstance(at, str) else at
 
-    def refuse_if_closed(self) -> None:
-        """Raise once the session is closed, which an agent cannot go on without."""
+    def check_open(self) -> None:
+        """Raise `SteersmanError` if the session is closed."""
         if self._closed or self.session.closed:
             raise SteersmanError("The session of this agent is closed. Make another agent with it, or without one.")
 
     def close(self, *, running: bool = False) -> None:
-        """Let go of the session, and close it if the agent opened it; under a run only where that is meant."""
+        """Release the session, and close it if the agent opened it; `AgentBusy` during a run, unless `running`."""
         if not self._closed:
             if self._context.running and not running:
                 raise AgentBusy(
-                    "The agent is running, and its session would lose the rest. Wait for it: await "
+                    "The agent is running, and the rest of the run would not be saved. Wait for it: await "
                     "agent.wait_for_idle(); agent.abort() stops it."
                 )
             self._closed = True
@@ -99,7 +99,7 @@ class SessionLink:
     def _attach(self) -> None:
         context, session = self._context, self.session
         given = context.log.messages
-        session.take(self._is_busy, self._set_log)
+        session.reserve(self._is_busy, self._set_log)
         if given and session.log.messages:
             session.release()
             raise ValueError("The session has messages already: leave messages=() to go on with them.")
@@ -110,15 +110,15 @@ class SessionLink:
         context.agent_id, context.last_loop_id = session.agent_id, session.last_loop_id
         self._inbox.restore(
             [
-                Queued(item.kind, item.message, Receipt(item.message, "next_run"), item.mode, item.id, item.key)
+                QueuedMessage(item.kind, item.message, Receipt(item.message, "next_run"), item.mode, item.id, item.key)
                 for item in session.waiting
             ],
-            {key: Receipt(message, "delivered") for key, message in session.heard_keys.items()},
+            {key: Receipt(message, "delivered") for key, message in session.delivered_keys.items()},
         )
         self._inbox.listener = session.recorder
 
     def _find_keys(self) -> set[str]:
-        """What may be used as a key: the environment's may change."""
+        """All keys that a run may use. Read before each run, because the environment may change."""
         others = [model for model in self._config.fallbacks if isinstance(model, Model)]
         return find_known_keys(self._config.model, *others)
 
@@ -126,5 +126,5 @@ class SessionLink:
         return self._context.running
 
     def _set_log(self, log: Log) -> None:
-        """The session stands elsewhere: so does the agent."""
+        """Follow the session to another log."""
         self._context.log = log

@@ -12,12 +12,12 @@ from typing import IO, Any, cast
 
 from steersman.cli.arguments import Options, parse
 from steersman.cli.terminal.descriptors import (
-    end_quietly,
+    exit_on_signals,
+    exit_silently_on_signals,
     has_stdout,
-    hold_descriptors,
-    leave_on_signals,
-    note_signals,
-    stop_noting,
+    open_missing_descriptors,
+    record_signals,
+    stop_recording_signals,
 )
 
 _ERROR, _USAGE, _INTERRUPTED, _PIPE = 1, 2, 130, 141
@@ -28,12 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _run_command(argv)
     # Called as a program: file descriptors and signals are ours to set up.
-    hold_descriptors()
-    leave_on_signals()
+    open_missing_descriptors()
+    exit_on_signals()
     try:
         return _run_command(sys.argv[1:])
     finally:
-        end_quietly()
+        exit_silently_on_signals()
 
 
 def _run_command(words: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def _parse_and_run(words: Sequence[str]) -> int:
     except SystemExit as done:  # argparse has printed its message already
         return done.code if isinstance(done.code, int) else _USAGE
     if options.command == "run":
-        note_signals()
+        record_signals()
     import asyncio
 
     from steersman.cli.terminal.stderr import capture_logs
@@ -77,7 +77,7 @@ async def _dispatch(options: Options) -> int:
             try:
                 return await run_once(options)
             finally:
-                stop_noting()
+                stop_recording_signals()
         case "chat":
             from steersman.cli.chat.start import run_chat
 

@@ -76,7 +76,7 @@ _NO_OUTPUT = TextContent(NO_OUTPUT)
 
 def repair(messages: Sequence[AgentMessage], *, provider: str, model: str) -> list[Message]:
     """The messages as `provider` accepts them for `model`; repairing twice changes nothing more."""
-    transcript = _Transcript(provider, model)
+    transcript = _RepairedTranscript(provider, model)
     transcript.add_all(messages)
     return transcript.written + transcript.make_ending()
 
@@ -84,27 +84,27 @@ def repair(messages: Sequence[AgentMessage], *, provider: str, model: str) -> li
 class Repairer:
     """`repair` for a transcript that grows: of a view of the same list only the new messages are looked at."""
 
-    __slots__ = ("_base", "_heard", "_transcript", "model", "provider")
+    __slots__ = ("_base", "_repaired_count", "_transcript", "model", "provider")
 
     def __init__(self, provider: str, model: str) -> None:
         self.provider = provider
         self.model = model
         self._base: list[AgentMessage] | None = None
-        self._heard = 0
-        self._transcript = _Transcript(provider, model)
+        self._repaired_count = 0
+        self._transcript = _RepairedTranscript(provider, model)
 
     def apply(self, messages: Sequence[AgentMessage]) -> Sequence[Message]:
         """The same as `repair(messages)`, without a copy of the history where the messages are a view."""
         if not isinstance(messages, MessageView):
             return repair(messages, provider=self.provider, model=self.model)
         length = len(messages)
-        if messages.base is not self._base or length < self._heard:
+        if messages.base is not self._base or length < self._repaired_count:
             self._base = messages.base
-            self._heard = 0
-            self._transcript = _Transcript(self.provider, self.model)
+            self._repaired_count = 0
+            self._transcript = _RepairedTranscript(self.provider, self.model)
         transcript = self._transcript
-        transcript.add_all(messages.base[self._heard : length])
-        self._heard = length
+        transcript.add_all(messages.base[self._repaired_count : length])
+        self._repaired_count = length
         ending = transcript.make_ending()
         if ending:
             return transcript.written + ending
@@ -137,8 +137,8 @@ class _Slot:
         )
 
 
-class _Transcript:
-    """Hears messages one by one and writes the valid ones. Only a result that comes late changes what is written."""
+class _RepairedTranscript:
+    """Takes messages one by one and keeps the valid ones. Only a late result changes what is kept."""
 
     __slots__ = ("_group", "_missing", "_model", "_numbers", "_provider", "_used", "_waiting", "shared", "written")
 

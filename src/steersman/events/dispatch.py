@@ -31,7 +31,7 @@ class Dispatcher:
         self.callbacks: tuple[tuple[SubscriptionId, Subscriber], ...] = ()
 
     def subscribe(self, callback: Subscriber) -> SubscriptionId:
-        """Hear every event from now on."""
+        """Call the callback with every event from now on."""
         if not callable(callback):
             raise TypeError(f"subscribe() takes a function of one event, got {callback!r}.")
         called = getattr(callback, "__call__", None)  # noqa: B004  # an object may be async only in its __call__
@@ -46,12 +46,12 @@ class Dispatcher:
         return number
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        """Hear no more; unknown ids are ignored, since a subscriber that raised is already gone."""
+        """Remove a subscriber; unknown ids are ignored, because one that raised was removed already."""
         if self._subscribers.pop(subscription, None) is not None:
             self.callbacks = tuple(self._subscribers.items())
 
     def dispatch(self, event: AgentEvent) -> list[str] | None:
-        """Give the event to every subscriber; what comes back says which ones failed, if any."""
+        """Call every subscriber with the event; returns the failures, if any."""
         failures: list[str] | None = None
         for number, callback in self.callbacks:
             try:

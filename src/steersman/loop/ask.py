@@ -79,7 +79,7 @@ class ResponseStreamState:
         """Whether deltas were emitted since the last reset, so that consumers show a part of the answer."""
         return bool(self.deltas) and type(self.deltas[-1]) is not Reset
 
-    def deltas_since_reset(self) -> list[StreamEvent]:
+    def list_deltas_since_reset(self) -> list[StreamEvent]:
         """The deltas that consumers show: those after the last reset."""
         resets = [index for index, delta in enumerate(self.deltas) if type(delta) is Reset]
         return self.deltas[resets[-1] + 1 :] if resets else list(self.deltas)

@@ -261,7 +261,7 @@ class AgentLoopConfig:
         _set(
             self,
             "transforms",
-            tuple([_accept_overflow_flag(transform) for transform in found if transform is not None]),
+            tuple([_adapt_transform(transform) for transform in found if transform is not None]),
         )
         _set(self, "seams", _build_seams(cast(Sequence[object], hooks), single, policies))
 
@@ -336,7 +336,7 @@ async def resolve(value: Any) -> Any:
     return await cast(Awaitable[Any], value) if isinstance(value, Awaitable) else value
 
 
-def _accept_overflow_flag(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
+def _adapt_transform(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
     """A transform with a second parameter gets whether the provider just reported an overflow."""
     return transform if can_take(transform, 2) else lambda messages, _: transform(messages)
 

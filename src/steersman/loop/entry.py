@@ -16,7 +16,7 @@ from steersman.events.stream import Channel, EventStream
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
-from steersman.loop.inbox import Inbox, Queued, is_answered
+from steersman.loop.inbox import Inbox, QueuedMessage, is_answered
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop
@@ -99,7 +99,7 @@ class BareContext:
         """Set the kind of the run and queue what the last run left."""
         context = self.context
         context.continuation_kind = start.continuation_kind or context.continuation_kind
-        undelivered: list[Queued] = context.undelivered
+        undelivered: list[QueuedMessage] = context.undelivered
         self.inbox.requeue(undelivered)
         context.undelivered = []
 
@@ -182,7 +182,7 @@ def start_run(host: Host, start: Start) -> EventStream:
 
     Nothing of the host is changed before the start.
     """
-    _refuse_if_running(host.context)
+    _check_idle(host.context)
     if start.signal is not None and not is_instance(start.signal, asyncio.Event | CancelToken):
         raise TypeError(f"signal is an asyncio.Event or a CancelToken, got {start.signal!r}.")
     if start.stream_fn is not None:
@@ -202,7 +202,7 @@ def start_run(host: Host, start: Start) -> EventStream:
 
 def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken, channel: Channel) -> None:
     context = host.context
-    _refuse_if_running(context)
+    _check_idle(context)
     journal = host.begin(start, token, channel)
     context.running = True
     _mint_ids(context)
@@ -222,7 +222,7 @@ def _mint_ids(context: AgentContext) -> None:
     context.session_id = context.session_id or new_id("session")
 
 
-def _refuse_if_running(context: AgentContext) -> None:
+def _check_idle(context: AgentContext) -> None:
     if context.running:
         raise AgentBusy("A run already uses this context. Wait for it, or give the other run its own context.")
 
@@ -249,7 +249,7 @@ async def stream_assistant_response(
     _check(context, config)
     if not context.log.visible:
         raise ValueError("There is nothing to answer: the context has no messages.")
-    _refuse_if_running(context)
+    _check_idle(context)
     host, start, token = BareContext(context, config), Start((), signal=signal), CancelToken()
     client = ModelClient(config, stream_fn)
     host.begin(start, token, stream.channel)

@@ -44,7 +44,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueuedMessage:
     """One message that waits; `id` is what a session knows it by."""
 
     kind: QueueKind
@@ -58,10 +58,10 @@ class Queued:
 class InboxListener(Protocol):
     """Called when something happens to a queued message, in order and under the lock: must not raise or block."""
 
-    def on_accept(self, item: Queued, /) -> None: ...
-    def on_delivery_start(self, item: Queued, /) -> None: ...
-    def on_delivery_end(self, item: Queued, entry_id: str, /) -> None: ...
-    def on_return(self, item: Queued, /) -> None: ...
+    def on_accept(self, item: QueuedMessage, /) -> None: ...
+    def on_delivery_start(self, item: QueuedMessage, /) -> None: ...
+    def on_delivery_end(self, item: QueuedMessage, entry_id: str, /) -> None: ...
+    def on_return(self, item: QueuedMessage, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Inbox:
     def __init__(self, *, steering_mode: QueueMode = "all", follow_up_mode: QueueMode = "all") -> None:
         check_one_of("steering_mode", steering_mode, ("one-at-a-time", "all"))
         check_one_of("follow_up_mode", follow_up_mode, ("one-at-a-time", "all"))
-        self._queues: dict[QueueKind, list[Queued]] = {"steering": [], "follow_up": []}
+        self._queues: dict[QueueKind, list[QueuedMessage]] = {"steering": [], "follow_up": []}
         self._one_at_a_time = frozenset(
             kind
             for kind, mode in (("steering", steering_mode), ("follow_up", follow_up_mode))
@@ -111,7 +111,7 @@ class Inbox:
             if key is not None:
                 self._keys = {} if self._keys is None else self._keys
                 self._keys[key] = receipt
-            item = Queued(kind, message, receipt, mode, "" if self.listener is None else new_id("queued"), key)
+            item = QueuedMessage(kind, message, receipt, mode, "" if self.listener is None else new_id("queued"), key)
             self._queues[kind].append(item)
             if self.listener is not None:
                 self.listener.on_accept(item)
@@ -161,7 +161,7 @@ class Inbox:
             modes = {item.mode or default for item in self._queues["steering"]}
         return next((mode for mode in _URGENCY if mode in modes), None)
 
-    def take(self, kind: QueueKind) -> list[Queued]:
+    def take(self, kind: QueueKind) -> list[QueuedMessage]:
         """The next message, or all of them, by the queue's mode."""
         queue = self._queues[kind]
         if not queue:
@@ -175,7 +175,7 @@ class Inbox:
             queue.clear()
             return taken
 
-    def requeue(self, items: Sequence[Queued]) -> None:
+    def requeue(self, items: Sequence[QueuedMessage]) -> None:
         """Put messages that were taken and not delivered back at the front of their queue."""
         with self._lock:
             for item in reversed(items):
@@ -186,8 +186,8 @@ class Inbox:
                 self._queues[item.kind].insert(0, item)
                 item.receipt.status = "accepted" if self._open else "next_run"
 
-    def restore(self, items: Sequence[Queued], heard: Mapping[str, Receipt]) -> None:
-        """Queue what waited when an earlier program ended; `heard` are the receipts of keys it had delivered.
+    def restore(self, items: Sequence[QueuedMessage], delivered: Mapping[str, Receipt]) -> None:
+        """Queue what waited when an earlier program ended; `delivered` are receipts by key of what it delivered.
 
         The listener is not called: it knows these messages.
         """
@@ -195,21 +195,21 @@ class Inbox:
             for item in items:
                 self._queues[item.kind].append(item)
             keyed = {item.key: item.receipt for item in items if item.key is not None}
-            if keyed or heard:
-                self._keys = {**(self._keys or {}), **heard, **keyed}
+            if keyed or delivered:
+                self._keys = {**(self._keys or {}), **delivered, **keyed}
 
-    def start_delivery(self, item: Queued) -> None:
+    def start_delivery(self, item: QueuedMessage) -> None:
         """Report that a message is about to be added to the log."""
         if self.listener is not None:
             self.listener.on_delivery_start(item)
 
-    def deliver(self, item: Queued, entry_id: str) -> None:
+    def deliver(self, item: QueuedMessage, entry_id: str) -> None:
         """Report that a message is in the log."""
         item.receipt.status = "delivered"
         if self.listener is not None:
             self.listener.on_delivery_end(item, entry_id)
 
-    def reject(self, item: Queued) -> None:
+    def reject(self, item: QueuedMessage) -> None:
         """Report that a message is not delivered."""
         item.receipt.status = "returned"
         if self.listener is not None:
@@ -232,7 +232,7 @@ class Inbox:
             return Queues(*([item.message for item in self._queues[kind]] for kind in ("steering", "follow_up")))
 
     @property
-    def items(self) -> list[Queued]:
+    def items(self) -> list[QueuedMessage]:
         """What waits, with receipts."""
         with self._lock:
             return [*self._queues["steering"], *self._queues["follow_up"]]
@@ -260,12 +260,12 @@ def add_pending(run: Run) -> None:
     """Add all pending messages to the log."""
     while run.pending:
         item = run.pending.pop(0)
-        message = item.message if type(item) is Queued else item
-        assert not isinstance(message, Queued)
-        if type(item) is Queued:
+        message = item.message if type(item) is QueuedMessage else item
+        assert not isinstance(message, QueuedMessage)
+        if type(item) is QueuedMessage:
             run.inbox.start_delivery(item)
         entry_id = add_message(run, message)
-        if type(item) is Queued:
+        if type(item) is QueuedMessage:
             run.inbox.deliver(item, entry_id)
         if run.repeats is not None and type(message) is UserMessage and not message.synthetic:
             run.repeats.reset()
@@ -292,7 +292,7 @@ async def take_queued(run: Run, kind: QueueKind, *, at: int = 0) -> bool:
     return bool(run.pending)
 
 
-async def _filter_queued(run: Run, items: list[Queued], at: int) -> None:
+async def _filter_queued(run: Run, items: list[QueuedMessage], at: int) -> None:
     # Nothing is lost while the filters work: if the run ends meanwhile, these go back to the queue.
     run.filtering = items
     kept = await apply_filters(run.config.input_filters, [item.message for item in items])

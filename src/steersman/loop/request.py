@@ -15,7 +15,7 @@ from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn
-from steersman.provider.streaming.normalize import Normal, stream_batches
+from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
 from steersman.provider.streaming.retry import with_retry
 from steersman.types.errors import AuthenticationError
 from steersman.types.messages import AgentMessage, to_messages
@@ -135,7 +135,7 @@ def _require_model(model: Model | str) -> Model:
 
 
 def _normalize(stream_fn: StreamFn) -> StreamFn:
-    return Normal(lambda model, request, options: stream_batches(stream_fn, model, request, options))
+    return NormalizedStreamFn(lambda model, request, options: stream_batches(stream_fn, model, request, options))
 
 
 def _add_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, secrets: set[str]) -> StreamFn:

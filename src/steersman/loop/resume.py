@@ -12,7 +12,7 @@ from typing import Literal
 
 from steersman.context.repair import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
 from steersman.loop.config import SteeringPolicy
-from steersman.loop.inbox import Queued, take_queued
+from steersman.loop.inbox import QueuedMessage, take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, execute_tool_calls
 from steersman.loop.turn import apply_effects, close_turn
@@ -46,7 +46,7 @@ async def resume(run: Run) -> None:
     finally:
         close_turn(run, turn)
         run.first_turn = run.turn_index
-    if run.ending.reason is None and not any(type(item) is Queued for item in run.pending):
+    if run.ending.reason is None and not any(type(item) is QueuedMessage for item in run.pending):
         await take_queued(run, "steering", at=len(run.pending))
 
 
@@ -76,7 +76,9 @@ def _settle_unless_runnable(run: Run, call: ToolCall, recovery: Recovery, *, goe
 def _find_steering(run: Run) -> SteeringPolicy | None:
     """What pending steering does to calls that have not started; `None` when they may start."""
     modes = {
-        item.mode or run.config.steering for item in run.pending if type(item) is Queued and item.kind == "steering"
+        item.mode or run.config.steering
+        for item in run.pending
+        if type(item) is QueuedMessage and item.kind == "steering"
     }
     return "cancel" if "cancel" in modes else "skip" if "skip" in modes else None
 

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr, replace
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.ending import DEADLINE, Ending, Phase
-from steersman.loop.inbox import Queued
+from steersman.loop.inbox import QueuedMessage
 from steersman.policy.hooks import Decision, PolicyView
 from steersman.policy.limits import ExecutionTracker
 from steersman.policy.repetition import RepeatWatch
@@ -164,9 +164,9 @@ class Run:
         self.first_turn = 0
         self.usage = Usage()
         self.new_messages: list[AgentMessage] = []
-        self.pending: list[Queued | AgentMessage] = []
+        self.pending: list[QueuedMessage | AgentMessage] = []
         # Messages that the input filters have not let in yet.
-        self.filtering: list[Queued] = []
+        self.filtering: list[QueuedMessage] = []
         self.futile = FutileCompaction()
         self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.abandoned: set[asyncio.Task[None]] = set()
@@ -277,7 +277,7 @@ class Run:
                 ending.cancels -= 1
                 task.uncancel()
         if token.reason == DEADLINE:
-            ending.finish("limit", self.tracker.describe_overdue())
+            ending.finish("limit", self.tracker.describe_deadline_stop())
         else:
             ending.finish("aborted", "operation aborted")
 

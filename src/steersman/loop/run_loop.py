@@ -9,7 +9,7 @@ import asyncio
 
 from steersman.loop.ask import commit_error, commit_unfinished
 from steersman.loop.ending import DEADLINE, CancelWatch, Phase
-from steersman.loop.inbox import Queued, Receipt, add_pending, is_answered, take_queued
+from steersman.loop.inbox import QueuedMessage, Receipt, add_pending, is_answered, take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.turn import close_turn, fail_between_turns, find_trigger, take_turn
 from steersman.policy.filters import apply_filters
@@ -81,7 +81,7 @@ def _accept_prompts(run: Run) -> None:
     """
     prompts = run.start.prompts
     if run.config.input_filters:
-        run.filtering = [Queued("steering", prompt, Receipt(prompt, "accepted")) for prompt in prompts]
+        run.filtering = [QueuedMessage("steering", prompt, Receipt(prompt, "accepted")) for prompt in prompts]
     else:
         run.pending.extend(prompts)
 
@@ -172,7 +172,7 @@ def _end(run: Run) -> None:
     limit_is_new = ending.reason == "limit" and ending.phase < Phase.AT_LIMIT
     if limit_is_new or (ending.reason not in ("vetoed", "rejected") and _needs_closing_turn(run)):
         _take_closing_turn(run)
-    run.inbox.requeue([*[item for item in run.pending if type(item) is Queued], *run.filtering])
+    run.inbox.requeue([*[item for item in run.pending if type(item) is QueuedMessage], *run.filtering])
     run.pending.clear()
     run.inbox.close()
     ending.finish("done")

@@ -87,7 +87,7 @@ async def _may_ask(run: Run, turn: Turn) -> bool:
 async def _stop_at_limit(run: Run, turn: Turn, reason: str) -> None:
     """End the run at a limit; with `wrap_up` the model gives one last answer, with tools declared but not allowed."""
     run.ending.finish("limit", reason)
-    _say_limit(run)
+    _add_limit_notice(run)
     limits = run.config.execution_limits
     if limits is not None and limits.wrap_up:
         message = await ask_until_it_fits(run, turn, "none")
@@ -95,7 +95,7 @@ async def _stop_at_limit(run: Run, turn: Turn, reason: str) -> None:
             await execute_tool_calls(run, turn, message.tool_calls, refusal=f"Not run: {reason}.")
 
 
-def _say_limit(run: Run) -> None:
+def _add_limit_notice(run: Run) -> None:
     """Add the notice of the limit to the log, once."""
     if run.ending.phase < Phase.AT_LIMIT:
         run.ending.phase = Phase.AT_LIMIT
@@ -172,7 +172,7 @@ async def _call_on_error(run: Run, text: str) -> None:
 def close_turn(run: Run, turn: Turn) -> None:
     """Emit `turn_end`, the only place that does, after the notice of a limit if that is why the run ends."""
     if run.ending.reason == "limit":
-        _say_limit(run)
+        _add_limit_notice(run)
     reason = turn.message.stop_reason if turn.message is not None else run.ending.reason or ""
     run.emit(TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=reason)
     run.turn_index += 1

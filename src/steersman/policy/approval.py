@@ -84,12 +84,12 @@ class Approval:
         if mode not in get_args(Mode):
             raise ValueError(f"mode is one of {', '.join(map(repr, get_args(Mode)))}, got {mode!r}.")
         # Imported late: the parser of rules is only needed with a policy.
-        from steersman.policy.rules import parse_allow_rules, parse_caution_rules, resolve_roots
+        from steersman.policy.rules import parse_allow_rules, parse_deny_or_ask_rules, resolve_roots
 
         roots = resolve_roots(workspace)
         self.mode: Mode = mode
-        self._deny = parse_caution_rules(deny, "deny", roots)
-        self._ask = parse_caution_rules(ask, "ask", roots)
+        self._deny = parse_deny_or_ask_rules(deny, "deny", roots)
+        self._ask = parse_deny_or_ask_rules(ask, "ask", roots)
         self._allow = parse_allow_rules(allow, roots)
         self._remembered = _check_fingerprints(remembered)
 
@@ -118,7 +118,7 @@ class Approval:
         call = Call(tool, arguments)
         doubt = None
         for rule in self._deny:
-            match = rule.catches(call)
+            match = rule.match(call)
             if match == "yes":
                 return Judgement("deny", f"Denied by the rule {rule.text!r}. {_GO_ON}", rule.text)
             if match == "maybe" and doubt is None:
@@ -136,7 +136,7 @@ class Approval:
         if doubt is not None:
             return Judgement("ask", f"the rule {doubt.text!r} may match it", doubt.text)
         for rule in self._ask:
-            if rule.catches(call) != "no":
+            if rule.match(call) != "no":
                 return Judgement("ask", f"the rule {rule.text!r} requires approval", rule.text)
         access = call.tool.access
         if access == "read" or (access == "edit" and self.mode == "accept-edits"):

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 import msgspec
 
 from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError, describe_exception
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
@@ -246,7 +246,7 @@ async def call_within(
 async def call(hook: Callable[..., Any], arguments: tuple[Any, ...], *, seam: str, threaded: bool = False) -> object:
     """Call one hook and await its answer where it is async; with `threaded` in a thread, where it may block."""
     try:
-        answer: object = await in_thread(hook, *arguments) if threaded else hook(*arguments)
+        answer: object = await call_in_thread(hook, *arguments) if threaded else hook(*arguments)
         if isinstance(answer, Awaitable):
             answer = await cast(Awaitable[object], answer)
     except asyncio.CancelledError:

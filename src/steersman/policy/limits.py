@@ -147,7 +147,7 @@ class ExecutionTracker:
         due = self._find_earliest_deadline()
         return None if due is None else due.started + _get_max_seconds(due)
 
-    def describe_overdue(self) -> str:
+    def describe_deadline_stop(self) -> str:
         """Describe a stop at the deadline."""
         # A timer may fire slightly early, so this does not compare with the clock again.
         due = self._find_earliest_deadline()

@@ -1,7 +1,7 @@
 """Patterns for paths, domains and arguments in rules. They compare texts; nothing here reads a file.
 
-Allowing is exact, and only for a path that can mean one file. Forbidding ignores case and look-alike characters, and
-also catches what may be meant.
+Allowing is exact, and only for a path that can mean one file. A `deny` or `ask` rule ignores case and look-alike
+characters, and also matches what may be meant.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from posixpath import normpath
 from typing import Literal, TypeAlias
 
 Match: TypeAlias = Literal["yes", "maybe", "no"]
-"""Whether a rule that forbids matches a call: surely, perhaps, or surely not."""
+"""Whether a `deny` or `ask` rule matches a call: surely, perhaps, or surely not."""
 
 MAX_TEXT_LENGTH = 10_000
 """Longer texts are not compared: they are never allowed, and may always be forbidden."""
@@ -25,7 +25,7 @@ _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 
 
-def fold(text: str) -> str:
+def fold_lookalikes(text: str) -> str:
     """Remove differences of case and of look-alike characters from a text."""
     return unicodedata.normalize("NFKC", text).casefold()
 
@@ -53,12 +53,12 @@ class PathPattern:
         relative = self._make_relative(path)
         return relative.startswith("/") == self.absolute and self.exact.fullmatch(relative) is not None
 
-    def forbids(self, path: object, *, below: bool) -> Match:
+    def match(self, path: object, *, below: bool) -> Match:
         """Whether a path matches, or may match; with `below`, everything in the folder counts."""
         if not isinstance(path, str) or len(path) > MAX_TEXT_LENGTH:
             return "maybe"
         forms = {path, path.replace("\\", "/"), os.path.expanduser(path)}
-        seen = [fold(self._make_relative(form.strip())) for form in forms]
+        seen = [fold_lookalikes(self._make_relative(form.strip())) for form in forms]
         if any(self.loose.fullmatch(form) for form in seen):
             return "yes"
         if below and any(self._may_lead_below(form) for form in forms):
@@ -69,8 +69,8 @@ class PathPattern:
         """Whether a matching path lies in that folder, or may."""
         if not self.start:
             return True
-        folder = fold(self._make_absolute(path.strip())).rstrip("/")
-        starts = [self.start] if self.absolute else [f"{fold(root)}/{self.start}" for root in self.roots]
+        folder = fold_lookalikes(self._make_absolute(path.strip())).rstrip("/")
+        starts = [self.start] if self.absolute else [f"{fold_lookalikes(root)}/{self.start}" for root in self.roots]
         return any(f"{start}/".startswith(f"{folder}/") for start in starts)
 
     def _make_absolute(self, path: str) -> str:
@@ -114,7 +114,7 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     text = normpath(os.path.expanduser(text) if text.startswith("~/") else text)
     for root in roots:
         text = text.removeprefix(f"{root.rstrip('/')}/")
-    loose = fold(text)
+    loose = fold_lookalikes(text)
     # A forbidden folder is forbidden with its content, and a name without a folder is forbidden in every folder.
     anywhere = "" if "/" in loose else "(?:.*/)?"
     start = re.split(r"[*?]", loose, maxsplit=1)[0] if not anywhere else ""
@@ -141,14 +141,14 @@ class Domain:
         host = match[1].lower().rstrip(".")
         return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
 
-    def forbids(self, url: object) -> Match:
+    def match(self, url: object) -> Match:
         """Whether a URL leads to this host or one below it, or may."""
         if not isinstance(url, str):
             return "maybe"
         name = self.name.removeprefix("*.")
         match = _URL.fullmatch(url)
         if match is None:
-            return "yes" if name in fold(url) else "maybe"
+            return "yes" if name in fold_lookalikes(url) else "maybe"
         host = match[1].lower().rstrip(".")
         return "yes" if host == name or host.endswith(f".{name}") else "no"
 
@@ -176,12 +176,12 @@ class Argument:
             text is not None and text.isprintable() and ".." not in text.split("/") and bool(self.exact.fullmatch(text))
         )
 
-    def forbids(self, value: object) -> Match:
+    def match(self, value: object) -> Match:
         """Whether the value matches, or may match."""
         text = _to_text(value)
         if text is None:
             return "maybe"
-        forms = (fold(text), fold(normpath(text)))
+        forms = (fold_lookalikes(text), fold_lookalikes(normpath(text)))
         return "yes" if any(self.loose.fullmatch(form) for form in forms) else "no"
 
 
@@ -193,7 +193,7 @@ def parse_argument(pattern: str) -> Argument:
     return Argument(
         name.strip(),
         re.compile(translate_pattern(text), re.DOTALL),
-        re.compile(translate_pattern(fold(text)), re.DOTALL),
+        re.compile(translate_pattern(fold_lookalikes(text)), re.DOTALL),
     )
 
 

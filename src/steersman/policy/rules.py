@@ -1,6 +1,6 @@
 """Parses rules such as `read`, `bash(git status:*)`, `write(src/**)` and `mcp:server:*`, and matches calls with them.
 
-A rule in `allow` must match surely. A rule in `deny` or `ask` also catches a call that only may be meant.
+A rule in `allow` must match surely. A rule in `deny` or `ask` also matches a call that only may be meant.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from steersman.policy.patterns import (
     Domain,
     Match,
     PathPattern,
-    fold,
+    fold_lookalikes,
     parse_argument,
     parse_domain,
     parse_path_pattern,
@@ -28,7 +28,7 @@ from steersman.policy.shell.commands import (
     parse_allowed_command,
     parse_forbidden_command,
 )
-from steersman.policy.shell.syntax import Reading, read_command
+from steersman.policy.shell.syntax import ParsedCommand, parse_command
 from steersman.tools.tool import Tool
 
 RulesLike: TypeAlias = str | Iterable[str]
@@ -46,13 +46,13 @@ _RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
 class Call:
     """A tool call as the rules see it: the tool, its arguments, and its shell command, parsed once."""
 
-    __slots__ = ("_reading", "arguments", "name", "tool")
+    __slots__ = ("_parsed_command", "arguments", "name", "tool")
 
     def __init__(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         self.tool = tool
         self.name = tool.name
         self.arguments = arguments
-        self._reading: Reading | None = None
+        self._parsed_command: ParsedCommand | None = None
 
     @property
     def command(self) -> str | None:
@@ -61,11 +61,11 @@ class Call:
         return command if isinstance(command, str) else None
 
     @property
-    def reading(self) -> Reading:
+    def parsed_command(self) -> ParsedCommand:
         """The command, parsed strictly."""
-        if self._reading is None:
-            self._reading = read_command(self.command or "")
-        return self._reading
+        if self._parsed_command is None:
+            self._parsed_command = parse_command(self.command or "")
+        return self._parsed_command
 
     def get_argument(self, name: str) -> object:
         """Get an argument, or its default where the schema has one."""
@@ -86,7 +86,7 @@ class Rule:
 
     def is_about_tool(self, tool: str, *, strictly: bool) -> bool:
         """Whether the rule applies to a tool of that name."""
-        name = tool.lower() if tool.isascii() else tool if strictly else fold(tool)
+        name = tool.lower() if tool.isascii() else tool if strictly else fold_lookalikes(tool)
         if self.name == "*":
             return True
         return (
@@ -110,7 +110,7 @@ class Rule:
             return subject.allows(call.get_argument("url"))
         return isinstance(subject, Argument) and subject.allows(call.get_argument(subject.name))
 
-    def catches(self, call: Call) -> Match:
+    def match(self, call: Call) -> Match:
         """Whether the rule matches a call, or may match."""
         subject = self.subject
         if not self.is_about_tool(call.name, strictly=False):
@@ -118,15 +118,15 @@ class Rule:
         if subject is None:
             return "yes"
         if isinstance(subject, ForbiddenCommand):
-            return "maybe" if call.command is None else subject.match(call.command, call.reading)
+            return "maybe" if call.command is None else subject.match(call.command, call.parsed_command)
         if isinstance(subject, PathPattern):
-            return subject.forbids(call.get_argument("path"), below=call.name.lower() in _DEEP)
+            return subject.match(call.get_argument("path"), below=call.name.lower() in _DEEP)
         if isinstance(subject, Domain):
-            return subject.forbids(call.get_argument("url"))
-        return subject.forbids(call.get_argument(subject.name)) if isinstance(subject, Argument) else "maybe"
+            return subject.match(call.get_argument("url"))
+        return subject.match(call.get_argument(subject.name)) if isinstance(subject, Argument) else "maybe"
 
 
-class Allowance:
+class AllowRules:
     """All rules of `allow` together: different rules may allow the parts of a compound command."""
 
     __slots__ = ("_commands", "_others", "texts")
@@ -144,15 +144,15 @@ class Allowance:
             return ""
         if call.command is None or not _SHELL_ARGUMENTS.issuperset(call.arguments):
             return "it has arguments that no rule covers"
-        return explain_uncovered(self._commands, call.command, call.reading)
+        return explain_uncovered(self._commands, call.command, call.parsed_command)
 
 
-def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> Allowance:
+def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> AllowRules:
     """Parse the rules of `allow`."""
-    return Allowance([_parse_rule(text, "allow", roots) for text in split_rules(rules, "allow")])
+    return AllowRules([_parse_rule(text, "allow", roots) for text in split_rules(rules, "allow")])
 
 
-def parse_caution_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
+def parse_deny_or_ask_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
     """Parse the rules of `deny` or `ask`."""
     return tuple([_parse_rule(text, name, roots) for text in split_rules(rules, name)])
 
@@ -204,7 +204,7 @@ def _parse_rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[st
 
 
 def _parse_tool_name(text: str, use: str) -> str:
-    name = fold(text)
+    name = fold_lookalikes(text)
     if name == "*":
         if use == "allow":
             raise ValueError("it would allow everything; mode='bypass' says so by its name")

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from steersman.provider.http.client import http_stream
     from steersman.provider.local.stream import prepare
     from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
-    from steersman.provider.local.weights.find import WeightsError, find_weights
+    from steersman.provider.local.weights.find import WeightsError, fetch_weights
     from steersman.provider.models.catalogue import describe
     from steersman.provider.models.presets import Preset, add_preset
-    from steersman.provider.models.registry import get_model, provider_names, register_provider, stream_simple
+    from steersman.provider.models.registry import get_model, list_provider_names, register_provider, stream_simple
     from steersman.provider.scripted.model import ScriptedModel
     from steersman.provider.streaming.output_tool import with_output_tool
     from steersman.provider.streaming.retry import Retry, RetryStrategy
@@ -25,11 +25,11 @@ __getattr__, __dir__ = export_lazily(
     {
         "http.client": "http_stream",
         "local.stream": "prepare",
-        "local.weights.find": "WeightsError find_weights",
+        "local.weights.find": "WeightsError fetch_weights",
         "local.weights.cache": "DEFAULT_LOCAL_MODEL LOCAL_MODELS",
         "models.catalogue": "describe",
         "models.presets": "Preset add_preset",
-        "models.registry": "get_model provider_names register_provider stream_simple",
+        "models.registry": "get_model list_provider_names register_provider stream_simple",
         "scripted.model": "ScriptedModel",
         "streaming.output_tool": "with_output_tool",
         "streaming.retry": "Retry RetryStrategy",
@@ -55,9 +55,9 @@ __all__ = [
     "get_model",
     "http_stream",
     "prepare",
-    "provider_names",
+    "list_provider_names",
     "register_provider",
     "stream_simple",
-    "find_weights",
+    "fetch_weights",
     "with_output_tool",
 ]

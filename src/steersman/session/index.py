@@ -25,7 +25,7 @@ class _Head(msgspec.Struct, frozen=True, gc=False):
     payload: msgspec.Raw
 
 
-class _Beside(msgspec.Struct, frozen=True):
+class _EntryExtras(msgspec.Struct, frozen=True):
     """The fields in the payload of an entry that are not part of the entry."""
 
     branch: int = 0
@@ -33,7 +33,7 @@ class _Beside(msgspec.Struct, frozen=True):
 
 
 _heads: msgspec.json.Decoder[_Head] = msgspec.json.Decoder(_Head)
-_beside: msgspec.json.Decoder[_Beside] = msgspec.json.Decoder(_Beside)
+_entry_extras: msgspec.json.Decoder[_EntryExtras] = msgspec.json.Decoder(_EntryExtras)
 _payloads: msgspec.json.Decoder[Payload] = msgspec.json.Decoder(Payload)
 
 
@@ -44,7 +44,7 @@ class Index:
         self.tree = Tree()
         self.header: Payload = {}
         self.waiting: dict[str, Payload] = {}
-        self.heard_keys: dict[str, Payload] = {}
+        self.delivered_keys: dict[str, Payload] = {}
         self.agent_id: str | None = None
         self.loop_id: str | None = None
         self.running = False
@@ -92,11 +92,11 @@ class Index:
         if text:
             self.tree.labels[target] = text
 
-    def mark_heard_message(self, queue_id: str) -> None:
+    def mark_delivered(self, queue_id: str) -> None:
         """Remove a delivered message from the queue; its key stays known, so that it is not delivered again."""
         fields = self.waiting.pop(queue_id, None)
         if fields is not None and fields.get("key") is not None:
-            self.heard_keys[fields["key"]] = fields
+            self.delivered_keys[fields["key"]] = fields
 
     def move_to(self, target: str | None) -> None:
         """Continue from another entry; raises `ValueError` if it is missing."""
@@ -131,13 +131,13 @@ class Index:
             parent = self._find_lost_parent(head)
         self.add_node(Node(head.id, parent, head.seq, head.type, head.time, self.running))
         self._last = head
-        if self.waiting and (queue_id := _beside.decode(head.payload).queue_id) is not None:
-            self.mark_heard_message(queue_id)
+        if self.waiting and (queue_id := _entry_extras.decode(head.payload).queue_id) is not None:
+            self.mark_delivered(queue_id)
 
     def _find_lost_parent(self, head: _Head) -> str | None:
         """The parent for an entry whose own is lost: the last entry before the gap, if the branch is the same."""
         last = self._last
-        if last is not None and _beside.decode(last.payload).branch == _beside.decode(head.payload).branch:
+        if last is not None and _entry_extras.decode(last.payload).branch == _entry_extras.decode(head.payload).branch:
             self.problems.append(f"Record {head.seq} follows one that is missing; it is joined to what came before.")
             return self.tree.tip
         self.problems.append(f"Record {head.seq} follows one that is missing; a branch of its own begins with it.")
@@ -190,7 +190,7 @@ def _read_accepted_message(index: Index, id: str, fields: Payload) -> None:
 
 
 def _read_delivery(index: Index, _: str, fields: Payload) -> None:
-    index.mark_heard_message(fields["queue_id"])
+    index.mark_delivered(fields["queue_id"])
 
 
 def _read_return(index: Index, _: str, fields: Payload) -> None:

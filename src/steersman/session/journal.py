@@ -35,7 +35,7 @@ _IDLE_NAME = "steersman-journal idle"
 _log = logging.getLogger("steersman")
 
 
-class Journal:
+class JournalWriter:
     """The one writer of an open session. `add` is safe from any thread, `wait_until_saved` is for any event loop.
 
     A record is written within `lag` seconds, a refused one is tried again after `retry` seconds, and the thread ends
@@ -223,7 +223,7 @@ class Journal:
         """Wait until a group is due, and take it; `None` when the thread is to end."""
         with self._changed:
             while True:
-                pause = self._seconds_until_due()
+                pause = self._compute_wait()
                 if pause <= 0:
                     self._last_try = bool(self._closing)
                     return self._take_group()
@@ -239,7 +239,7 @@ class Journal:
             self._answering = len(self._waiting)
             return self._pending[:_MAX_GROUP]
 
-    def _seconds_until_due(self) -> float:
+    def _compute_wait(self) -> float:
         """Seconds until a group is due."""
         if not self._pending or self._last_try:
             return self._idle
@@ -299,7 +299,7 @@ class Journal:
         return f"Journal({self.handle.session_id!r}, {self._seq} records, {self._seq - self._last_saved} not kept yet)"
 
 
-def close_in_thread(unused: Journal | Handle) -> None:
+def close_in_thread(unused: JournalWriter | Handle) -> None:
     """Close what is no longer used, as a finalizer does: in another thread, and wait at most 1 s for it.
 
     The garbage collector may call this in a thread that holds a lock which the journal needs to write the rest.
@@ -315,7 +315,7 @@ def close_in_thread(unused: Journal | Handle) -> None:
         closing.join(_CLOSE_PATIENCE)
 
 
-_open_journals: WeakSet[Journal] = WeakSet()
+_open_journals: WeakSet[JournalWriter] = WeakSet()
 
 
 def _close_all() -> None:

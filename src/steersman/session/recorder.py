@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from steersman.context.entries import Entry, MessageEntry
 from steersman.session.index import Index
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.session.records import Payload, Record, encode_entry, redact_values, to_json_value
 from steersman.session.tree import Node
 from steersman.types.content import ToolCall
@@ -129,7 +129,7 @@ class QueuedMessage(Protocol):
 class Recorder:
     """Writes one session through its journal; without a journal it writes nothing."""
 
-    def __init__(self, journal: Journal | None, index: Index) -> None:
+    def __init__(self, journal: JournalWriter | None, index: Index) -> None:
         self.index = index
         self.journal = journal
         self.details = RunDetails()
@@ -174,7 +174,7 @@ class Recorder:
             own = self.index.running
             self.index.add_node(Node(record.id, record.parent, record.seq, record.type, record.time, own))
         if queued is not None:
-            self.index.mark_heard_message(queued.id)
+            self.index.mark_delivered(queued.id)
 
     def _match_queued_message(self, entry: Entry) -> QueuedMessage | None:
         """The queued message that this entry delivers, if it does."""
@@ -207,7 +207,7 @@ class Recorder:
     def on_delivery_end(self, item: QueuedMessage, entry_id: str, /) -> None:
         """Record that a queued message was delivered."""
         self._delivering = None
-        self.index.mark_heard_message(item.id)
+        self.index.mark_delivered(item.id)
         self.add("delivered", {"queue_id": item.id, "entry_id": entry_id})
 
     def on_return(self, item: QueuedMessage, /) -> None:

@@ -41,16 +41,16 @@ class WaitingMessage:
 
 
 @dataclass(slots=True)
-class Reading:
-    """The entries of a path, and for each record that is none the reason by its id."""
+class RestoredEntries:
+    """The entries that were restored, and by record id the reason why a record could not be."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
     unusable: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def read_entries(records: Iterable[Record]) -> Reading:
+def read_entries(records: Iterable[Record]) -> RestoredEntries:
     """The entries that these records hold."""
-    reading = Reading()
+    reading = RestoredEntries()
     known: set[str] = set()
     for record in records:
         try:

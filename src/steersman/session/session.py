@@ -17,7 +17,7 @@ from steersman.context.log import Log
 from steersman.context.repair import Recovery
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.index import Index
-from steersman.session.journal import Journal, close_in_thread
+from steersman.session.journal import JournalWriter, close_in_thread
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
 from steersman.session.restore import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
@@ -57,7 +57,7 @@ class Session:
             handle.close()
             raise
         self._found.extend(Problem("", text) for text in self._index.problems)
-        self.recorder = Recorder(Journal(handle) if handle.writable else None, self._index)
+        self.recorder = Recorder(JournalWriter(handle) if handle.writable else None, self._index)
         self.recorder.add_keys(find_known_keys())
         # Not of this object: a log alone goes on writing, and every recorder holds the index.
         self._finalizer = finalize(self._index, close_in_thread, self.recorder.journal or handle)
@@ -70,13 +70,13 @@ class Session:
     @classmethod
     def create(cls, where: Where, session_id: str | None = None) -> Self:
         """A new session in a file or a store."""
-        store = _store_at(where)
+        store = _open_store(where)
         return cls(store.create(new_id("session") if session_id is None else session_id))._register_writer(store)
 
     @classmethod
     def open(cls, where: Where, session_id: str | None = None, *, write: bool = True) -> Self:
         """An existing session: the one with this id, or the one used last."""
-        store = _store_at(where)
+        store = _open_store(where)
         if session_id is None:
             found = store.list()
             if not found:
@@ -87,7 +87,7 @@ class Session:
     @classmethod
     def at(cls, where: Where) -> Self:
         """The session used last in a file or a store, or a new one if there is none."""
-        store = _store_at(where)
+        store = _open_store(where)
         found = store.list()
         return cls(_open_handle(store, found[0].id) if found else store.create(new_id("session")))._register_writer(
             store
@@ -96,14 +96,14 @@ class Session:
     @classmethod
     def list(cls, where: Where) -> Sequence[Summary]:
         """The sessions of a file or a store, the most recently used first."""
-        return _store_at(where).list()
+        return _open_store(where).list()
 
     @classmethod
     def import_(cls, file: str | os.PathLike[str], where: Where, session_id: str | None = None) -> Self:
         """A new session from a file that `export` wrote; tool calls that are open in it are not run here."""
         from steersman.session.stores.jsonl import import_jsonl
 
-        store = _store_at(where)
+        store = _open_store(where)
         imported = import_jsonl(file, store, session_id=session_id)
         session = cls(store.open(imported.session_id))
         session._found.extend(imported.problems)
@@ -183,7 +183,7 @@ class Session:
     @property
     def recovery(self) -> Recovery | None:
         """What is known about the tool calls that a crash left open at the end of the log; `None` if there are none."""
-        return find_recovery(self.log, self._index.tree, self._records_after)
+        return find_recovery(self.log, self._index.tree, self._read_records_after)
 
     @property
     def waiting(self) -> Sequence[WaitingMessage]:
@@ -192,9 +192,9 @@ class Session:
         return [item for item in found if item is not None]
 
     @property
-    def heard_keys(self) -> dict[str, AgentMessage]:
+    def delivered_keys(self) -> dict[str, AgentMessage]:
         """The delivered messages that were queued under a key, by that key."""
-        found = {key: read_message(fields.get("message")) for key, fields in self._index.heard_keys.items()}
+        found = {key: read_message(fields.get("message")) for key, fields in self._index.delivered_keys.items()}
         return {key: message for key, message in found.items() if message is not None}
 
     def tree(self) -> Sequence[Branch]:
@@ -209,11 +209,11 @@ class Session:
     def entries(self, leaf: str | None = None) -> Sequence[Entry]:
         """The entries from the beginning to a leaf, named by id or label, or to the current entry."""
         tree = self._index.tree
-        return self._entries(tree.path_to(None if leaf is None else tree.resolve(leaf)))
+        return self._read_entries(tree.path_to(None if leaf is None else tree.resolve(leaf)))
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records after a number, in order: everything that happened, on every branch."""
-        return self._records_after(after)
+        return self._read_records_after(after)
 
     # Changing
 
@@ -227,25 +227,25 @@ class Session:
         self._index.set_label(node.id, text)
         self.recorder.add("label", {"target": node.id, "text": text})
 
-    def entitle(self, title: str) -> None:
+    def set_title(self, title: str) -> None:
         """Set the title that lists show; until then they show the first words of the user."""
         self._check_writable()
         if not is_instance(title, str):
             raise TypeError(f"A title is a string, got {title!r}.")
         self.flush()
-        self._handle.entitle(self.recorder.redact_value(title))
+        self._handle.set_title(self.recorder.redact_value(title))
 
     def branch(self, at: str | int) -> Log:
         """Go back to an entry of any branch, by id, label or message index: what comes next is a new branch."""
         self._check_idle()
-        log = self.log_through(at).fork(self.resolve_entry(at))
+        log = self.find_log_with(at).fork(self.resolve_entry(at))
         self.move_to(log)
         if (moved := self._get_moved_callback()) is not None:
             moved(log)
         return log
 
-    def log_through(self, at: str | int) -> Log:
-        """A log with this entry in it: the current one, or that of the most recently used branch through the entry."""
+    def find_log_with(self, at: str | int) -> Log:
+        """Find a log that contains this entry: the current one, or that of the most recently used branch with it."""
         if not isinstance(at, str) or self._is_on_current_branch(self.resolve_entry(at)):
             return self.log
         return Log.from_entries(self.entries(self._index.tree.find_last_below(self.resolve_entry(at))))
@@ -287,8 +287,8 @@ class Session:
 
     # For the agent
 
-    def take(self, busy: Callable[[], bool], moved: Callable[[Log], None]) -> None:
-        """Reserve the session for an agent, which says whether it is `busy` and is told of another log (`moved`)."""
+    def reserve(self, busy: Callable[[], bool], moved: Callable[[Log], None]) -> None:
+        """Reserve the session for an agent: `busy` says whether it runs, and `moved` is called with another log."""
         self._check_writable()
         if self._get_moved_callback() is not None:
             raise SessionBusy(
@@ -347,10 +347,10 @@ class Session:
         if self.writable:
             log.listener = self.recorder.record_entry
 
-    def _entries(self, path: Sequence[Node]) -> Sequence[Entry]:
+    def _read_entries(self, path: Sequence[Node]) -> Sequence[Entry]:
         """The entries of a path; those that cannot be read are removed from the tree and reported."""
         wanted = {node.seq: node.id for node in path}
-        reading = read_entries(self._records_after(min(wanted, default=1) - 1, wanted))
+        reading = read_entries(self._read_records_after(min(wanted, default=1) - 1, wanted))
         usable = {entry.id for entry in reading.entries}
         for node in path:
             if node.id not in usable:
@@ -359,7 +359,7 @@ class Session:
                 self._index.tree.drop(node.id)
         return reading.entries
 
-    def _records_after(self, seq: int, wanted: Collection[int] | None = None) -> Iterator[Record]:
+    def _read_records_after(self, seq: int, wanted: Collection[int] | None = None) -> Iterator[Record]:
         """The records after a number, or those that are wanted, including the ones that are only in memory."""
         source = self._handle if self.recorder.journal is None else self.recorder.journal
         for number, line in source.lines(seq):
@@ -391,7 +391,7 @@ def _is_same_store(left: Store, right: Store) -> bool:
     return left is right or (path is not None and path == getattr(right, "path", None))
 
 
-def _store_at(where: Where) -> Store:
+def _open_store(where: Where) -> Store:
     if isinstance(where, str | os.PathLike):
         from steersman.session.stores.sqlite.store import SqliteStore
 

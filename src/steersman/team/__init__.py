@@ -8,14 +8,14 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.team.branches import BranchesResult, Branching, run_branches
-    from steersman.team.choice import BranchOutcome, Chosen, first_good, highest
+    from steersman.team.choice import BranchOutcome, ChoiceResult, first_good, highest
     from steersman.team.task import TaskKind, task_tool
 
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "branches": "BranchesResult Branching run_branches",
-        "choice": "BranchOutcome Chosen first_good highest",
+        "choice": "BranchOutcome ChoiceResult first_good highest",
         "task": "TaskKind task_tool",
     },
 )
@@ -24,7 +24,7 @@ __all__ = [
     "BranchOutcome",
     "BranchesResult",
     "Branching",
-    "Chosen",
+    "ChoiceResult",
     "TaskKind",
     "first_good",
     "highest",

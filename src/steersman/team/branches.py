@@ -16,7 +16,7 @@ from steersman.loop.run import Run
 from steersman.loop.sub_agent import enter_sub_agent, wrap_event
 from steersman.policy.limits import ExecutionTracker
 from steersman.provider.models.registry import find_stream_fn
-from steersman.team.choice import BranchOutcome, ChooseFn, Chosen, decide, first_good
+from steersman.team.choice import BranchOutcome, ChoiceResult, ChooseFn, choose_branch, first_good
 from steersman.tools.output import ToolContext
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch
@@ -28,7 +28,7 @@ from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
 # An agent hears its own messages in its own runs; a branch must not take them away.
-_UNHEARD: dict[str, None] = {"get_follow_up_messages": None, "get_steering_messages": None, "message_provider": None}
+_NO_QUEUES: dict[str, None] = {"get_follow_up_messages": None, "get_steering_messages": None, "message_provider": None}
 
 
 class Branching:
@@ -105,7 +105,7 @@ async def run_branches(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_run_branch(way, room, token, budget, ctx)) for way in ways]
         outcomes = [task.result() for task in tasks]
-        chosen = await decide(outcomes, choose, token, _inherit(ctx, budget))
+        chosen = await choose_branch(outcomes, choose, token, _build_inherited(ctx, budget))
         if chosen.branch is not None:
             _adopt_branch(agent, ways[chosen.branch.index])
     return BranchesResult(outcomes, chosen.branch, _sum_usage(outcomes, chosen), chosen.detail, chosen.judgement)
@@ -144,7 +144,7 @@ def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int 
     log = _fork(agent.context.log, at)
     if not prompts:
         check_answerable(log.messages, queued=False)
-    own, context = agent.variant(**{**_UNHEARD, **given.options}), agent.context
+    own, context = agent.variant(**{**_NO_QUEUES, **given.options}), agent.context
     if own.config.stream_fn is None:
         find_stream_fn(own.config.model)  # raises now for an unknown provider
     own.context.log = log
@@ -183,11 +183,11 @@ async def _run_branch(
     way: _PreparedBranch, room: asyncio.Semaphore, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
 ) -> BranchOutcome:
     async with room:
-        result = await _launch(way, token, budget, ctx)
+        result = await _start_branch(way, token, budget, ctx)
     return BranchOutcome(way.index, way.tag, way.prompts, result, way.agent.context.log)
 
 
-async def _launch(
+async def _start_branch(
     way: _PreparedBranch, token: CancelToken, budget: ExecutionTracker, ctx: ToolContext | None
 ) -> RunResult:
     start = Start(way.prompts, Branch(way.tag), inherited=Inherited(budget=budget), signal=token, silent=True)
@@ -201,7 +201,7 @@ async def _launch(
         return RunResult([], Usage(), "error", str(error))
 
 
-def _inherit(ctx: ToolContext | None, budget: ExecutionTracker) -> Inherited:
+def _build_inherited(ctx: ToolContext | None, budget: ExecutionTracker) -> Inherited:
     return Inherited(_find_parent_run(ctx), None if ctx is None else ctx.tool_call_id, budget)
 
 
@@ -217,7 +217,7 @@ def _adopt_branch(agent: Agent, way: _PreparedBranch) -> None:
     context.continuation_kind = taken.continuation_kind
 
 
-def _sum_usage(outcomes: Sequence[BranchOutcome], chosen: Chosen) -> Usage:
+def _sum_usage(outcomes: Sequence[BranchOutcome], chosen: ChoiceResult) -> Usage:
     usage = sum((outcome.result.usage for outcome in outcomes), Usage())
     return usage if chosen.judgement is None else usage + chosen.judgement.usage
 

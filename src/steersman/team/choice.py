@@ -61,7 +61,7 @@ ChooseFn: TypeAlias = Callable[[Sequence[BranchOutcome]], Choice | Awaitable[Cho
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChoiceResult:
     """What choosing came to: a branch, or why there is none; and the run of the judge, if there was one."""
 
     branch: BranchOutcome | None
@@ -92,15 +92,15 @@ def highest(score: Callable[[BranchOutcome], float | Awaitable[float]]) -> Choos
     return choose
 
 
-async def decide(
+async def choose_branch(
     branches: Sequence[BranchOutcome], choose: ChooseFn | Agent, token: CancelToken, inherited: Inherited
-) -> Chosen:
+) -> ChoiceResult:
     """Ask the chooser; whatever it does, the branches are not lost, and only a branch that ended well is chosen."""
     good = [branch for branch in branches if branch.ok]
     if token.cancelled:
-        return Chosen(None, "operation aborted")
+        return ChoiceResult(None, "operation aborted")
     if not good:
-        return Chosen(None, _describe_failures(branches))
+        return ChoiceResult(None, _describe_failures(branches))
     if isinstance(choose, Agent):
         return await _ask_judge(branches, good, choose, token, inherited)
     try:
@@ -108,15 +108,15 @@ async def decide(
             choose, branches, token, None if inherited.budget is None else inherited.budget.deadline
         )
     except TimeoutError:
-        return Chosen(None, "The choice was not made before the deadline.")
+        return ChoiceResult(None, "The choice was not made before the deadline.")
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
-        return Chosen(
+        return ChoiceResult(
             None, "operation aborted" if token.cancelled else f"The choice failed: {describe_exception(error)}."
         )
     except Exception as error:  # noqa: BLE001  # the branches were paid for: a broken choice must not lose them
-        return Chosen(None, f"The choice failed: {describe_exception(error)}.")
+        return ChoiceResult(None, f"The choice failed: {describe_exception(error)}.")
     return _check_choice(choice, branches)
 
 
@@ -137,9 +137,9 @@ async def _call_chooser(
         forget()
 
 
-def _check_choice(choice: object, branches: Sequence[BranchOutcome]) -> Chosen:
+def _check_choice(choice: object, branches: Sequence[BranchOutcome]) -> ChoiceResult:
     if choice is None:
-        return Chosen(None, "None of the branches was chosen.")
+        return ChoiceResult(None, "None of the branches was chosen.")
     found: BranchOutcome | None = None
     if isinstance(choice, BranchOutcome):
         found = next((branch for branch in branches if branch is choice), None)
@@ -147,12 +147,12 @@ def _check_choice(choice: object, branches: Sequence[BranchOutcome]) -> Chosen:
         found = branches[choice]
     if found is None:
         most = len(branches) - 1
-        return Chosen(
+        return ChoiceResult(
             None, f"The choice was {choice!r:.200}, which is no branch; choose one, its number (0 to {most}) or None."
         )
     if not found.ok:
-        return Chosen(None, f"Branch {found.index} was chosen, which ended with {found.result.end_reason!r}.")
-    return Chosen(found)
+        return ChoiceResult(None, f"Branch {found.index} was chosen, which ended with {found.result.end_reason!r}.")
+    return ChoiceResult(found)
 
 
 def _describe_failures(branches: Sequence[BranchOutcome]) -> str:
@@ -169,10 +169,10 @@ async def _ask_judge(
     judge: Agent,
     token: CancelToken,
     inherited: Inherited,
-) -> Chosen:
+) -> ChoiceResult:
     """What a judge chooses among the good ones; where there is only one there is nothing to ask."""
     if len(good) == 1:
-        return Chosen(good[0])
+        return ChoiceResult(good[0])
     answer_type = msgspec.defstruct(
         "Judgement", [("index", Literal[tuple(branch.index for branch in good)]), ("reason", str, "")]
     )
@@ -182,9 +182,9 @@ async def _ask_judge(
     result = await start_run(asked, start)
     if result.output is None:
         detail = f"The judge ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
-        return Chosen(None, detail, result)
+        return ChoiceResult(None, detail, result)
     index: int = result.output.index
-    return Chosen(branches[index], result.output.reason, result)
+    return ChoiceResult(branches[index], result.output.reason, result)
 
 
 def _make_question(good: Sequence[BranchOutcome]) -> AgentMessage:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from steersman.agent.agent import Agent
-from steersman.agent.options import without_output
+from steersman.agent.options import remove_output_policy
 from steersman.loop.run import Run
 from steersman.loop.sub_agent import to_output
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS
@@ -133,6 +133,6 @@ def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent:
         )
     tools = [tool for tool in parent.tools.values() if kind.tools is None or tool.name in kind.tools]
     prompt = parent.context.system_prompt if kind.system_prompt is None else kind.system_prompt
-    config = replace(without_output(parent.config), stream_fn=parent.client.own, **_APART)
+    config = replace(remove_output_policy(parent.config), stream_fn=parent.client.own, **_APART)
     child = Agent.from_config(config, tools=tools, system_prompt=f"{prompt}\n\n{_BRIEFING}".strip())
     return child.variant(**kind.options) if kind.options else child

@@ -17,7 +17,7 @@ from steersman.testing.grammar import (
     watch,
 )
 from steersman.testing.replay.cassette import Cassette, CassetteMismatch, cassette
-from steersman.testing.replay.replay import Replayed, ReplayedRun, ReplayMismatch, normal_form, replay
+from steersman.testing.replay.replay import Replayed, ReplayedRun, ReplayMismatch, normalize_events, replay
 
 __all__ = [
     "Cassette",
@@ -46,7 +46,7 @@ __all__ = [
     "conformance_checks",
     "cut",
     "error",
-    "normal_form",
+    "normalize_events",
     "raises",
     "replay",
     "run_virtual",

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from steersman.provider.scripted.strict import find_request_fault, find_transcript_fault
 from steersman.testing.turn_grammar import RULES as TURN_RULES
-from steersman.testing.turn_grammar import TurnGrammar, Unfit
+from steersman.testing.turn_grammar import TurnGrammar, UnexpectedEvent
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
@@ -89,7 +89,7 @@ class GrammarChecker:
             return
         try:
             self._rules.get(type(event), self._read_in_turn)(event)
-        except Unfit as unfit:
+        except UnexpectedEvent as unfit:
             self._fail(event, str(unfit))
 
     def finish(self) -> None:
@@ -121,30 +121,30 @@ class GrammarChecker:
 
     def _read_agent_start(self, _: AgentStart) -> None:
         if self._started:
-            raise Unfit("agent_start comes once")
+            raise UnexpectedEvent("agent_start comes once")
         self._started = True
 
     def _read_agent_end(self, event: AgentEnd) -> None:
         if self._turn is not None:
-            raise Unfit("expected turn_end of the open turn before agent_end")
+            raise UnexpectedEvent("expected turn_end of the open turn before agent_end")
         self.finished = True
         if self._turns == 0:
             if event.end_reason not in _ENDS_WITHOUT_TURN:
-                raise Unfit(f"expected a turn before agent_end({event.end_reason})")
+                raise UnexpectedEvent(f"expected a turn before agent_end({event.end_reason})")
             return
         told, self._messages = self._messages, []
         if list(event.messages) != told:
-            raise Unfit(
+            raise UnexpectedEvent(
                 f"expected agent_end to carry the {len(told)} messages of this run in order, got {len(event.messages)}"
             )
 
     def _read_turn_start(self, event: TurnStart) -> None:
         if self._turn is not None:
-            raise Unfit(f"expected turn_end of turn {self._turns} first")
+            raise UnexpectedEvent(f"expected turn_end of turn {self._turns} first")
         if self._rejected:
-            raise Unfit("expected agent_end after the prompt was rejected")
+            raise UnexpectedEvent("expected agent_end after the prompt was rejected")
         if event.turn_index != self._turns:
-            raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
+            raise UnexpectedEvent(f"expected turn_index {self._turns}, got {event.turn_index}")
         self._turn = TurnGrammar(first=self._turns == 0)
 
     def _read_turn_end(self, event: TurnEnd) -> None:
@@ -153,14 +153,14 @@ class GrammarChecker:
         if turn.old_calls:
             self.settled = event.message
         if event.turn_index != self._turns:
-            raise Unfit(f"expected turn_index {self._turns}, got {event.turn_index}")
+            raise UnexpectedEvent(f"expected turn_index {self._turns}, got {event.turn_index}")
         self._turn = None
         self._turns += 1
 
     def _read_input_rejection(self, event: InputRejected) -> None:
         if event.source == "prompt":
             if self._turns or self._turn is not None:
-                raise Unfit("a prompt is rejected before the first turn")
+                raise UnexpectedEvent("a prompt is rejected before the first turn")
             self._rejected = True
         elif self._turn is not None:
             self._turn.check_quiet("input_rejected")
@@ -174,7 +174,7 @@ class GrammarChecker:
 
     def _get_open_turn(self) -> TurnGrammar:
         if self._turn is None:
-            raise Unfit("expected turn_start first")
+            raise UnexpectedEvent("expected turn_start first")
         return self._turn
 
 

@@ -70,7 +70,7 @@ def store_checks() -> list[StoreCheck]:
     ]
 
 
-def sample(seq: int, *, type: str = "note", time: float | None = None, **payload: Any) -> Record:
+def make_record(seq: int, *, type: str = "note", time: float | None = None, **payload: Any) -> Record:
     """A record to try a store with."""
     when = 1_700_000_000.0 + seq if time is None else time
     return Record(f"record_{seq}", None if seq == 1 else f"record_{seq - 1}", seq, type, when, payload)
@@ -86,7 +86,7 @@ def a_new_session_is_empty(stores: Stores) -> None:
 
 def what_was_appended_is_read_back(stores: Stores) -> None:
     """Whatever is in a record, it comes back equal, and its line has no line break inside."""
-    records = [sample(seq, value=value, keys={str(value): seq}) for seq, value in enumerate(_HARD, 1)]
+    records = [make_record(seq, value=value, keys={str(value): seq}) for seq, value in enumerate(_HARD, 1)]
     handle = stores("back").create("s")
     handle.append(records)
     _check_same(list(read_records(handle)), records)
@@ -97,7 +97,7 @@ def what_was_appended_is_read_back(stores: Stores) -> None:
 
 def reading_goes_on_after_a_number(stores: Stores) -> None:
     """From any number on, and over any number of groups."""
-    records = [sample(seq) for seq in range(1, 601)]
+    records = [make_record(seq) for seq in range(1, 601)]
     handle = stores("after").create("s")
     for start in range(0, 600, 100):
         handle.append(records[start : start + 100])
@@ -109,7 +109,7 @@ def reading_goes_on_after_a_number(stores: Stores) -> None:
 
 def types_nobody_knows_are_kept(stores: Stores) -> None:
     """A record of a later version stays as it is."""
-    records = [sample(1, type="session", format="1.0"), sample(2, type="from the future", anything=[1, 2])]
+    records = [make_record(1, type="session", format="1.0"), make_record(2, type="from the future", anything=[1, 2])]
     handle = stores("types").create("s")
     handle.append(records)
     _check_same(list(read_records(handle)), records)
@@ -118,7 +118,7 @@ def types_nobody_knows_are_kept(stores: Stores) -> None:
 
 def the_order_is_that_of_the_numbers(stores: Stores) -> None:
     """A clock that goes backwards changes nothing."""
-    records = [sample(seq, time=1_000.0 - seq) for seq in range(1, 6)]
+    records = [make_record(seq, time=1_000.0 - seq) for seq in range(1, 6)]
     handle = stores("order").create("s")
     for record in records:
         handle.append([record])
@@ -129,22 +129,23 @@ def the_order_is_that_of_the_numbers(stores: Stores) -> None:
 def numbers_have_no_gaps_and_no_doubles(stores: Stores) -> None:
     """A record that does not go on from the last is refused."""
     handle = stores("numbers").create("s")
-    handle.append([sample(1), sample(2)])
-    for wrong in ([sample(2)], [sample(4)], [sample(0)], [sample(3), sample(3)], [sample(3), sample(5)]):
+    handle.append([make_record(1), make_record(2)])
+    for seqs in ((2,), (4,), (0,), (3, 3), (3, 5)):
+        wrong = [make_record(seq) for seq in seqs]
         _check_raises(ValueError, lambda wrong=wrong: handle.append(wrong))
-    _check_same(list(read_records(handle)), [sample(1), sample(2)])
-    handle.append([sample(3)])
-    _check_same(list(read_records(handle)), [sample(1), sample(2), sample(3)])
+    _check_same(list(read_records(handle)), [make_record(1), make_record(2)])
+    handle.append([make_record(3)])
+    _check_same(list(read_records(handle)), [make_record(1), make_record(2), make_record(3)])
     handle.close()
 
 
 def a_group_is_kept_whole_or_not_at_all(stores: Stores) -> None:
     """What cannot be written takes the rest of its group with it, and the next group is fine."""
     handle = stores("group").create("s")
-    _check_raises(Exception, lambda: handle.append([sample(1), sample(2, value=object())]))
+    _check_raises(Exception, lambda: handle.append([make_record(1), make_record(2, value=object())]))
     assert handle.last_seq == 0, f"Expected nothing to be kept, got {handle.last_seq} records."
-    handle.append([sample(1), sample(2)])
-    _check_same(list(read_records(handle)), [sample(1), sample(2)])
+    handle.append([make_record(1), make_record(2)])
+    _check_same(list(read_records(handle)), [make_record(1), make_record(2)])
     handle.close()
 
 
@@ -159,14 +160,14 @@ def appending_nothing_is_nothing(stores: Stores) -> None:
 def a_session_is_there_after_closing(stores: Stores) -> None:
     """Another store of the same place finds it, and goes on with it."""
     handle = stores("closing").create("s")
-    handle.append([sample(1), sample(2)])
+    handle.append([make_record(1), make_record(2)])
     handle.close()
     handle = stores("closing").open("s")
     assert (handle.last_seq, list(handle.problems)) == (2, []), f"Expected two records, got {handle.last_seq}."
-    handle.append([sample(3)])
+    handle.append([make_record(3)])
     handle.close()
     handle = stores("closing").open("s", write=False)
-    _check_same(list(read_records(handle)), [sample(1), sample(2), sample(3)])
+    _check_same(list(read_records(handle)), [make_record(1), make_record(2), make_record(3)])
     handle.close()
 
 
@@ -177,9 +178,9 @@ def sessions_do_not_mix(stores: Stores) -> None:
     handles = [store.create(name) for name in names]
     for seq in range(1, 11):
         for handle in handles:
-            handle.append([sample(seq, session=handle.session_id)])
+            handle.append([make_record(seq, session=handle.session_id)])
     for handle in handles:
-        _check_same(list(read_records(handle)), [sample(seq, session=handle.session_id) for seq in range(1, 11)])
+        _check_same(list(read_records(handle)), [make_record(seq, session=handle.session_id) for seq in range(1, 11)])
         handle.close()
 
 
@@ -187,13 +188,13 @@ def a_session_is_made_once(stores: Stores) -> None:
     """Whether it is open or closed, and however it is spelt: case counts."""
     store = stores("once")
     handle = store.create("s")
-    handle.append([sample(1)])
+    handle.append([make_record(1)])
     _check_raises(SessionExists, lambda: store.create("s"))
     handle.close()
     _check_raises(SessionExists, lambda: store.create("s"))
     store.create("S").close()
     handle = store.open("s")
-    _check_same(list(read_records(handle)), [sample(1)])
+    _check_same(list(read_records(handle)), [make_record(1)])
     handle.close()
 
 
@@ -225,9 +226,9 @@ def there_is_one_writer(stores: Stores) -> None:
     for store in (stores("writer"), stores("writer")):
         _check_raises(SessionBusy, lambda store=store: store.open("s"))
     other = stores("writer").create("t")
-    other.append([sample(1)])
+    other.append([make_record(1)])
     other.close()
-    handle.append([sample(1)])
+    handle.append([make_record(1)])
     handle.close()
     stores("writer").open("s").close()
 
@@ -235,17 +236,17 @@ def there_is_one_writer(stores: Stores) -> None:
 def readers_are_in_nobodys_way(stores: Stores) -> None:
     """Any number of them, while one writes; they see what was written since."""
     writer = stores("readers").create("s")
-    writer.append([sample(1)])
+    writer.append([make_record(1)])
     readers = [stores("readers").open("s", write=False) for _ in range(3)]
     for seq in range(2, 5):
-        writer.append([sample(seq)])
+        writer.append([make_record(seq)])
         for reader in readers:
-            _check_same(list(read_records(reader)), [sample(number) for number in range(1, seq + 1)])
+            _check_same(list(read_records(reader)), [make_record(number) for number in range(1, seq + 1)])
             assert reader.last_seq == seq, f"Expected a reader to see {seq} records, got {reader.last_seq}."
     # A reader that stopped in the middle does not block either.
     halfway = readers[0].lines()
     next(halfway)
-    writer.append([sample(5)])
+    writer.append([make_record(5)])
     writer.close()
     for reader in readers:
         reader.close()
@@ -256,8 +257,8 @@ def a_reader_cannot_write(stores: Stores) -> None:
     stores("read").create("s").close()
     reader = stores("read").open("s", write=False)
     assert not reader.writable, "Expected a reader not to be writable."
-    _check_raises(SessionBusy, lambda: reader.append([sample(1)]))
-    _check_raises(SessionBusy, lambda: reader.entitle("x"))
+    _check_raises(SessionBusy, lambda: reader.append([make_record(1)]))
+    _check_raises(SessionBusy, lambda: reader.set_title("x"))
     reader.close()
 
 
@@ -278,12 +279,12 @@ def one_thread_reads_while_another_writes(stores: Stores) -> None:
         reader.start()
     try:
         for seq in range(1, 100, 2):
-            handle.append([sample(seq), sample(seq + 1)])
+            handle.append([make_record(seq), make_record(seq + 1)])
     finally:
         done.set()
         for reader in readers:
             reader.join()
-    _check_same(list(read_records(handle)), [sample(seq) for seq in range(1, 101)])
+    _check_same(list(read_records(handle)), [make_record(seq) for seq in range(1, 101)])
     handle.close()
     assert not wrong, f"Expected the records without gaps, got {wrong[0]}."
 
@@ -293,10 +294,10 @@ def a_list_shows_the_last_used_first(stores: Stores) -> None:
     store = stores("list")
     for number, name in enumerate(("a", "b", "c")):
         handle = store.create(name)
-        handle.append([sample(seq, time=4e9 + 10 * number) for seq in range(1, number + 2)])
+        handle.append([make_record(seq, time=4e9 + 10 * number) for seq in range(1, number + 2)])
         handle.close()
     handle = store.open("a")
-    handle.append([sample(2, time=4e9 + 100)])
+    handle.append([make_record(2, time=4e9 + 100)])
     found = [(summary.id, summary.records, summary.updated) for summary in stores("list").list()]
     handle.close()
     expected = [("a", 2, 4e9 + 100), ("c", 3, 4e9 + 20), ("b", 2, 4e9 + 10)]
@@ -307,7 +308,7 @@ def a_session_is_called_by_the_first_words_of_the_user(stores: Stores) -> None:
     """On one line and not too long, unless it is given a title."""
     store = stores("title")
     handle = store.create("s")
-    handle.append([sample(1, type="session")])
+    handle.append([make_record(1, type="session")])
     assert store.list()[0].title == "", "Expected no title before the first message."
     handle.append(
         [
@@ -318,7 +319,7 @@ def a_session_is_called_by_the_first_words_of_the_user(stores: Stores) -> None:
     )
     title = store.list()[0].title
     assert title == "Tidy the attic", f"Expected the first words of the user, got {title!r}."
-    handle.entitle("Spring cleaning")
+    handle.set_title("Spring cleaning")
     handle.append([_make_message_record(5, "user", "Now the cellar")])
     handle.close()
     title = stores("title").list()[0].title
@@ -330,17 +331,17 @@ def a_deleted_session_is_gone(stores: Stores) -> None:
     store = stores("deleted")
     for name in ("s", "t"):
         handle = store.create(name)
-        handle.append([sample(1, session=name), sample(2)])
+        handle.append([make_record(1, session=name), make_record(2)])
         handle.close()
     store.delete("s")
     assert [summary.id for summary in store.list()] == ["t"], "Expected only the other one to be left."
     _check_raises(SessionNotFound, lambda: store.open("s"))
     handle = store.create("s")
     assert list(handle.lines()) == [], "Expected nothing of the deleted session to come back."
-    handle.append([sample(1, again=True)])
+    handle.append([make_record(1, again=True)])
     handle.close()
     handle = store.open("t")
-    _check_same(list(read_records(handle)), [sample(1, session="t"), sample(2)])
+    _check_same(list(read_records(handle)), [make_record(1, session="t"), make_record(2)])
     handle.close()
 
 
@@ -348,8 +349,8 @@ def a_session_in_use_is_not_deleted(stores: Stores) -> None:
     """The writer goes on writing."""
     handle = stores("use").create("s")
     _check_raises(SessionBusy, lambda: stores("use").delete("s"))
-    handle.append([sample(1)])
-    _check_same(list(read_records(handle)), [sample(1)])
+    handle.append([make_record(1)])
+    _check_same(list(read_records(handle)), [make_record(1)])
     handle.close()
 
 
@@ -366,17 +367,17 @@ def closing_twice_is_nothing(stores: Stores) -> None:
 def a_closed_session_takes_nothing(stores: Stores) -> None:
     """It says that it is closed."""
     handle = stores("closed").create("s")
-    handle.append([sample(1)])
+    handle.append([make_record(1)])
     handle.close()
-    _check_raises(SessionError, lambda: handle.append([sample(2)]))
+    _check_raises(SessionError, lambda: handle.append([make_record(2)]))
     _check_raises(SessionError, lambda: list(handle.lines()))
     handle = stores("closed").open("s")
-    _check_same(list(read_records(handle)), [sample(1)])
+    _check_same(list(read_records(handle)), [make_record(1)])
     handle.close()
 
 
 def _make_message_record(seq: int, role: str, text: str) -> Record:
-    return sample(seq, type="message", message={"role": role, "content": [{"type": "text", "text": text}]})
+    return make_record(seq, type="message", message={"role": role, "content": [{"type": "text", "text": text}]})
 
 
 def _check_same(found: list[Record], expected: list[Record]) -> None:

@@ -24,7 +24,7 @@ from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultM
 from steersman.types.stream import Reset, TextDelta
 
 
-class Unfit(Exception):
+class UnexpectedEvent(Exception):
     """An event does not fit; the text is what was expected instead."""
 
 
@@ -48,7 +48,7 @@ class RecoveredCalls:
     def start(self, event: ToolExecutionStart) -> None:
         """A span begins."""
         if event.tool_call_id in self._ended:
-            raise Unfit(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
+            raise UnexpectedEvent(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
         self._names[event.tool_call_id] = event.tool_name
         self._ended[event.tool_call_id] = None
 
@@ -65,10 +65,10 @@ class RecoveredCalls:
     def report(self, message: ToolResultMessage) -> None:
         """A result message begins: all spans are over."""
         if message.tool_call_id in self._reported:
-            raise Unfit(f"expected one result of {message.tool_call_id!r}, got a second")
+            raise UnexpectedEvent(f"expected one result of {message.tool_call_id!r}, got a second")
         for call_id, result in self._ended.items():
             if result is None:
-                raise Unfit(f"expected tool_execution_end of {call_id!r} before the first result message")
+                raise UnexpectedEvent(f"expected tool_execution_end of {call_id!r} before the first result message")
         told = self._ended.get(message.tool_call_id)
         if told is not None:
             _check_same_result(told, message)
@@ -80,16 +80,16 @@ class RecoveredCalls:
         names = {call.id: call.name for call in answer.tool_calls}
         for call_id, name in self._names.items():
             if names.get(call_id) != name:
-                raise Unfit(f"expected a call of the answer in turn_end, got {name!r} as {call_id!r}")
+                raise UnexpectedEvent(f"expected a call of the answer in turn_end, got {name!r} as {call_id!r}")
         wanted = [call_id for call_id in names if call_id in self._reported]
         if not wanted or wanted != self._reported:
-            raise Unfit(f"expected results in the order of the calls, {wanted}, got {self._reported}")
+            raise UnexpectedEvent(f"expected results in the order of the calls, {wanted}, got {self._reported}")
 
     def _check_running(self, event: ToolExecutionUpdate | ToolExecutionEnd) -> None:
         if event.tool_call_id not in self._ended:
-            raise Unfit(f"expected tool_execution_start of {event.tool_call_id!r} first")
+            raise UnexpectedEvent(f"expected tool_execution_start of {event.tool_call_id!r} first")
         if self._ended[event.tool_call_id] is not None:
-            raise Unfit(f"expected nothing of {event.tool_call_id!r} after its tool_execution_end")
+            raise UnexpectedEvent(f"expected nothing of {event.tool_call_id!r} after its tool_execution_end")
 
 
 class AnswerCalls:
@@ -105,7 +105,7 @@ class AnswerCalls:
         """An answer with these calls is complete."""
         for call in calls:
             if call.id in self._names:
-                raise Unfit(f"expected call ids to be unique, got {call.id!r} again")
+                raise UnexpectedEvent(f"expected call ids to be unique, got {call.id!r} again")
             self._names[call.id] = call.name
             self._unreported.append(call.id)
 
@@ -122,7 +122,7 @@ class AnswerCalls:
         """A span begins."""
         self._check_call(event)
         if event.tool_call_id in self._started:
-            raise Unfit(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
+            raise UnexpectedEvent(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
         self._started.add(event.tool_call_id)
 
     def update(self, event: ToolExecutionUpdate) -> None:
@@ -139,39 +139,43 @@ class AnswerCalls:
         """A result message begins: all spans are over, and it is its turn."""
         running = [call_id for call_id in self._names if call_id not in self._ended]
         if running:
-            raise Unfit(f"expected tool_execution_end of {running[0]!r} before the first result message")
+            raise UnexpectedEvent(f"expected tool_execution_end of {running[0]!r} before the first result message")
         if not self._unreported:
-            raise Unfit(f"expected no more results, got one for {message.tool_call_id!r}")
+            raise UnexpectedEvent(f"expected no more results, got one for {message.tool_call_id!r}")
         if self._unreported[0] != message.tool_call_id:
-            raise Unfit(f"expected the result of {self._unreported[0]!r}, got that of {message.tool_call_id!r}")
+            raise UnexpectedEvent(
+                f"expected the result of {self._unreported[0]!r}, got that of {message.tool_call_id!r}"
+            )
         _check_same_result(self._ended[message.tool_call_id], message)
         del self._unreported[0]
 
     def _check_call(self, event: ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd) -> None:
         name = self._names.get(event.tool_call_id)
         if name is None:
-            raise Unfit(f"expected a call of this turn's answer, got {event.tool_call_id!r}")
+            raise UnexpectedEvent(f"expected a call of this turn's answer, got {event.tool_call_id!r}")
         if name != event.tool_name:
-            raise Unfit(f"expected the tool {name!r} for {event.tool_call_id!r}, got {event.tool_name!r}")
+            raise UnexpectedEvent(f"expected the tool {name!r} for {event.tool_call_id!r}, got {event.tool_name!r}")
 
     def _check_running(self, event: ToolExecutionUpdate | ToolExecutionEnd) -> None:
         self._check_call(event)
         if event.tool_call_id not in self._started:
-            raise Unfit(f"expected tool_execution_start of {event.tool_call_id!r} first")
+            raise UnexpectedEvent(f"expected tool_execution_start of {event.tool_call_id!r} first")
         if event.tool_call_id in self._ended:
-            raise Unfit(f"expected nothing of {event.tool_call_id!r} after its tool_execution_end")
+            raise UnexpectedEvent(f"expected nothing of {event.tool_call_id!r} after its tool_execution_end")
 
 
 def _check_end(event: ToolExecutionEnd) -> None:
     if event.result.tool_call_id != event.tool_call_id:
-        raise Unfit(f"expected the result of {event.tool_call_id!r}, got that of {event.result.tool_call_id!r}")
+        raise UnexpectedEvent(
+            f"expected the result of {event.tool_call_id!r}, got that of {event.result.tool_call_id!r}"
+        )
     if event.is_error != event.result.is_error:
-        raise Unfit(f"expected is_error to be that of the result, {event.result.is_error}")
+        raise UnexpectedEvent(f"expected is_error to be that of the result, {event.result.is_error}")
 
 
 def _check_same_result(told: ToolResultMessage, message: ToolResultMessage) -> None:
     if (told.content, told.is_error, told.details) != (message.content, message.is_error, message.details):
-        raise Unfit(f"expected the result its tool_execution_end told of, {told!r}")
+        raise UnexpectedEvent(f"expected the result its tool_execution_end told of, {told!r}")
 
 
 class TurnGrammar:
@@ -195,16 +199,16 @@ class TurnGrammar:
     def check_quiet(self, what: str) -> None:
         """Nothing is half said."""
         if self.open is not None:
-            raise Unfit(f"expected message_end of the open {self.open.role} message before {what}")
+            raise UnexpectedEvent(f"expected message_end of the open {self.open.role} message before {what}")
         if self.compacting:
-            raise Unfit(f"expected compaction_ended before {what}")
+            raise UnexpectedEvent(f"expected compaction_ended before {what}")
 
     def check_no_open_calls(self, what: str) -> None:
         """Every tool call is answered as well."""
         self.check_quiet(what)
         missing = self.book.describe_missing()
         if missing is not None:
-            raise Unfit(f"expected {missing} before {what}")
+            raise UnexpectedEvent(f"expected {missing} before {what}")
 
     def start_message(self, event: MessageStart) -> None:
         """Something is about to be said: heard, answered or reported."""
@@ -229,9 +233,11 @@ class TurnGrammar:
         self.check_no_open_calls("another answer")
         self.fresh = False
         if isinstance(self.book, RecoveredCalls):
-            raise Unfit("expected turn_end: a turn that settles old calls asks no model")
+            raise UnexpectedEvent("expected turn_end: a turn that settles old calls asks no model")
         if len(self.answers) >= self.allowed:
-            raise Unfit("expected turn_end: a turn has one answer, and one more only to wrap up after a limit notice")
+            raise UnexpectedEvent(
+                "expected turn_end: a turn has one answer, and one more only to wrap up after a limit notice"
+            )
         self.answering = True
         self.shown, self.updates, self.reset_due = [], 0, False
 
@@ -240,13 +246,13 @@ class TurnGrammar:
         self.fresh = False
         if _is_limit_notice(message):
             if self.limited:
-                raise Unfit("a turn has one limit notice")
+                raise UnexpectedEvent("a turn has one limit notice")
             self.limited = True
             self.allowed = len(self.answers) + 1
         elif self.answers or isinstance(self.book, RecoveredCalls):
-            raise Unfit(f"expected turn_end after the answer, not a message of role {message.role}")
+            raise UnexpectedEvent(f"expected turn_end after the answer, not a message of role {message.role}")
         elif self.limited:
-            raise Unfit("expected a last answer or turn_end after the limit notice")
+            raise UnexpectedEvent("expected a last answer or turn_end after the limit notice")
         if isinstance(message, AssistantMessage):
             self.given.update(call.id for call in message.tool_calls)
 
@@ -256,48 +262,48 @@ class TurnGrammar:
         delta = event.delta
         if isinstance(delta, Reset):
             if not self.updates:
-                raise Unfit("a reset takes back what was shown, and nothing was")
+                raise UnexpectedEvent("a reset takes back what was shown, and nothing was")
             self.shown, self.updates, self.reset_due = [], 0, False
             return
         if self.reset_due:
-            raise Unfit("expected a reset first: the retry makes what was shown void")
+            raise UnexpectedEvent("expected a reset first: the retry makes what was shown void")
         self.updates += 1
         if isinstance(delta, TextDelta):
             self.shown.append(delta.delta)
 
-    def void_answer(self, event: RetryScheduled | ModelFallback) -> None:
+    def reset_answer(self, event: RetryScheduled | ModelFallback) -> None:
         """What was shown of the answer is void."""
         self._check_answering(event.type)
         self.reset_due = self.updates > 0
 
     def _check_answering(self, what: str) -> None:
         if not self.answering:
-            raise Unfit(f"expected message_start of an answer before {what}")
+            raise UnexpectedEvent(f"expected message_start of an answer before {what}")
 
     def end_message(self, message: AgentMessage) -> None:
         """What was begun is said."""
         if self.open is None:
-            raise Unfit("expected message_start first")
+            raise UnexpectedEvent("expected message_start first")
         if self.answering:
             self._end_answer(message)
         elif message != self.open:
-            raise Unfit(f"expected the message that started, {self.open!r}")
+            raise UnexpectedEvent(f"expected the message that started, {self.open!r}")
         elif isinstance(message, ToolResultMessage) and message.tool_call_id not in self.given:
             self.results.append(message)
         self.open = None
 
     def _end_answer(self, message: AgentMessage) -> None:
         if not isinstance(message, AssistantMessage):
-            raise Unfit(f"expected the end of the answer, got a message of role {message.role}")
+            raise UnexpectedEvent(f"expected the end of the answer, got a message of role {message.role}")
         self.answering = False
         self.answers.append(message)
         if message.failed or isinstance(self.book, RecoveredCalls):
             return
         if self.reset_due:
-            raise Unfit("expected a reset between the retry and the end of the answer")
+            raise UnexpectedEvent("expected a reset between the retry and the end of the answer")
         text = replace_lone_surrogates("".join(self.shown))  # a delta may end in the middle of a character
         if text and text != message.text:
-            raise Unfit(f"expected the answer to be what was shown, {text!r}, got {message.text!r}")
+            raise UnexpectedEvent(f"expected the answer to be what was shown, {text!r}, got {message.text!r}")
         self.book.expect(message.tool_calls)
 
     def start_span(self, event: ToolExecutionStart) -> None:
@@ -320,27 +326,27 @@ class TurnGrammar:
         if not self.answering:
             self.check_quiet(event.type)
         if len(self.answers) >= self.allowed:
-            raise Unfit("the context is compacted before the answer, not after it")
+            raise UnexpectedEvent("the context is compacted before the answer, not after it")
         self.compacting = True
 
     def end_compaction(self, _: CompactionEnded) -> None:
         """Compaction is over."""
         if not self.compacting:
-            raise Unfit("expected compaction_started first")
+            raise UnexpectedEvent("expected compaction_started first")
         self.compacting = False
 
     def check_after_results(self, event: LoopDetected | PrunApplied) -> None:
         """Something is made of the tool results."""
         self.check_no_open_calls(event.type)
         if not self.results:
-            raise Unfit("expected tool results first")
+            raise UnexpectedEvent("expected tool results first")
 
     def end(self, event: TurnEnd) -> None:
         """The turn is over and says what came of it."""
         self.check_no_open_calls("turn_end")
         self._check_answer(event.message)
         if list(event.tool_results) != self.results:
-            raise Unfit(
+            raise UnexpectedEvent(
                 f"expected turn_end to carry the {len(self.results)} results of its turn in order, "
                 f"got {len(event.tool_results)}"
             )
@@ -353,12 +359,12 @@ class TurnGrammar:
     def _check_answer(self, message: AssistantMessage | None) -> None:
         if isinstance(self.book, RecoveredCalls):
             if message is None:
-                raise Unfit("expected turn_end to carry the answer whose calls were settled, got None")
+                raise UnexpectedEvent("expected turn_end to carry the answer whose calls were settled, got None")
             self.book.close(message)
         elif message is None and self.answers:
-            raise Unfit("expected turn_end to carry the answer of its turn, got None")
+            raise UnexpectedEvent("expected turn_end to carry the answer of its turn, got None")
         elif message is not None and message not in self.answers:
-            raise Unfit("expected turn_end to carry the answer of its turn, got another message")
+            raise UnexpectedEvent("expected turn_end to carry the answer of its turn, got another message")
 
 
 def _is_limit_notice(message: AgentMessage) -> bool:
@@ -368,8 +374,8 @@ def _is_limit_notice(message: AgentMessage) -> bool:
 RULES: dict[type[Any], Callable[[TurnGrammar, Any], None]] = {
     MessageStart: TurnGrammar.start_message,
     MessageUpdate: TurnGrammar.update_message,
-    RetryScheduled: TurnGrammar.void_answer,
-    ModelFallback: TurnGrammar.void_answer,
+    RetryScheduled: TurnGrammar.reset_answer,
+    ModelFallback: TurnGrammar.reset_answer,
     ToolExecutionStart: TurnGrammar.start_span,
     ToolExecutionUpdate: TurnGrammar.update_span,
     ToolExecutionEnd: TurnGrammar.end_span,

@@ -142,7 +142,7 @@ class Threads:
 
     def run_worker(self, worker: _Worker) -> None:
         """Run calls in a thread until it has been idle for long."""
-        while (job := self.next_job(worker)) is not None:
+        while (job := self.wait_for_job(worker)) is not None:
             begun = not job.abandoned
             value, error = job.run() if begun else (None, None)
             with self.lock:
@@ -157,7 +157,7 @@ class Threads:
             # An idle thread must not keep the last call and its outcome in memory.
             del job, value, error
 
-    def next_job(self, worker: _Worker) -> _Job | None:
+    def wait_for_job(self, worker: _Worker) -> _Job | None:
         """Wait for the next call of a thread; `None` when the thread should end."""
         while True:
             try:
@@ -195,7 +195,7 @@ async def run_in_thread(call: Callable[[], T], *, on_late: OnLate | None = None)
     return await _pool.run(call, on_late=on_late)
 
 
-async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def call_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Await `function(*args, **kwargs)` in a thread."""
     return await run_in_thread(lambda: function(*args, **kwargs))
 
@@ -216,7 +216,7 @@ def _wrap_error(what: str, error: BaseException) -> RuntimeError:
     return wrapped
 
 
-class Calling(msgspec.Struct, frozen=True):
+class CallingConvention(msgspec.Struct, frozen=True):
     """How one function takes its arguments.
 
     `bundled` functions get them as one dict, with the context after it where `context` is `""`; other functions get
@@ -252,9 +252,9 @@ class Calling(msgspec.Struct, frozen=True):
         return [named.pop(name) for name in self.positional[:first]], named
 
 
-def calling_from_signature(function: Callable[..., Any], parameters: Parameters) -> Calling:
+def build_convention_from_signature(function: Callable[..., Any], parameters: Parameters) -> CallingConvention:
     """Describe how to call a function whose schema was made from its own signature."""
-    return Calling(
+    return CallingConvention(
         function,
         parameters.schema,
         not is_async(function),
@@ -264,14 +264,16 @@ def calling_from_signature(function: Callable[..., Any], parameters: Parameters)
     )
 
 
-def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any], tool: str) -> Calling:
+def build_convention_from_schema(
+    function: Callable[..., Any], schema: Mapping[str, Any], tool: str
+) -> CallingConvention:
     """Describe how to call a function that was given with a schema, by the names of its parameters."""
     threaded = not is_async(function)
     try:
         listed = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         # Some builtins have no signature; most tools with a hand-written schema take one dict.
-        return Calling(function, schema, threaded, bundled=True)
+        return CallingConvention(function, schema, threaded, bundled=True)
     hints = resolve_hints(function, tool)
     named = [p for p in listed if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD]
     rest = any(p.kind is p.VAR_KEYWORD for p in listed)
@@ -282,7 +284,7 @@ def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any],
     if len(unknown) == len(others) == 1:
         return _bundle_arguments(function, schema, threaded, context, named)
     if len(unknown) == len(others) == 2 and context is None:
-        return Calling(function, schema, threaded, bundled=True, context="")
+        return CallingConvention(function, schema, threaded, bundled=True, context="")
     if unknown:
         names = ", ".join(repr(p.name) for p in unknown)
         raise TypeError(
@@ -292,7 +294,7 @@ def calling_from_schema(function: Callable[..., Any], schema: Mapping[str, Any],
     positional = [p.name for p in others if p.kind is p.POSITIONAL_ONLY]
     needed = [p.name for p in others if p.default is p.empty]
     closed = _close_schema(schema, [p.name for p in others], needed, tool, rest=rest)
-    return Calling(function, closed, threaded, context=context, positional=positional)
+    return CallingConvention(function, closed, threaded, context=context, positional=positional)
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -304,10 +306,10 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 def _bundle_arguments(
     function: Callable[..., Any], schema: Mapping[str, Any], threaded: bool, context: str | None, named: Sequence[Any]
-) -> Calling:
+) -> CallingConvention:
     """Pass one dict, and the context by name; pass the context by position where it comes first or second."""
     if context is None:
-        return Calling(function, schema, threaded, bundled=True)
+        return CallingConvention(function, schema, threaded, bundled=True)
     position = [p.name for p in named].index(context)
     if position == 1 and named[1].kind is not named[1].KEYWORD_ONLY:
         context = ""
@@ -318,7 +320,7 @@ def _bundle_arguments(
             return inner(ctx, arguments)
 
         function, context = call_with_context_first, ""
-    return Calling(function, schema, threaded, bundled=True, context=context)
+    return CallingConvention(function, schema, threaded, bundled=True, context=context)
 
 
 def _close_schema(

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.cancel import CancelToken
 from steersman.types.content import (
     Content,
@@ -20,7 +20,7 @@ from steersman.types.content import (
 from steersman.types.tools import ToolOutput
 
 
-def ignore(_: Any) -> None:
+def drop_update(_: Any) -> None:
     """Drop an update that has no reader."""
 
 
@@ -39,7 +39,7 @@ class ToolContext:
         token: CancelToken,
         *,
         idempotency_key: str = "",
-        on_update: Callable[[Any], None] = ignore,
+        on_update: Callable[[Any], None] = drop_update,
         on_late: Callable[[ToolOutput | BaseException], None] | None = None,
         scope: Any = None,
     ) -> None:
@@ -134,7 +134,7 @@ def _to_json(value: Any) -> str:
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise TypeError(
             "A tool returns text, JSON-able data, content blocks or a ToolOutput, "
-            f"but this one gave {show(value)} ({error})."
+            f"but this one gave {format_value(value)} ({error})."
         ) from error
 
 

@@ -11,7 +11,7 @@ from steersman.types.content import replace_lone_surrogates
 _INVISIBLE = frozenset(("Cc", "Cf", "Co", "Cs"))
 
 
-def show(value: Any, limit: int = 80) -> str:
+def format_value(value: Any, limit: int = 80) -> str:
     """Format a value for an error message: truncated, with `null`, `true` and `false` as JSON writes them."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]

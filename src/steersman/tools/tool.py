@@ -8,7 +8,12 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
 
 import msgspec
 
-from steersman.tools.calling import Calling, calling_from_schema, calling_from_signature, run_in_thread
+from steersman.tools.calling import (
+    CallingConvention,
+    build_convention_from_schema,
+    build_convention_from_signature,
+    run_in_thread,
+)
 from steersman.tools.output import ToolContext, normalize_output
 from steersman.tools.schema.from_types import Parameters, convert_checked, read_parameters
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
@@ -83,9 +88,9 @@ class Tool:
         self.needs_approval = needs_approval
         self.access: Access = _check_access(name, access)
         self._parameters: Parameters | None = None
-        self._set_calling(calling_from_schema(execute, self.parameters, name))
+        self._set_calling(build_convention_from_schema(execute, self.parameters, name))
 
-    def _set_calling(self, calling: Calling) -> None:
+    def _set_calling(self, calling: CallingConvention) -> None:
         self._calling = calling
         try:
             self._check = compile_schema(calling.schema)
@@ -157,7 +162,7 @@ class Tool:
         if instance is None or self._parameters is None or not self._parameters.method:
             return self
         bound = self._copy(self.execute.__get__(instance, owner))
-        bound._set_calling(calling_from_signature(bound.execute, self._parameters))
+        bound._set_calling(build_convention_from_signature(bound.execute, self._parameters))
         return bound
 
     def _copy(self, execute: Callable[..., Any]) -> Tool:
@@ -270,7 +275,7 @@ def _make_tool(function: Any, name: str | None, description: str | None, setting
     made = Tool(name, summary, parameters.schema, _take_dict, **settings)
     made.execute = made.__wrapped__ = function
     made._parameters = parameters  # pyright: ignore[reportPrivateUsage]  # the second half of making one
-    made._set_calling(calling_from_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above
+    made._set_calling(build_convention_from_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above
     return made
 
 

@@ -119,7 +119,7 @@ def split_trailing_surrogate(text: str) -> tuple[str, str]:
     return (text[:-1], text[-1]) if text and "\ud800" <= text[-1] <= "\udbff" else (text, "")
 
 
-def text_of(content: Sequence[Content]) -> str:
+def join_text_blocks(content: Sequence[Content]) -> str:
     """Join the text blocks."""
     return "".join([block.text for block in content if type(block) is TextContent])
 

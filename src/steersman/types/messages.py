@@ -59,7 +59,7 @@ class _MessageFields(_Content, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The text blocks, joined."""
-        return text_of(self.content)
+        return join_text_blocks(self.content)
 
 
 class UserMessage(_MessageFields, frozen=True, kw_only=True, tag="user"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from steersman import Agent
-from steersman.cli.chat.conversation import Conversation, Kind, abridge
+from steersman.cli.chat.conversation import Conversation, Kind, truncate_lines
 from steersman.testing import ScriptedModel, error
 from steersman.types.events import AgentEvent
 
@@ -84,5 +84,5 @@ async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
 
 
 def test_a_long_prompt_is_shown_by_its_first_lines() -> None:
-    assert abridge("\n".join(map(str, range(24)))) == "\n".join(map(str, range(24)))
-    assert abridge("\n".join(map(str, range(100)))).split("\n")[22:] == ["22", "... and 77 more lines"]
+    assert truncate_lines("\n".join(map(str, range(24)))) == "\n".join(map(str, range(24)))
+    assert truncate_lines("\n".join(map(str, range(100)))).split("\n")[22:] == ["22", "... and 77 more lines"]

@@ -21,7 +21,7 @@ from steersman.cli.render import TerminalView, show_on_terminal, wants_color
 from steersman.provider.scripted.script import answer, call, stall, text, thinking
 from steersman.testing import ScriptedModel
 from steersman.testing.servers import OpenAIChatServer
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 
 WAITING = "for n in 1 2 3 4 5 6; do echo line $n; done; until [ -e go ]; do sleep 0.02; done; echo over"
 
@@ -162,7 +162,7 @@ async def test_a_terminal_that_takes_nothing_holds_up_nobody() -> None:
             show.show_event(start())
             show.say("notice", "words " * 20_000)
             # Whoever else has something to do can do it: the writing waits in a thread of its own.
-            await in_thread(lambda: _wait_until_full(slave))
+            await call_in_thread(lambda: _wait_until_full(slave))
         assert len(os.read(master, 1 << 20)) > 0
     finally:
         os.close(slave)
@@ -170,7 +170,7 @@ async def test_a_terminal_that_takes_nothing_holds_up_nobody() -> None:
     # The numbers of its descriptors are soon somebody else's: the thread that was left behind writes nothing there.
     master, slave = os.openpty()
     try:
-        await in_thread(_wait_until_nobody_writes)
+        await call_in_thread(_wait_until_nobody_writes)
         assert select.select([master], [], [], 0)[0] == []
     finally:
         os.close(slave)
@@ -217,7 +217,7 @@ async def test_a_question_comes_after_what_was_drawn_before_it() -> None:
                 os.write(slave, b"May it?")
                 shown = b""
                 while not shown.endswith(b"May it?"):  # a terminal may pass on a write in parts
-                    shown += await in_thread(lambda: os.read(master, 1 << 16))
+                    shown += await call_in_thread(lambda: os.read(master, 1 << 16))
     finally:
         os.close(slave)
         os.close(master)
@@ -232,16 +232,16 @@ async def test_nothing_is_drawn_while_somebody_is_asked() -> None:
         view = TerminalView(show, fd=slave)
         async with view:
             show.show_event(start())
-            shown = await in_thread(lambda: os.read(master, 1 << 16))
+            shown = await call_in_thread(lambda: os.read(master, 1 << 16))
             assert b"waiting for the model" in shown
             with view.pause():
                 # The live part is gone, and stays away however much happens.
-                assert (await in_thread(lambda: os.read(master, 1 << 16))).endswith(b"\r\x1b[J\x1b[?25h")
+                assert (await call_in_thread(lambda: os.read(master, 1 << 16))).endswith(b"\r\x1b[J\x1b[?25h")
                 for number in range(20):
                     show.say("notice", f"note {number}")
                     await asyncio.sleep(0.01)
                 assert not select.select([master], [], [], 0)[0]
-            assert b"note 19" in await in_thread(lambda: os.read(master, 1 << 16))
+            assert b"note 19" in await call_in_thread(lambda: os.read(master, 1 << 16))
     finally:
         os.close(slave)
         os.close(master)

@@ -154,7 +154,7 @@ def test_a_full_disk_is_told_and_is_an_error(place: Place, server: OpenAIChatSer
 def test_no_file_gets_the_number_of_a_closed_descriptor(place: Place) -> None:
     """What is meant for standard error must not end up in a session."""
     program = (
-        "from steersman.cli.terminal.descriptors import hold_descriptors; hold_descriptors();"
+        "from steersman.cli.terminal.descriptors import open_missing_descriptors; open_missing_descriptors();"
         "file = open('number', 'w');"
         "file.write(str(file.fileno() > 2))"
     )

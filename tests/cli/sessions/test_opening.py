@@ -10,7 +10,7 @@ import pytest
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
 from steersman.cli.sessions.saved import close_session, open_session
-from steersman.cli.setup.settings import session_file
+from steersman.cli.setup.settings import find_session_file
 from steersman.session.session import Session
 from steersman.types.messages import user_message
 
@@ -63,7 +63,7 @@ def test_where_there_is_none_it_is_told_and_none_is_made(folder: Path, fork: boo
         _opened(folder, last=True, fork=fork)
     with pytest.raises(UserError, match="No session 'abc' here"):
         _opened(folder, resume="abc", fork=fork)
-    assert not session_file(folder / "kept", folder).exists()
+    assert not find_session_file(folder / "kept", folder).exists()
 
 
 def test_one_that_is_in_use_is_refused_and_can_be_copied(folder: Path) -> None:
@@ -76,8 +76,8 @@ def test_one_that_is_in_use_is_refused_and_can_be_copied(folder: Path) -> None:
         copy.log.append(user_message("in the copy"))
         assert _words(copy) == ["first", "in the copy"]
         assert [message.text for message in used.messages] == ["first"]
-    assert _words(Session.open(session_file(folder / "kept", folder), copy.id)) == ["first", "in the copy"]
-    assert _words(Session.open(session_file(folder / "kept", folder), used.id)) == ["first"]
+    assert _words(Session.open(find_session_file(folder / "kept", folder), copy.id)) == ["first", "in the copy"]
+    assert _words(Session.open(find_session_file(folder / "kept", folder), used.id)) == ["first"]
 
 
 def test_one_in_which_nothing_was_said_is_not_kept(folder: Path) -> None:
@@ -86,17 +86,17 @@ def test_one_in_which_nothing_was_said_is_not_kept(folder: Path) -> None:
     session = _opened(folder)
     close_session(session, options, folder / "project", print)
     close_session(session, options, folder / "project", print)
-    assert [found.id for found in Session.list(session_file(options.session_dir, folder))] == [kept]
+    assert [found.id for found in Session.list(find_session_file(options.session_dir, folder))] == [kept]
     taken_up = _opened(folder, last=True)
     close_session(taken_up, options, folder / "project", print)
-    assert [found.id for found in Session.list(session_file(options.session_dir, folder))] == [kept]
+    assert [found.id for found in Session.list(find_session_file(options.session_dir, folder))] == [kept]
 
 
 @pytest.mark.parametrize("fork", [False, True])
 def test_what_damage_took_from_a_session_is_told(folder: Path, fork: bool) -> None:
     """The model would forget what was said, and nobody would know why."""
     _said(folder, *(f"word {number}" * 200 for number in range(20)))
-    file = session_file(folder / "kept", folder / "project")
+    file = find_session_file(folder / "kept", folder / "project")
     whole = file.read_bytes()
     page = 4096
     damaged = len(whole) // page // 2 * page

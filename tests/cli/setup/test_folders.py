@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from steersman.cli.setup.settings import config_file, history_file, make_private_folder, session_file, state_folder
+from steersman.cli.setup.settings import (
+    find_config_file,
+    find_history_file,
+    find_session_file,
+    find_state_folder,
+    make_private_folder,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +28,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_usual_places_are_in_the_home_folder(home: Path) -> None:
-    assert config_file() == home / ".config/steersman/config.toml"
-    assert state_folder() == home / ".local/state/steersman"
+    assert find_config_file() == home / ".config/steersman/config.toml"
+    assert find_state_folder() == home / ".local/state/steersman"
 
 
 def test_the_environment_names_other_places_unless_they_are_relative(
@@ -31,8 +37,8 @@ def test_the_environment_names_other_places_unless_they_are_relative(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "c"))
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    assert config_file() == home / "c/steersman/config.toml"
-    assert state_folder() == home / ".local/state/steersman"
+    assert find_config_file() == home / "c/steersman/config.toml"
+    assert find_state_folder() == home / ".local/state/steersman"
 
 
 def test_each_folder_has_a_file_of_sessions_and_a_link_to_it_has_the_same(home: Path) -> None:
@@ -40,26 +46,26 @@ def test_each_folder_has_a_file_of_sessions_and_a_link_to_it_has_the_same(home: 
     (home / "other").mkdir()
     (home / "other/a b").mkdir()
     (home / "link").symlink_to(home / "a b")
-    file = session_file(None, home / "a b")
-    assert file.parent == state_folder() / "sessions"
+    file = find_session_file(None, home / "a b")
+    assert file.parent == find_state_folder() / "sessions"
     assert file.name.startswith("a-b-")
     assert len(file.stem) == len("a-b-") + 8
-    assert session_file(None, home / "link") == file
-    assert session_file(None, home / "other/a b") != file
-    assert session_file(None, Path("/")).name.startswith("root-")
+    assert find_session_file(None, home / "link") == file
+    assert find_session_file(None, home / "other/a b") != file
+    assert find_session_file(None, Path("/")).name.startswith("root-")
 
 
 def test_a_folder_of_the_users_own_has_one_file(home: Path) -> None:
-    assert session_file(Path("~/mine"), Path("/")) == home / "mine/sessions.db"
+    assert find_session_file(Path("~/mine"), Path("/")) == home / "mine/sessions.db"
 
 
 def test_what_is_made_belongs_to_its_owner_alone() -> None:
     before = os.umask(0)
     try:
-        make_private_folder(state_folder() / "sessions")
+        make_private_folder(find_state_folder() / "sessions")
     finally:
         os.umask(before)
-    state = history_file().parent
+    state = find_history_file().parent
     for folder in (state, state / "sessions", state.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
@@ -69,11 +75,11 @@ def test_without_a_home_it_is_said_what_to_set() -> None:
     """As for a user of a container whom its system does not know."""
     code = """
 import os, pwd
-from steersman.cli.setup.settings import state_folder
+from steersman.cli.setup.settings import find_state_folder
 from steersman.cli.exits import UserError
 os.setuid(54321)
 try:
-    state_folder()
+    find_state_folder()
 except UserError as error:
     print(error)
 """

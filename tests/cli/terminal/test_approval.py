@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.cli.command import Place, command_line, environment
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.terminal.approval import Answer, describe_effect, parse_answer
+from steersman.cli.terminal.approval import ApprovalAnswer, describe_effect, parse_answer
 from steersman.cli.terminal.columns import measure_cells
 from steersman.policy.approval import Approved
 from steersman.testing import answer, call
@@ -33,8 +33,8 @@ def test_only_a_clear_yes_is_one() -> None:
         Approved(remember=True),
         Approved(remember=True),
     ]
-    assert [parse_answer(line) for line in ("", "n", "No", "\t")] == [Answer(yes=False)] * 4
-    assert parse_answer("yes but elsewhere") == Answer(yes=False, words="yes but elsewhere")
+    assert [parse_answer(line) for line in ("", "n", "No", "\t")] == [ApprovalAnswer(yes=False)] * 4
+    assert parse_answer("yes but elsewhere") == ApprovalAnswer(yes=False, words="yes but elsewhere")
     assert parse_answer("yy").verdict is False
 
 

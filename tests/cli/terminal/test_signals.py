@@ -184,9 +184,9 @@ asyncio.run(main())
 def test_a_signal_that_came_while_the_command_was_loading_is_heard() -> None:
     program = """
 import asyncio, signal
-from steersman.cli.terminal.descriptors import leave_on_signals, note_signals
-leave_on_signals()
-note_signals()
+from steersman.cli.terminal.descriptors import exit_on_signals, record_signals
+exit_on_signals()
+record_signals()
 signal.raise_signal(signal.SIGTERM)
 from steersman.cli.terminal.signals import catch_signals
 async def main():
@@ -222,12 +222,12 @@ def test_a_signal_behind_the_last_run_still_ends_the_process() -> None:
     """A resolver of the operating system that hangs cannot be interrupted, and Python waits for it at its end."""
     program = """
 import signal
-from steersman.cli.terminal.descriptors import leave_on_signals, note_signals, stop_noting
-leave_on_signals()
-note_signals()
+from steersman.cli.terminal.descriptors import exit_on_signals, record_signals, stop_recording_signals
+exit_on_signals()
+record_signals()
 signal.raise_signal(signal.SIGTERM)
 print("noted", flush=True)
-stop_noting()
+stop_recording_signals()
 signal.raise_signal(signal.SIGINT)
 print("never", flush=True)
 """

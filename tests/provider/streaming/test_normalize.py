@@ -8,7 +8,7 @@ import pytest
 from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Attempts, collected, outcome, said
 
 from steersman.provider.streaming.fallback import with_fallback
-from steersman.provider.streaming.normalize import Normal, stream_batches, stream_events
+from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches, stream_events
 from steersman.provider.streaming.retry import Retry, with_retry
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent, ToolCall
@@ -285,6 +285,8 @@ def test_a_failure_that_says_refusal_is_of_that_kind() -> None:
 def test_a_stream_in_normal_form_gets_no_second_layer() -> None:
     batches = stream_batches(Attempts([Done(HELLO)]), MODEL, REQUEST, OPTIONS)
 
-    assert stream_batches(Normal(lambda model, request, options: batches), MODEL, REQUEST, OPTIONS) is batches
-    assert isinstance(with_retry(Attempts(), Retry()), Normal)
-    assert isinstance(with_fallback(Attempts(), [MODEL], lambda model: Attempts()), Normal)
+    assert (
+        stream_batches(NormalizedStreamFn(lambda model, request, options: batches), MODEL, REQUEST, OPTIONS) is batches
+    )
+    assert isinstance(with_retry(Attempts(), Retry()), NormalizedStreamFn)
+    assert isinstance(with_fallback(Attempts(), [MODEL], lambda model: Attempts()), NormalizedStreamFn)

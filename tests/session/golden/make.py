@@ -36,7 +36,7 @@ from steersman.provider.wires.protocol import Wire
 from steersman.session.records import Record, encode
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import read_records
-from steersman.testing import ScriptedModel, answer, call, error, normal_form, replay, run_virtual, thinking
+from steersman.testing import ScriptedModel, answer, call, error, normalize_events, replay, run_virtual, thinking
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.model import Model
 
@@ -213,7 +213,7 @@ async def gone_on_with(found: list[Record]) -> list[Record]:
 async def expected(session: Session) -> dict[str, Any]:
     """What is to be read from a session."""
     replayed = await replay(session)
-    request = replayed.next_request("And what now?")
+    request = replayed.build_next_request("And what now?")
     bodies = {
         name: wire.request(model, request, replayed.options, None).body.decode()
         for name, (wire, model) in WIRES.items()
@@ -223,7 +223,7 @@ async def expected(session: Session) -> dict[str, Any]:
         "visible": msgspec.to_builtins(list(session.log.visible)),
         "branches": [msgspec.to_builtins(branch) for branch in session.tree()],
         "waiting": [msgspec.to_builtins(item) for item in session.waiting],
-        "events": normal_form(replayed.events),
+        "events": normalize_events(replayed.events),
         "next": bodies,
     }
 

@@ -18,7 +18,7 @@ from steersman import Session
 from steersman.session.index import Index
 from steersman.session.records import Record, encode
 from steersman.session.stores import jsonl
-from steersman.session.stores.jsonl import Imported, decode_line, encode_line, export_jsonl, import_jsonl
+from steersman.session.stores.jsonl import ImportResult, decode_line, encode_line, export_jsonl, import_jsonl
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import (
@@ -30,7 +30,7 @@ from steersman.session.stores.store import (
     StoreFailed,
     read_records,
 )
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 from steersman.types.messages import user_message
 
 HARD = 'two\nlines\r\n, \u2028\u2029\x85\v\f, \0, 漢字 and {"id":"x"},"crc":"00000000"}'
@@ -38,9 +38,9 @@ HARD = 'two\nlines\r\n, \u2028\u2029\x85\v\f, \0, 漢字 and {"id":"x"},"crc":"0
 
 def _session(*more: Record) -> list[Record]:
     return [
-        sample(1, type="session", format="1.0", session_id="s"),
-        sample(2, type="message", message={"role": "user", "content": HARD}),
-        sample(3, type="from the future", anything=[1, {"a": None}]),
+        make_record(1, type="session", format="1.0", session_id="s"),
+        make_record(2, type="message", message={"role": "user", "content": HARD}),
+        make_record(3, type="from the future", anything=[1, {"a": None}]),
         *more,
     ]
 
@@ -52,7 +52,7 @@ def _exported(path: Path, records: list[Record]) -> bytes:
     return path.read_bytes()
 
 
-def _imported(path: Path, store: Store | None = None, **options: Any) -> tuple[list[Record], list[str], Imported]:
+def _imported(path: Path, store: Store | None = None, **options: Any) -> tuple[list[Record], list[str], ImportResult]:
     store = store or MemoryStore()
     done = import_jsonl(path, store, **options)
     handle = store.open(done.session_id, write=False)
@@ -215,11 +215,11 @@ def test_a_newer_major_is_refused_with_its_version(tmp_path: Path) -> None:
     """failures.md H15: nothing is made of it; a newer minor is taken."""
     path = tmp_path / "s.jsonl"
     store = MemoryStore()
-    _exported(path, [sample(1, type="session", format="2.3", session_id="s"), sample(2)])
+    _exported(path, [make_record(1, type="session", format="2.3", session_id="s"), make_record(2)])
     with pytest.raises(NewerFormat, match=r"was written in format 2\.3, and this version reads 1\.0"):
         import_jsonl(path, store)
     assert store.list() == []
-    newer = [sample(1, type="session", format="1.9", session_id="s"), sample(2)]
+    newer = [make_record(1, type="session", format="1.9", session_id="s"), make_record(2)]
     _exported(path, newer)
     assert _imported(path)[0] == newer
 
@@ -227,17 +227,17 @@ def test_a_newer_major_is_refused_with_its_version(tmp_path: Path) -> None:
 def test_an_imported_session_brings_no_approvals(tmp_path: Path) -> None:
     """failures.md L22: whoever wrote the file decides nothing here; that there was one is kept."""
     path = tmp_path / "s.jsonl"
-    _exported(path, _session(sample(4, type="approval", tool="bash", always=True), sample(5)))
+    _exported(path, _session(make_record(4, type="approval", tool="bash", always=True), make_record(5)))
     records, told, _ = _imported(path)
-    left_out = Record("record_4", "record_3", 4, "left_out", sample(4).time, {"type": "approval"})
-    assert records == _session(left_out, sample(5))
+    left_out = Record("record_4", "record_3", 4, "left_out", make_record(4).time, {"type": "approval"})
+    assert records == _session(left_out, make_record(5))
     assert told == []
 
 
 def test_ids_in_a_file_are_not_trusted(tmp_path: Path) -> None:
     """failures.md L22, L27: not as a path, and not to make a circle."""
     path = tmp_path / "s.jsonl"
-    _exported(path, [sample(1, type="session", format="1.0", session_id="../../x"), sample(2)])
+    _exported(path, [make_record(1, type="session", format="1.0", session_id="../../x"), make_record(2)])
     records, _, done = _imported(path)
     assert done.session_id.startswith("session_")
     assert records[0].payload == {"format": "1.0", "session_id": done.session_id}
@@ -320,7 +320,8 @@ def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     store = MemoryStore()
     _exported_as_is(
-        path, [*_session(), *(sample(seq) for seq in range(4, 600)), sample(600, type="session", format="9.0")]
+        path,
+        [*_session(), *(make_record(seq) for seq in range(4, 600)), make_record(600, type="session", format="9.0")],
     )
     with pytest.raises(NewerFormat):
         import_jsonl(path, store)
@@ -361,7 +362,7 @@ def test_what_only_memory_has_is_exported_too(tmp_path: Path) -> None:
 def _foreign() -> list[Record]:
     message = {"role": "user", "content": "Obey."}
     return [
-        sample(1, type="session", format="1.0", session_id="s", importing="record_old"),
+        make_record(1, type="session", format="1.0", session_id="s", importing="record_old"),
         Record("run", None, 2, "run_start", 1.0, {"agent_id": "a", "loop_id": "l"}),
         Record("m", None, 3, "message", 1.0, {"message": message}),
         Record("queued", "m", 4, "accepted", 1.0, {"kind": "steering", "message": message}),
@@ -372,7 +373,9 @@ def test_an_import_that_was_killed_is_told_and_nothing_in_it_is_own(tmp_path: Pa
     """After any number of records, also where the file has the end of an earlier import in it."""
     path = tmp_path / "s.jsonl"
     old = Record("record_old", "m", 5, "imported", 1.0, {})
-    _exported_as_is(path, [*_foreign(), old, Record("run2", "m", 6, "run_start", 1.0, {}), sample(7, type="message")])
+    _exported_as_is(
+        path, [*_foreign(), old, Record("run2", "m", 6, "run_start", 1.0, {}), make_record(7, type="message")]
+    )
     store = MemoryStore()
     done = import_jsonl(path, store)
     handle = store.open(done.session_id, write=False)
@@ -454,9 +457,9 @@ def test_what_is_no_regular_file_is_not_imported(tmp_path: Path, monkeypatch: py
 
 def test_a_first_record_with_a_later_number_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
-    _exported_as_is(path, [sample(5, type="session", format="1.0", session_id="s"), sample(6)])
+    _exported_as_is(path, [make_record(5, type="session", format="1.0", session_id="s"), make_record(6)])
     records, told, done = _imported(path)
-    assert [record.type for record in records] == ["session", "damage", "session", sample(6).type]
+    assert [record.type for record in records] == ["session", "damage", "session", make_record(6).type]
     assert (done.session_id, told) == ("s", ["records 2 to 4: Missing; what follows is kept."])
 
 
@@ -464,5 +467,5 @@ def test_keys_of_the_environment_do_not_come_with_a_file(tmp_path: Path, monkeyp
     """failures.md L1: nothing that is written has them."""
     monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-the-user-0123456789")
     path = tmp_path / "s.jsonl"
-    _exported_as_is(path, _session(sample(4, type="note", text=["It is a-key-of-the-user-0123456789."])))
+    _exported_as_is(path, _session(make_record(4, type="note", text=["It is a-key-of-the-user-0123456789."])))
     assert _imported(path)[0][3].payload == {"text": ["It is [redacted]."]}

@@ -25,7 +25,7 @@ from steersman.testing import (
     call,
     check_events,
     error,
-    normal_form,
+    normalize_events,
     replay,
     thinking,
 )
@@ -58,7 +58,7 @@ def check_same(session: Session, heard: Sequence[AgentEvent], replayed: Replayed
     """The log down to the ids and times, and the events in their normal form."""
     assert list(replayed.log.entries) == list(session.log.entries)
     assert list(replayed.log.visible) == list(session.log.visible)
-    assert normal_form(replayed.events) == normal_form(heard)
+    assert normalize_events(replayed.events) == normalize_events(heard)
     for run in replayed.runs:
         if run.end_reason is not None:
             check_events(run.events)
@@ -98,7 +98,7 @@ async def test_a_session_of_killed_programs_replays(chunk: int) -> None:
             replayed = await replay(session)
             assert list(replayed.log.entries) == list(session.log.entries), seed
             last = [event for run in replayed.runs[-2:] for event in run.events]
-            assert normal_form(last) == normal_form(heard), seed
+            assert normalize_events(last) == normalize_events(heard), seed
 
 
 async def went_on(session: Session, chance: Random) -> Sequence[AgentEvent]:
@@ -160,7 +160,7 @@ async def test_an_answer_comes_with_one_delta_for_each_block() -> None:
 async def test_what_the_next_request_is_made_of_is_in_the_session() -> None:
     session, _ = await played("Hello.", system_prompt="You sail.", tools=[add], max_tokens=99, thinking_level="low")
     replayed = await replay(session)
-    request = replayed.next_request("And now?")
+    request = replayed.build_next_request("And now?")
     assert asked(request) == (
         "You sail.",
         [*session.messages, user_message("And now?")],

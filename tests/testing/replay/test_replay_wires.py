@@ -13,7 +13,7 @@ from steersman.provider.wires.google import wire as google
 from steersman.provider.wires.openai_chat import wire as openai_chat
 from steersman.provider.wires.openai_responses import wire as openai_responses
 from steersman.provider.wires.protocol import Wire
-from steersman.testing import answer, call, cut, normal_form, replay, thinking
+from steersman.testing import answer, call, cut, normalize_events, replay, thinking
 from steersman.testing.grammar import EventCollector
 from steersman.testing.servers import (
     AnthropicServer,
@@ -76,14 +76,16 @@ async def test_the_next_request_is_the_same_to_the_byte(
         result = await agent.run("Thank you.")
         agent.close()
     assert (result.text, server.left) == ("Goodbye.", 0)
-    assert normal_form(replayed.events) == normal_form(unaided.events)
-    assert normal_form(replayed.events) == normal_form(heard.events)[: len(normal_form(replayed.events))]
-    body = replayed.encoded(wire, "Thank you.") if context_config is None else None
+    assert normalize_events(replayed.events) == normalize_events(unaided.events)
+    assert normalize_events(replayed.events) == normalize_events(heard.events)[: len(normalize_events(replayed.events))]
+    body = replayed.encode_next_request(wire, "Thank you.") if context_config is None else None
     if body is not None:
         assert body == server.raw[-1].body
         # The session by itself knows everything but where the server is.
-        assert unaided.next_request("Thank you.").system_prompt == "You sail."
-        assert wire.request(replayed.model, unaided.next_request("Thank you."), unaided.options, None).body == body
+        assert unaided.build_next_request("Thank you.").system_prompt == "You sail."
+        assert (
+            wire.request(replayed.model, unaided.build_next_request("Thank you."), unaided.options, None).body == body
+        )
     requests = [request for run in replayed.runs for request in run.requests]
     answered = [received.body for received in server.raw[:-1]]
     for request in requests:

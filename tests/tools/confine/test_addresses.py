@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.addresses import (
     AddressRules,
     ForbiddenAddress,
@@ -244,7 +244,7 @@ async def test_a_look_up_that_hangs_can_be_left() -> None:
 
     async def slow(host: str, port: int) -> list[str]:
         asked.set()
-        await in_thread(answered.wait)
+        await call_in_thread(answered.wait)
         return []
 
     task = asyncio.ensure_future(AddressRules(resolve=slow).find_addresses(parse_url("https://example.org/")))

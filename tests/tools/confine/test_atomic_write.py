@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from steersman.tools.confine.file_versions import KnownVersion, SeenVersions, digest, lock_file
-from steersman.tools.confine.workspace import StaleFile, Workspace, WorkspaceError, Written
+from steersman.tools.confine.workspace import StaleFile, Workspace, WorkspaceError, WriteResult
 
 START = """
 import os, resource, signal, sys
@@ -252,7 +252,7 @@ def test_what_was_seen_long_ago_is_forgotten_when_there_is_very_much() -> None:
 
 def test_a_replacement_says_what_it_did(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    assert workspace.replace("new/file", b"1") == Written(created=True, other_names=0)
+    assert workspace.replace("new/file", b"1") == WriteResult(created=True, other_names=0)
     os.link(tmp_path / "new" / "file", tmp_path / "other")
-    assert workspace.replace("new/file", b"2") == Written(created=False, other_names=1)
-    assert workspace.replace("new/file", b"3") == Written(created=False, other_names=0)
+    assert workspace.replace("new/file", b"2") == WriteResult(created=False, other_names=1)
+    assert workspace.replace("new/file", b"3") == WriteResult(created=False, other_names=0)

@@ -29,7 +29,7 @@ from steersman.tools.confine.workspace import (
     TooLarge,
     Workspace,
     WorkspaceError,
-    Written,
+    WriteResult,
     WrongKind,
 )
 
@@ -51,8 +51,8 @@ def no_descriptor_is_left_open() -> Iterator[None]:
     assert open_files() - before == set()
 
 
-def emptied(workspace: Workspace) -> Callable[[str], Written]:
-    def empty(path: str) -> Written:
+def emptied(workspace: Workspace) -> Callable[[str], WriteResult]:
+    def empty(path: str) -> WriteResult:
         return workspace.replace(path, b"")
 
     return empty
@@ -282,8 +282,8 @@ def test_long_names_and_paths_are_told(workspace: Workspace) -> None:
 def test_a_name_as_long_as_names_may_be_can_be_written(workspace: Workspace) -> None:
     """failures.md K8: the temporary name is no longer than the real one."""
     name = "n" * 255
-    assert workspace.replace(name, b"new") == Written(created=True, other_names=0)
-    assert workspace.replace(name, b"newer") == Written(created=False, other_names=0)
+    assert workspace.replace(name, b"new") == WriteResult(created=True, other_names=0)
+    assert workspace.replace(name, b"newer") == WriteResult(created=False, other_names=0)
     assert workspace.read_bytes(name, limit=10) == b"newer"
 
 
@@ -471,7 +471,7 @@ def test_a_file_opened_for_writing_is_checked_before_it_is_cut_off(workspace: Wo
 def test_a_file_is_only_replaced_while_it_is_what_was_expected(workspace: Workspace) -> None:
     """failures.md K4"""
     before = digest(b"one\n")
-    assert workspace.replace("src/a.txt", b"two\n", expect=before) == Written(created=False, other_names=0)
+    assert workspace.replace("src/a.txt", b"two\n", expect=before) == WriteResult(created=False, other_names=0)
     for path in ("src/a.txt", "src/none.txt"):
         with pytest.raises(StaleFile, match="has changed since it was last read here"):
             workspace.replace(path, b"three\n", expect=before)
@@ -496,7 +496,7 @@ def test_the_other_names_of_a_file_keep_the_old_content(workspace: Workspace, tm
     canary.write_text("canary")
     os.link(canary, workspace.root / "hard")
     assert workspace.read_bytes("hard", limit=10) == b"canary"
-    assert workspace.replace("hard", b"new") == Written(created=False, other_names=1)
+    assert workspace.replace("hard", b"new") == WriteResult(created=False, other_names=1)
     assert (canary.read_text(), (workspace.root / "hard").read_text()) == ("canary", "new")
 
 

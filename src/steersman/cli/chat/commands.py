@@ -204,7 +204,7 @@ def _branch(chat: Chat, rest: str) -> None:
         return
     session = _require_session(agent)
     at = find_tree_entry(session, name)
-    log = session.log_through(at).fork(at)
+    log = session.find_log_with(at).fork(at)
     if prompt.strip():
         chat.conversation.begin(lambda: agent.branch(at, prompt=prompt.strip()))
     elif log.messages and isinstance(log.messages[-1], UserMessage):

@@ -136,7 +136,7 @@ class Conversation:
         if result is not None:
             self.last = result
             self.usage += result.usage
-        self._return_unheard(result)
+        self._return_undelivered(result)
         self._view.refresh()
 
     def _show_prompt(self, event: AgentEvent) -> None:
@@ -146,18 +146,18 @@ class Conversation:
         elif type(event) is MessageStart and self._turn == 0:
             message = event.message
             if isinstance(message, UserMessage) and not message.synthetic and message.text.strip():
-                self._view.say("user", abridge(message.text))
+                self._view.say("user", truncate_lines(message.text))
 
-    def _return_unheard(self, result: RunResult | None) -> None:
+    def _return_undelivered(self, result: RunResult | None) -> None:
         """Queued texts start the next run after a good end; otherwise they return to the input."""
         if not self.waiting:
             return
         if result is not None and result.end_reason == "done":
             self.begin(self.agent.continue_)
         else:
-            self.take_back()
+            self.return_queued_texts()
 
-    def take_back(self) -> None:
+    def return_queued_texts(self) -> None:
         """Returns all queued texts to the input."""
         words = extract_texts(self.agent.clear_queue())
         if words:
@@ -184,7 +184,7 @@ class CtrlC:
         self._at = float("-inf")
 
 
-def abridge(text: str) -> str:
+def truncate_lines(text: str) -> str:
     """Shortens a long text to its first lines."""
     lines = text.split("\n")
     if len(lines) <= _LONG:

@@ -20,7 +20,7 @@ from prompt_toolkit.keys import Keys
 from steersman.cli.chat.commands import ALIASES, COMMANDS, list_thinking_levels
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import Answer
+from steersman.cli.terminal.approval import ApprovalAnswer
 from steersman.cli.terminal.sanitize import escape_invisible, sanitize, sanitize_line
 from steersman.provider.local.weights.cache import LOCAL_MODELS
 from steersman.provider.models.catalogue import list_known_models
@@ -139,7 +139,7 @@ def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
     @keys.add("c-d", filter=asked)
     def _(_: KeyPressEvent) -> None:
         if screen.question is not None:
-            screen.question.resolve(Answer(yes=False))
+            screen.question.resolve(ApprovalAnswer(yes=False))
 
     @keys.add(Keys.BracketedPaste, filter=asked & ~unsettled)
     def _(event: KeyPressEvent) -> None:

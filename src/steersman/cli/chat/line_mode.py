@@ -12,7 +12,7 @@ from steersman.cli.chat.question import Question, discard_typed_input
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe_effect
+from steersman.cli.terminal.approval import CHOICES, SETTLING, ApprovalAnswer, describe_effect
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
@@ -74,7 +74,7 @@ class LineChat:
         """Shows the input mark after a run."""
         self._show_input_mark()
 
-    def recall(self, asked: str, said: str) -> None:
+    def show_last_exchange(self, asked: str, said: str) -> None:
         """Prints the last exchange of an earlier session."""
         self._print(f"{PROMPT}{sanitize(asked)}\n{sanitize(said)}")
 
@@ -126,7 +126,7 @@ class LineChat:
         elif self.conversation.running:
             self._breaking.press(INTERRUPTED)
             if self._question is not None:
-                self._question.resolve(Answer(yes=False))
+                self._question.resolve(ApprovalAnswer(yes=False))
             self.conversation.interrupt()
         else:
             self._breaking.press(DONE)

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import termios
 
-from steersman.cli.terminal.approval import SETTLING, Answer, parse_answer
+from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, parse_answer
 from steersman.types.content import ToolCall
 
 QUIET = 0.5
@@ -27,7 +27,7 @@ class Question:
         self.note = ""
         self.preface = ""
         self.pasted = False
-        self.answer: asyncio.Future[Answer] = loop.create_future()
+        self.answer: asyncio.Future[ApprovalAnswer] = loop.create_future()
         self._clock = loop.time
         self._shown: float | None = None
         self._seen = True
@@ -55,14 +55,14 @@ class Question:
 
     def answer_with(self, line: str) -> bool:
         """Answers with a typed line; returns whether it counted as an answer."""
-        answer = Answer(yes=False, words=line.strip()) if self.pasted and line.strip() else parse_answer(line)
+        answer = ApprovalAnswer(yes=False, words=line.strip()) if self.pasted and line.strip() else parse_answer(line)
         if answer.yes and not self._seen:
             self.note = "The line arrived in one piece. Press Enter to confirm yes."
             return False
         self.resolve(answer)
         return True
 
-    def resolve(self, answer: Answer) -> None:
+    def resolve(self, answer: ApprovalAnswer) -> None:
         """Sets the answer, unless there is one."""
         if not self.answer.done():
             self.answer.set_result(answer)

@@ -25,7 +25,7 @@ from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.render import render_markdown
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import CHOICES, SETTLING, Answer, describe_effect
+from steersman.cli.terminal.approval import CHOICES, SETTLING, ApprovalAnswer, describe_effect
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.numbers import format_progress
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -154,7 +154,7 @@ class Screen:
         """Redraws soon."""
         self.app.invalidate()
 
-    def recall(self, asked: str, said: str) -> None:
+    def show_last_exchange(self, asked: str, said: str) -> None:
         """Shows the last exchange of an earlier session."""
         width = self.output.get_size().columns
         if asked:
@@ -216,7 +216,7 @@ class Screen:
         while (left := self._last_key + QUIET - clock()) > 0:  # noqa: ASYNC110  # keys arrive at any time, and only the last one counts
             await asyncio.sleep(left)
 
-    async def _ask(self, question: Question) -> Answer:
+    async def _ask(self, question: Question) -> ApprovalAnswer:
         size = self.output.get_size()
         text = describe_effect(question.call, question.why, self.started.workspace, size.columns, color=self.color)
         self._printed.append(f"{self.show.take_finished(size.columns)}\n{text}\n")
@@ -276,7 +276,7 @@ class Screen:
             self._stop_preparing()
             self.say("notice", f"The model stays {sanitize_line(self.conversation.agent.config.model.name)}.")
         if self.question is not None:
-            self.question.resolve(Answer(yes=False))
+            self.question.resolve(ApprovalAnswer(yes=False))
         self.conversation.interrupt()
 
     def interrupt_or_leave(self) -> None:

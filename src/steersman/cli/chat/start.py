@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from steersman.cli.chat.commands import Chat
 from steersman.cli.chat.line_mode import LineChat
-from steersman.cli.setup.settings import history_file
+from steersman.cli.setup.settings import find_history_file
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.approval import ask_trust_on_terminal
 from steersman.cli.terminal.columns import allows_color
@@ -45,7 +45,7 @@ _UNDO = b"\x1b[0m\x1b[?2004l\x1b[?25h\r\n"
 
 
 class _View(Chat, Protocol):
-    def recall(self, asked: str, said: str) -> None: ...
+    def show_last_exchange(self, asked: str, said: str) -> None: ...
     async def approve(self, call: ToolCall, why: str) -> bool | Approved: ...
     async def run(self) -> int: ...
 
@@ -126,7 +126,7 @@ def _make_view(started: StartedAgent, options: Options) -> _View:
         from steersman.cli.render import RunDisplay
 
         show = RunDisplay(color=color, verbose=options.verbose, workspace=started.workspace)
-        view: _View = Screen(started, show, color=color, history_file=history_file())
+        view: _View = Screen(started, show, color=color, history_file=find_history_file())
         view.say("notice", HINT)
     else:
         view = LineChat(started, color=color)
@@ -145,10 +145,10 @@ def _greet(view: _View, started: StartedAgent) -> None:
         view.say("notice", f"Continuing a session of {count}; this was the last exchange. /tree shows more.")
         asked = next((at for at in reversed(messages) if at.role == "user" and not at.synthetic), None)
         said = next((at for at in reversed(messages) if at.role == "assistant" and at.text), None)
-        view.recall("" if asked is None else asked.text, "" if said is None else said.text)
+        view.show_last_exchange("" if asked is None else asked.text, "" if said is None else said.text)
     elif started.agent.session is not None and started.agent.session.tree():
         view.say("notice", "Continuing a session from its beginning, after /clear. /tree leads back.")
-    view.conversation.take_back()
+    view.conversation.return_queued_texts()
 
 
 def can_draw() -> bool:

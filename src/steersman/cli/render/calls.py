@@ -58,17 +58,17 @@ _EXIT_CODE = re.compile(r"\n*\[exit code \d+\]\Z")
 _COLOURS = re.compile("\x1b\\[[0-9;:]*m")
 
 
-class Change(NamedTuple):
+class DiffStat(NamedTuple):
     """How many lines a diff adds and removes."""
 
     added: int
     removed: int
 
 
-def count_changes(text: str) -> Change:
+def count_changes(text: str) -> DiffStat:
     """Counts the changed lines of a unified diff."""
     body = _strip_header(text)
-    return Change(sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body))
+    return DiffStat(sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body))
 
 
 def render_diff(
@@ -244,7 +244,7 @@ def _join_fitting(words: list[str], room: int) -> str:
     return crop(SEPARATOR.join(words), max(0, room))
 
 
-def render_settled(
+def render_finished_call(
     event: ToolExecutionEnd, workspace: Path, width: int, depth: int, *, color: bool, verbose: bool
 ) -> list[str]:
     """Renders a finished call: its line, and below it a diff, an error or output."""

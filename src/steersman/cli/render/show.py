@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from steersman.cli.render.answer import Answer, Kind, Page
-from steersman.cli.render.calls import RunningCall, parse_update, render_call, render_settled
+from steersman.cli.render.calls import RunningCall, parse_update, render_call, render_finished_call
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
 from steersman.cli.render.notes import describe_end, describe_event, describe_retry
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
@@ -104,7 +104,9 @@ class ToolCalls:
         depth, color = len(above), self._page.color
         self._page.put(
             "tool",
-            lambda width: render_settled(event, self._workspace, width, depth, color=color, verbose=self._verbose),
+            lambda width: render_finished_call(
+                event, self._workspace, width, depth, color=color, verbose=self._verbose
+            ),
         )
 
     def _show_sub_agent(self, call: RunningCall, path: _Path, update: Mapping[str, Any]) -> None:

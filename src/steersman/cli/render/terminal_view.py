@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from steersman.cli.render.show import RunDisplay
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.types.result import RunResult
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class TerminalView:
     def _start_writing(self, text: str) -> None:
         if text and not self._gone:
             self._drawn.append(text)
-            self._writing = asyncio.ensure_future(in_thread(self._write_queued))
+            self._writing = asyncio.ensure_future(call_in_thread(self._write_queued))
 
     async def _wait_for_write(self) -> None:
         """Waits for the current write; gives up on a stalled terminal and abandons the thread."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from steersman.cli.arguments import Options
 from steersman.cli.exits import DONE, ERROR, USAGE, describe_error, get_exit_code
 from steersman.cli.run.output import JsonResult, PlainText, StreamJson
-from steersman.cli.run.stdin_orders import OrderDriver, View
+from steersman.cli.run.stdin_orders import OrderDriver, RunView
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.approval import ask_on_terminal, ask_trust_on_terminal
 from steersman.cli.terminal.columns import allows_color
@@ -195,13 +195,13 @@ class _Invocation:
         if self._options.output_format == "text" or self._stderr.shows_work:
             self._stderr.notify(choice.why)
 
-    async def _run_agent(self, started: StartedAgent, view: View) -> int:
+    async def _run_agent(self, started: StartedAgent, view: RunView) -> int:
         options, agent = self._options, started.agent
         if options.input_format == "stream-json":
             driver = OrderDriver(agent, view, self._stderr.notify, self._report_end)
             with self._stopping.call_on_stop(driver.stop):
                 await driver.drive(STDIN, first=options.prompt)
-            self._report_unheard(agent)
+            self._report_undelivered(agent)
             if driver.last is None:
                 return USAGE if driver.misread else DONE
             return get_exit_code(driver.last)
@@ -211,12 +211,12 @@ class _Invocation:
         self._report_end(result)
         return get_exit_code(result)
 
-    def _report_unheard(self, agent: Agent) -> None:
+    def _report_undelivered(self, agent: Agent) -> None:
         queued = agent.queued
         if count := len(queued.steering) + len(queued.follow_up):
             self._stderr.notify(f"not sent to the model: {count} queued; the next run of this session sends it")
 
-    def _choose_view(self, started: StartedAgent, asking: TerminalQuestions | None) -> View:
+    def _choose_view(self, started: StartedAgent, asking: TerminalQuestions | None) -> RunView:
         form = self._format
         if isinstance(form, JsonResult):
             form.attach(started)

@@ -66,7 +66,7 @@ def _is_valid_image(block: ImageContent) -> bool:
         return False
 
 
-class View(Protocol):
+class RunView(Protocol):
     """Shows runs."""
 
     async def show(self, stream: EventStream, /) -> RunResult:
@@ -81,7 +81,7 @@ class OrderDriver:
     """Runs what is ordered, one run after another. `last` is the last result, `misread` counts malformed lines."""
 
     def __init__(
-        self, agent: Agent, view: View, notify: Callable[[str], None], conclude: Callable[[RunResult], None]
+        self, agent: Agent, view: RunView, notify: Callable[[str], None], conclude: Callable[[RunResult], None]
     ) -> None:
         self.last: RunResult | None = None
         self.misread = 0

@@ -16,7 +16,7 @@ import msgspec
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import make_private_folder, session_file, state_folder
+from steersman.cli.setup.settings import find_session_file, find_state_folder, make_private_folder
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.log import Log
 from steersman.session.session import Session
@@ -61,12 +61,12 @@ class Tally:
     problems: list[str] = field(default_factory=list[str])
 
 
-def session_files(session_dir: Path | None, folder: Path, *, every: bool = False) -> list[Path]:
+def find_session_files(session_dir: Path | None, folder: Path, *, every: bool = False) -> list[Path]:
     """Returns the session file of a folder; with `every`, those of all folders, this one first."""
-    own = session_file(session_dir, folder)
+    own = find_session_file(session_dir, folder)
     if not every:
         return [own]
-    root = state_folder() / "sessions" if session_dir is None else session_dir
+    root = find_state_folder() / "sessions" if session_dir is None else session_dir
     return [own, *sorted(path for path in root.glob("*.db") if path != own)]
 
 
@@ -110,18 +110,18 @@ def read_labels(saved: SavedSession) -> list[str]:
         return []
 
 
-def tally_session(saved: SavedSession) -> Tally:
+def tally_saved_session(saved: SavedSession) -> Tally:
     """Tallies a saved session, as far as it can be read."""
     tally = Tally()
     try:
         with Session.open(saved.path, saved.id, write=False) as session:
-            tally_up(session, tally)
+            tally_open_session(session, tally)
     except SessionError as error:
         tally.problems.append(sanitize_line(str(error)))
     return tally
 
 
-def tally_up(session: Session, tally: Tally) -> None:
+def tally_open_session(session: Session, tally: Tally) -> None:
     """Tallies an open session."""
     run = Usage()
     for record in session.records():
@@ -228,7 +228,7 @@ def _suggest(wanted: str, sessions: Sequence[SavedSession]) -> str:
 
 def open_session(options: Options, workspace: Path, notify: Callable[[str], None]) -> Session | None:
     """Opens the session these options ask for; if a new one cannot be saved, reports it and returns `None`."""
-    path = session_file(options.session_dir, workspace)
+    path = find_session_file(options.session_dir, workspace)
     if options.continue_ or options.resume is not None:
         return _resume_session(_choose_session(options, path, notify), path, notify, fork=options.fork_session)
     try:
@@ -251,7 +251,7 @@ def close_session(session: Session, options: Options, workspace: Path, notify: C
         notify(f"The session was not saved completely: {sanitize_line(lost)}")
     if empty:
         try:
-            SqliteStore(session_file(options.session_dir, workspace)).delete(session.id)
+            SqliteStore(find_session_file(options.session_dir, workspace)).delete(session.id)
         except (SessionError, OSError):  # an empty session in the list is harmless
             return
 

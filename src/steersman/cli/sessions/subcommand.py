@@ -23,12 +23,12 @@ from steersman.cli.sessions.saved import (
     describe_problems,
     find_entry,
     find_session,
+    find_session_files,
     list_sessions,
-    session_files,
-    tally_session,
-    tally_up,
+    tally_open_session,
+    tally_saved_session,
 )
-from steersman.cli.setup.settings import current_folder
+from steersman.cli.setup.settings import get_current_folder
 from steersman.cli.terminal.columns import make_canvas
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.cli.terminal.stdout import print_json
@@ -119,9 +119,11 @@ async def run(options: Options) -> int:
 
 def _list(options: Options, arguments: argparse.Namespace) -> int:
     problems: list[str] = []
-    found = list_sessions(session_files(options.session_dir, current_folder(), every=arguments.every), problems)
+    found = list_sessions(
+        find_session_files(options.session_dir, get_current_folder(), every=arguments.every), problems
+    )
     shown = found[: arguments.number] if arguments.number > 0 else found
-    tallies = [(saved, tally_session(saved)) for saved in shown]
+    tallies = [(saved, tally_saved_session(saved)) for saved in shown]
     if arguments.json:
         print_json([summarize(saved, tally) for saved, tally in tallies])
     elif found or not problems:
@@ -142,7 +144,7 @@ def _show(options: Options, arguments: argparse.Namespace) -> int:
     saved = _find_session(options, arguments.id, every=True)
     tally = Tally()
     with Session.open(saved.path, saved.id, write=False) as session:
-        tally_up(session, tally)
+        tally_open_session(session, tally)
         leaf = None if arguments.at is None else find_entry(session, arguments.at)
         leaf = session.log.entry_id_of(leaf) if isinstance(leaf, int) else leaf
         entries = session.entries(leaf)
@@ -238,7 +240,9 @@ async def _run_again(
 
 def _remove(options: Options, arguments: argparse.Namespace) -> int:
     problems: list[str] = []
-    sessions = list_sessions(session_files(options.session_dir, current_folder(), every=arguments.every), problems)
+    sessions = list_sessions(
+        find_session_files(options.session_dir, get_current_folder(), every=arguments.every), problems
+    )
     chosen = list(dict.fromkeys(find_session(name, sessions) for name in arguments.ids))
     if not arguments.yes:
         _confirm(chosen)
@@ -286,12 +290,14 @@ def _require_arguments(options: Options) -> argparse.Namespace:
 def _find_session(options: Options, name: str, *, every: bool = False) -> SavedSession:
     """Finds a session of this folder first, and then, with `every`, of the others."""
     problems: list[str] = []
-    own = list_sessions(session_files(options.session_dir, current_folder()), problems)
+    own = list_sessions(find_session_files(options.session_dir, get_current_folder()), problems)
     try:
         return find_session(name, own)
     except UserError as error:
         rest = (
-            list_sessions(session_files(options.session_dir, current_folder(), every=True), problems) if every else []
+            list_sessions(find_session_files(options.session_dir, get_current_folder(), every=True), problems)
+            if every
+            else []
         )
         _print_problems(problems)
         if len(rest) <= len(own) or "could mean" in str(error):

@@ -171,7 +171,7 @@ def _check_programs() -> Iterator[Finding]:
         yield Finding("git", "missing", "The agent cannot read the history of a project.", "Install git.")
     else:
         yield Finding("git", "ok", git)
-    ripgrep = find_ripgrep(str(current_folder()))
+    ripgrep = find_ripgrep(str(get_current_folder()))
     if ripgrep is None:
         yield Finding("rg", "missing", "Search works without it, but more slowly.", "Install ripgrep.")
     else:
@@ -179,7 +179,7 @@ def _check_programs() -> Iterator[Finding]:
 
 
 def _check_settings(trouble: str | None) -> Finding:
-    path = config_file()
+    path = find_config_file()
     if trouble is not None:
         return Finding("settings", "problem", trouble, vital=True)
     return Finding("settings", "ok", str(path) if path.exists() else f"none yet; the file would be {path}", vital=True)
@@ -188,7 +188,7 @@ def _check_settings(trouble: str | None) -> Finding:
 def _check_project() -> Finding:
     """Names the project's files only; they are not used before they are trusted."""
     brought = [name for name in (PROJECT_FILE, ".mcp.json", "AGENTS.md") if os.path.lexists(name)]
-    return Finding("project", "ok", f"{current_folder()}: {', '.join(brought) or 'no settings of the project'}")
+    return Finding("project", "ok", f"{get_current_folder()}: {', '.join(brought) or 'no settings of the project'}")
 
 
 def _check_trust() -> Finding:
@@ -202,7 +202,7 @@ def _check_trust() -> Finding:
 
 
 def _check_sessions(options: Options) -> Finding:
-    path = session_file(options.session_dir, current_folder())
+    path = find_session_file(options.session_dir, get_current_folder())
     folder = next(parent for parent in path.parents if os.path.isdir(parent))
     try:
         free = shutil.disk_usage(folder).free

@@ -25,8 +25,8 @@ from steersman.cli.setup.model_choice import (
     find_server_url,
     redact_base_url,
 )
-from steersman.cli.setup.settings import Settings, config_file, read_settings
-from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, cache_folder
+from steersman.cli.setup.settings import Settings, find_config_file, read_settings
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, find_cache_folder
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.types.errors import SteersmanError
 
@@ -65,7 +65,7 @@ class EmbeddedModel:
 def load_user_settings() -> tuple[Settings, str | None]:
     """Loads and applies the user's settings; if they are invalid, returns empty settings and the error."""
     try:
-        settings = read_settings(config_file())
+        settings = read_settings(find_config_file())
         apply_providers(settings.providers)
     except UserError as error:
         return Settings(), describe_error(error)
@@ -145,7 +145,7 @@ def is_local_url(url: str) -> bool:
 def list_embedded_models() -> list[EmbeddedModel]:
     """Lists the embedded models, and whether their files are in the cache."""
     try:
-        folder = cache_folder()
+        folder = find_cache_folder()
     except SteersmanError:  # no home folder, so there is no cache
         return [
             EmbeddedModel(model, None, ready=False, usual=model.name == DEFAULT_LOCAL_MODEL)

@@ -21,7 +21,7 @@ from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.setup.settings import ProviderSettings, Settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL as LOCAL_DEFAULT
 from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
-from steersman.provider.models.registry import find_key, get_model, provider_names
+from steersman.provider.models.registry import find_key, get_model, list_provider_names
 from steersman.types.errors import AuthenticationError
 from steersman.types.model import Model, StreamOptions
 
@@ -237,12 +237,13 @@ async def choose_model(named: str | None, settings: Settings) -> Choice:
 async def resolve_model(name: str) -> Model:
     """Resolves `provider:model-id`, or a provider's name alone; raises `UserError` with a suggestion."""
     provider, colon, model_id = (part.strip() for part in name.strip().partition(":"))
-    if not colon and provider not in provider_names():
+    if not colon and provider not in list_provider_names():
         raise UserError(_explain_missing_provider(provider), code=2)
-    if provider not in provider_names():
-        known = ", ".join(provider_names())
+    if provider not in list_provider_names():
+        known = ", ".join(list_provider_names())
         raise UserError(
-            f"No provider is named {provider!r:.100}.{suggest_nearest(provider, provider_names())} Providers: {known}.",
+            f"No provider is named {provider!r:.100}.{suggest_nearest(provider, list_provider_names())} "
+            f"Providers: {known}.",
             code=2,
         )
     if not model_id:
@@ -318,7 +319,7 @@ async def _choose_by_server() -> Choice | None:
 
 
 def _choose_embedded() -> Choice:
-    if "local" not in provider_names() or find_spec("xllamacpp") is None:
+    if "local" not in list_provider_names() or find_spec("xllamacpp") is None:
         raise UserError(
             "No model is available: no provider key is set, no model server answers on this machine, and the "
             "embedded model is not installed. Set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY, start Ollama, "
@@ -382,7 +383,7 @@ def _explain_missing_provider(name: str) -> str:
     maker = next((maker for begin, maker in _MAKERS.items() if name.lower().startswith(begin)), None)
     if maker is not None:
         return f"{name!r:.100} has no provider. Did you mean '{maker}:{name:.100}'?"
-    near_to = suggest_nearest(name, provider_names()) or suggest_nearest(
+    near_to = suggest_nearest(name, list_provider_names()) or suggest_nearest(
         f"x:{name}", [f"{p}:{m}" for p, m in DEFAULT_MODELS.items()]
     )
     return (

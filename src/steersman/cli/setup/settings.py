@@ -32,27 +32,27 @@ _T = TypeVar("_T", int, float)
 _Form: TypeAlias = tuple[Callable[[Any], bool], str]
 
 
-def config_folder() -> Path:
+def find_config_folder() -> Path:
     """Where settings and trust are stored: `$XDG_CONFIG_HOME/steersman`, or `~/.config/steersman`."""
     return _find_folder("XDG_CONFIG_HOME", ".config")
 
 
-def state_folder() -> Path:
+def find_state_folder() -> Path:
     """Where sessions and history are stored: `$XDG_STATE_HOME/steersman`, or `~/.local/state/steersman`."""
     return _find_folder("XDG_STATE_HOME", ".local/state")
 
 
-def config_file() -> Path:
+def find_config_file() -> Path:
     """The user's settings file."""
-    return config_folder() / "config.toml"
+    return find_config_folder() / "config.toml"
 
 
-def history_file() -> Path:
+def find_history_file() -> Path:
     """The file with the input history of chats; may not exist yet."""
-    return state_folder() / "history"
+    return find_state_folder() / "history"
 
 
-def session_file(session_dir: Path | None, folder: Path) -> Path:
+def find_session_file(session_dir: Path | None, folder: Path) -> Path:
     """The file with the sessions of a folder; may not exist yet.
 
     With `session_dir`, all sessions are in `sessions.db` there; otherwise each project folder has its own file.
@@ -63,7 +63,7 @@ def session_file(session_dir: Path | None, folder: Path) -> Path:
     mark = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
     # The name is for people; the hash distinguishes folders of the same name.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(real)).strip("-.")[:48] or "root"
-    return state_folder() / "sessions" / f"{name}-{mark}.db"
+    return find_state_folder() / "sessions" / f"{name}-{mark}.db"
 
 
 def make_private_folder(folder: Path) -> Path:
@@ -74,7 +74,7 @@ def make_private_folder(folder: Path) -> Path:
     return folder
 
 
-def current_folder() -> Path:
+def get_current_folder() -> Path:
     """The current folder; raises `UserError` if it was removed."""
     try:
         return Path.cwd()

@@ -21,9 +21,9 @@ from steersman.cli.sessions.saved import close_session, open_session
 from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
 from steersman.cli.setup.settings import (
     Settings,
-    config_file,
-    config_folder,
-    current_folder,
+    find_config_file,
+    find_config_folder,
+    get_current_folder,
     read_file_bytes,
     read_settings,
 )
@@ -201,9 +201,9 @@ class _Plan:
 async def _make_plan(
     options: Options, *, ask: Callable[[str, str], Awaitable[bool]] | None, notify: Callable[[str], None]
 ) -> _Plan:
-    workspace = current_folder()
+    workspace = get_current_folder()
     schema = None if options.json_schema is None else _read_schema(options.json_schema)
-    own = read_settings(config_file())
+    own = read_settings(find_config_file())
     settings = own.tighten(await load_project_settings(workspace, ask=ask, notify=notify))
     builtin = _choose_builtin_tools(options.tools if options.tools is not None else settings.tools, workspace)
     approval = _build_approval(options, settings, workspace)
@@ -359,7 +359,7 @@ async def _enter_mcp_servers(
     notify: Callable[[str], None],
 ) -> list[Toolset]:
     """Enters the MCP servers: of the file the user named, and of the project once it is trusted."""
-    pins, variables = config_folder() / "pins.json", settings.mcp_variables
+    pins, variables = find_config_folder() / "pins.json", settings.mcp_variables
     entered: list[Toolset] = []
     if options.mcp_config is not None:
         servers = load_named_servers(options.mcp_config, variables=variables, pins=pins, notify=notify)

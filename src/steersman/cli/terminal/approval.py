@@ -26,7 +26,7 @@ _BAR, _FOLD = "  │ ", "  ┆ "
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApprovalAnswer:
     """A person's answer: yes or no, whether to remember it, and text for the model instead."""
 
     yes: bool
@@ -39,18 +39,18 @@ class Answer:
         return Approved(remember=self.remember) if self.yes else False
 
 
-def parse_answer(line: str) -> Answer:
+def parse_answer(line: str) -> ApprovalAnswer:
     """Parses a typed line; an empty one means no."""
     word = line.strip()
     match word.lower():
         case "y" | "yes":
-            return Answer(yes=True)
+            return ApprovalAnswer(yes=True)
         case "a" | "always":
-            return Answer(yes=True, remember=True)
+            return ApprovalAnswer(yes=True, remember=True)
         case "" | "n" | "no":
-            return Answer(yes=False)
+            return ApprovalAnswer(yes=False)
         case _:
-            return Answer(yes=False, words=word)
+            return ApprovalAnswer(yes=False, words=word)
 
 
 def describe_effect(call: ToolCall, why: str, workspace: Path, width: int, *, color: bool) -> str:
@@ -161,7 +161,7 @@ async def ask_on_terminal(
     width = count_columns(STDERR) or 80
     text = "\n".join([describe_effect(call, why, workspace, width, color=color), *wrap(CHOICES, width)])
     line = await _ask_for_line(text)
-    answer = Answer(yes=False) if line is None else parse_answer(line)
+    answer = ApprovalAnswer(yes=False) if line is None else parse_answer(line)
     if answer.words and instead is not None:
         instead(answer.words)
     return answer.verdict
@@ -174,7 +174,7 @@ async def ask_trust_on_terminal(question: str, content: str) -> bool:
         *_bar_lines(content, count_columns(STDERR) or 80),
     ]
     line = await _ask_for_line("\n".join([*lines, "y yes · n no"]))
-    return line is not None and parse_answer(line) == Answer(yes=True)
+    return line is not None and parse_answer(line) == ApprovalAnswer(yes=True)
 
 
 async def _ask_for_line(text: str) -> str | None:
@@ -189,7 +189,7 @@ async def _ask_for_line(text: str) -> str | None:
             sys.stderr.write(f"\n{text}\n")
             sys.stderr.flush()
             await asyncio.sleep(SETTLING)
-            lines.forget()
+            lines.discard_typed()
             sys.stderr.write("? ")
             sys.stderr.flush()
             return await lines.next()

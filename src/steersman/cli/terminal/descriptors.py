@@ -16,7 +16,7 @@ early_signals: list[int] = []
 """The signals that arrived while they were only noted."""
 
 
-def hold_descriptors() -> None:
+def open_missing_descriptors() -> None:
     """Opens standard descriptors that are closed; otherwise the next file or socket would get their numbers."""
     for number in (STDIN, STDOUT, STDERR):
         try:
@@ -25,7 +25,7 @@ def hold_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def leave_on_signals() -> None:
+def exit_on_signals() -> None:
     """Makes a signal end the process at once with its exit code, while there is nothing to clean up."""
     # Registered first, so called last: the exit code is decided and only memory is left to free.
     atexit.register(_ignore_signals)
@@ -34,21 +34,21 @@ def leave_on_signals() -> None:
             signal.signal(number, _exit_now)
 
 
-def note_signals() -> None:
+def record_signals() -> None:
     """From now on only notes signals, until `catch_signals` takes them."""
     for number in ENDING:
         if signal.getsignal(number) is _exit_now:
-            signal.signal(number, _note_signal)
+            signal.signal(number, _record_signal)
 
 
-def stop_noting() -> None:
+def stop_recording_signals() -> None:
     """Makes a signal end the process again, when there is nothing left to take it."""
     for number in ENDING:
-        if signal.getsignal(number) is _note_signal:
+        if signal.getsignal(number) is _record_signal:
             signal.signal(number, _exit_now)
 
 
-def end_quietly() -> None:
+def exit_silently_on_signals() -> None:
     """From now on a signal ends the process silently; nothing is left to clean up."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -69,7 +69,7 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _note_signal(number: int, _: FrameType | None) -> None:
+def _record_signal(number: int, _: FrameType | None) -> None:
     early_signals.append(number)
 
 

@@ -99,20 +99,20 @@ class Signals:
         self._on_leave = on_leave
         self._loop = asyncio.get_running_loop()
 
-    def take(self, number: int, _: FrameType | None = None) -> None:
+    def receive(self, number: int, _: FrameType | None = None) -> None:
         """Takes a signal; Python calls this between two instructions of the main thread."""
         if self.code is None:
             self.code = 128 + number
-            watchdog = threading.Timer(PATIENCE, self._leave, (self.code,))
+            watchdog = threading.Timer(PATIENCE, self._exit_now, (self.code,))
             watchdog.daemon = True
             watchdog.start()
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._stop)
         elif number == signal.SIGINT:
             # Only Ctrl-C counts as a second request: a closing terminal may send its signals twice.
-            self._leave(self.code)
+            self._exit_now(self.code)
 
-    def _leave(self, code: int) -> None:
+    def _exit_now(self, code: int) -> None:
         """Ends the process now; the session file is consistent at any moment."""
         if self._on_leave is not None:
             self._on_leave()
@@ -129,9 +129,9 @@ def catch_signals(stop: Callable[[], None], *, on_leave: Callable[[], None] | No
     signals = Signals(stop, on_leave)
     before = {number: taker for number in ENDING if (taker := signal.getsignal(number)) is not signal.SIG_IGN}
     for number in before:
-        signal.signal(number, signals.take)
+        signal.signal(number, signals.receive)
     for number in early_signals[:1]:
-        signals.take(number)
+        signals.receive(number)
     early_signals.clear()
     try:
         yield signals

@@ -57,7 +57,7 @@ class TerminalLines:
             self._waiting.popleft()
         return line
 
-    def forget(self) -> None:
+    def discard_typed(self) -> None:
         """Discards what was typed so far and not read."""
         with contextlib.suppress(termios.error):  # not a terminal: it holds no typed input
             termios.tcflush(self._source, termios.TCIFLUSH)

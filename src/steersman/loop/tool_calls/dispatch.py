@@ -15,7 +15,7 @@ from steersman.loop.config import Batched, SteeringPolicy
 from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, settle, start_call
-from steersman.loop.tool_calls.gates import ask_gates, examine
+from steersman.loop.tool_calls.gates import ask_gates, check_call
 from steersman.tools.calling import call_soon_in
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
@@ -80,7 +80,7 @@ class _Batch:
         self.waiting: list[Slot] = []
         self.running: list[Slot] = []
         self._rung = False
-        self._bell: asyncio.Future[None] | None = None
+        self._change: asyncio.Future[None] | None = None
         self._free = False
         self._gate: asyncio.Task[None] | None = None
         mode = run.config.tool_execution
@@ -89,12 +89,12 @@ class _Batch:
     async def run_calls(self) -> None:
         """Start calls that may start and wait for a change, until no call waits or runs."""
         run = self.run
-        # A tool's end, a steering message and a cancel all ring the same bell.
-        run.on_wake = self._ring
+        # The end of a tool, a steering message and a cancel all wake the dispatcher.
+        run.on_wake = self._wake
         run.inbox.on_arrival = self._make_arrival_callback(asyncio.get_running_loop())
         broken: Exception | None = None
         try:
-            self._examine_calls()
+            self._check_calls()
             while self.waiting or self.running:
                 if run.token.reason is not None or run.ending.reason is not None:
                     break
@@ -105,7 +105,7 @@ class _Batch:
                     self._start_ready() if run.journal is None else await self._start_after_saving()
                 )
                 if not started and not self._rung:
-                    await self._wait_for_bell()
+                    await self._wait_for_change()
                 # Reset before looking: a call that ends while the sources are polled below rings again.
                 rung, self._rung = self._rung, False
                 if rung:
@@ -135,28 +135,28 @@ class _Batch:
             if self.run.inbox.has_source("steering"):
                 await self.run.inbox.poll("steering")
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._rung = True
-        if self._bell is not None and not self._bell.done():
-            self._bell.set_result(None)
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
 
-    async def _wait_for_bell(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Wait until a call ends, steering arrives, or the run is cancelled."""
-        self._bell = asyncio.get_running_loop().create_future()
+        self._change = asyncio.get_running_loop().create_future()
         try:
-            await self._bell
+            await self._change
         finally:
-            self._bell = None
+            self._change = None
 
     def _make_arrival_callback(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Steering may come from any thread."""
 
         def ring() -> None:
-            call_soon_in(loop, self._ring)
+            call_soon_in(loop, self._wake)
 
         return ring
 
-    def _examine_calls(self) -> None:
+    def _check_calls(self) -> None:
         """Settle the calls that cannot run at once; the others wait."""
         limit = self.run.config.max_tool_calls
         # The usual case: no call has a gate, must run alone or has a key, so that all of them may start.
@@ -164,7 +164,7 @@ class _Batch:
         for slot in self.slots:
             if slot.index >= limit:
                 settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
-            elif slot.result is None and examine(self.run, self.turn, slot):
+            elif slot.result is None and check_call(self.run, self.turn, slot):
                 self.waiting.append(slot)
                 self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
 
@@ -199,7 +199,7 @@ class _Batch:
         try:
             await ask_gates(self.run, self.turn, slot)
         finally:
-            self._ring()
+            self._wake()
 
     async def _close_gate(self) -> None:
         """Stop asking the gates: the call they are asked about is not going to start."""

@@ -13,11 +13,11 @@ import msgspec
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, revise
-from steersman.tools.calling import call_soon_in, in_thread
+from steersman.tools.calling import call_in_thread, call_soon_in
 from steersman.tools.output import ToolContext, normalize_output, truncate_output
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
-from steersman.types.content import TextContent, ToolCall, text_of
+from steersman.types.content import TextContent, ToolCall, join_text_blocks
 from steersman.types.errors import ToolError, describe_exception
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
@@ -140,7 +140,7 @@ def settle(
 
 
 def _describe(output: ToolOutput) -> str:
-    return output.content if isinstance(output.content, str) else text_of(output.content)
+    return output.content if isinstance(output.content, str) else join_text_blocks(output.content)
 
 
 _LIMITS = ContextConfig()
@@ -308,4 +308,4 @@ async def _truncate(run: Run, output: ToolOutput) -> ToolOutput:
         max_lines=config.max_tool_output_lines,
         directory=config.output_directory,
     )
-    return await in_thread(work) if _count_characters(output) > _LARGE else work()
+    return await call_in_thread(work) if _count_characters(output) > _LARGE else work()

@@ -15,7 +15,7 @@ from steersman.tools.tool import Tool, describe_unknown_tool
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
 
-def examine(run: Run, turn: Turn, slot: Slot) -> bool:
+def check_call(run: Run, turn: Turn, slot: Slot) -> bool:
     """Find the tool and check the arguments; returns whether the call can run. If not, it is settled."""
     asked = slot.call
     cut = turn.message is not None and turn.message.stop_reason == "length"

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold
+from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold_lookalikes
 from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explain_unsafe_prefix
 from steersman.policy.shell.programs import KNOWN, explain_runner, takes_commands
-from steersman.policy.shell.syntax import Part, Reading, Word, list_possible_commands, read_command
+from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possible_commands, parse_command
 
 _BLANKS = " \t\n"  # to a shell, any other white space is part of a word
 _MANY = 50
@@ -41,10 +41,10 @@ def parse_allowed_command(pattern: str) -> AllowedCommand:
         raise ValueError("it would allow every command; if that is meant, name the tool without parentheses")
     if prefix == text:
         return _parse_whole_command(text)
-    reading = read_command(prefix)
-    if reading.problem is not None or len(reading.parts) != 1 or reading.parts[0].files:
+    parsed = parse_command(prefix)
+    if parsed.problem is not None or len(parsed.parts) != 1 or parsed.parts[0].files:
         raise ValueError(f"{prefix!r} is not the beginning of one simple command")
-    words = reading.parts[0].words
+    words = parsed.parts[0].words
     if any(word.wild >= 0 for word in words):
         raise ValueError(_STAR)
     if (why := explain_unsafe_prefix([word.text for word in words])) is not None:
@@ -54,22 +54,22 @@ def parse_allowed_command(pattern: str) -> AllowedCommand:
 
 def _parse_whole_command(text: str) -> AllowedCommand:
     """Parse a rule without a trailing `*`: that exact text, or that exact simple command as a part of others."""
-    reading = read_command(text)
-    simple = reading.problem is None and len(reading.parts) == 1 and not reading.parts[0].files
-    words = [word for part in reading.parts for word in part.words]
+    parsed = parse_command(text)
+    simple = parsed.problem is None and len(parsed.parts) == 1 and not parsed.parts[0].files
+    words = [word for part in parsed.parts for word in part.words]
     if "*" in text and (not words or any(word.wild >= 0 and "*" in word.text[word.wild :] for word in words)):
         raise ValueError(_STAR)
     return AllowedCommand(text, tuple(words) if simple else (), prefix=False)
 
 
-def explain_uncovered(rules: Sequence[AllowedCommand], command: str, reading: Reading) -> str | None:
+def explain_uncovered(rules: Sequence[AllowedCommand], command: str, parsed: ParsedCommand) -> str | None:
     """Explain why these rules do not allow a command; `None` where they allow every part of it."""
     text = command.strip(_BLANKS)
     if any(not rule.prefix and rule.text == text for rule in rules):
         return None
-    if reading.problem is not None:
-        return f"the command is not understood: {reading.problem}"
-    for part in reading.parts:
+    if parsed.problem is not None:
+        return f"the command is not understood: {parsed.problem}"
+    for part in parsed.parts:
         if (why := _explain_uncovered_part(rules, part)) is not None:
             return why
     return None
@@ -94,35 +94,35 @@ class ForbiddenCommand:
     open: bool = False
     pieces: tuple[str, ...] = ()
 
-    def match(self, command: str, reading: Reading) -> Match:
+    def match(self, command: str, parsed: ParsedCommand) -> Match:
         """Whether any part of a command matches, or may match."""
         if len(command) > MAX_TEXT_LENGTH:
             return "maybe" if self.words or self.pieces else "yes"
         if self.pieces:
-            texts = (command, *[part.text for part in reading.parts], *map(" ".join, list_possible_commands(command)))
+            texts = (command, *[part.text for part in parsed.parts], *map(" ".join, list_possible_commands(command)))
             found = any(_has_in_order(self.pieces, _normalize_spaces(text)) for text in texts)
         else:
-            found = not self.words or any(self._is_among(words) for words in _list_candidates(command, reading))
+            found = not self.words or any(self._is_among(words) for words in _list_candidates(command, parsed))
         if found:
             return "yes"
-        return "maybe" if reading.problem is not None or self._is_hinted_at(command, reading) else "no"
+        return "maybe" if parsed.problem is not None or self._is_hinted_at(command, parsed) else "no"
 
-    def _is_hinted_at(self, command: str, reading: Reading) -> bool:
+    def _is_hinted_at(self, command: str, parsed: ParsedCommand) -> bool:
         """Whether the words are in a text that a program of the command may run as a command."""
-        commands = [[word.text for word in part.words] for part in reading.parts]
+        commands = [[word.text for word in part.words] for part in parsed.parts]
         scripted = any(_runs_script(words) for words in commands)
         if not self.words or not (scripted or any(takes_commands(words) for words in commands)):
             return False
         before = "" if scripted else r"(?<![a-z0-9_-])"  # in a sed script, a letter comes right before a command
         after = ["(?![a-z0-9_-])"] * (len(self.words) - 1) + ["" if self.open else "(?![a-z0-9_-])"]
-        text = fold(command)
+        text = fold_lookalikes(command)
         return all(
             re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
         )
 
     def _is_among(self, words: Sequence[str]) -> bool:
         """Whether the words are the command; after a program that runs others, whether it begins at any word."""
-        words = [fold(word) for word in words]
+        words = [fold_lookalikes(word) for word in words]
         starts = range(len(words) if _runs_others(words[0]) else 1)
         places = [start for start in starts if words[start].rpartition("/")[2].startswith(self.words[0])]
         # No real command looks like this, and checking every position would take long.
@@ -162,7 +162,7 @@ class ForbiddenCommand:
 
 def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
     """Parse the parentheses of a `deny` or `ask` rule."""
-    text = fold(pattern.strip())
+    text = fold_lookalikes(pattern.strip())
     prefix = text.removesuffix("*")
     if "*" in prefix:
         pieces = _normalize_spaces(text).split("*")
@@ -177,17 +177,17 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
     return ForbiddenCommand(tuple(words), open=joined)
 
 
-def _list_candidates(command: str, reading: Reading) -> list[list[str]]:
+def _list_candidates(command: str, parsed: ParsedCommand) -> list[list[str]]:
     """List the words of everything in a command that may be run as a command."""
-    found = [[word.text for word in part.words] for part in reading.parts]
-    if reading.problem is not None or any(_runs_others(words[0]) for words in found):
+    found = [[word.text for word in part.words] for part in parsed.parts]
+    if parsed.problem is not None or any(_runs_others(words[0]) for words in found):
         found += list_possible_commands(command)
     return found
 
 
 def _normalize_spaces(text: str) -> str:
     """Normalize white space to one blank, also around separators of commands: `a|b` becomes `a | b`."""
-    return " ".join(_BETWEEN.sub(r" \g<0> ", fold(text)).split())
+    return " ".join(_BETWEEN.sub(r" \g<0> ", fold_lookalikes(text)).split())
 
 
 def _has_in_order(pieces: Sequence[str], text: str) -> bool:

@@ -63,7 +63,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedCommand:
     """A parsed command: its parts, or why it was not understood."""
 
     parts: tuple[Part, ...] = ()
@@ -74,21 +74,21 @@ class _NotUnderstood(Exception):
     """Something that the strict parser does not understand."""
 
 
-def read_command(command: str) -> Reading:
+def parse_command(command: str) -> ParsedCommand:
     """Parse a command strictly into its parts; `problem` says why it was not understood."""
     if len(command) > MAX_TEXT_LENGTH:
-        return Reading(problem=f"it is longer than {MAX_TEXT_LENGTH:,} characters")
+        return ParsedCommand(problem=f"it is longer than {MAX_TEXT_LENGTH:,} characters")
     if not command.isprintable():
         for character in command:
             if not character.isprintable() and character not in "\n\t":
-                return Reading(problem=f"it has the invisible character {character!a}")
+                return ParsedCommand(problem=f"it has the invisible character {character!a}")
     try:
-        return Reading(tuple(_Reader(command).read()))
+        return ParsedCommand(tuple(_StrictParser(command).parse()))
     except _NotUnderstood as error:
-        return Reading(problem=str(error))
+        return ParsedCommand(problem=str(error))
 
 
-class _Reader:
+class _StrictParser:
     """One pass over a command."""
 
     def __init__(self, command: str) -> None:
@@ -103,7 +103,7 @@ class _Reader:
         self.into = False  # whether the word being read is the target of a redirection
         self.joined = False  # whether the last separator wants another command after it
 
-    def read(self) -> list[Part]:
+    def parse(self) -> list[Part]:
         position, command = 0, self.command
         while position < len(command):
             match = _TOKEN.match(command, position)

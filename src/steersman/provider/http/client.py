@@ -13,17 +13,17 @@ import msgspec
 from aiohttp import ClientError, ClientTimeout
 
 from steersman.provider.http.errors import (
+    build_content_encoding_error,
+    build_credentials_in_url_error,
+    build_network_error,
+    build_redirect_error,
     build_stalled_error,
     build_stream_error,
-    content_encoding_error,
-    credentials_in_url_error,
+    build_unusable_proxy_error,
     has_credentials,
     is_same_origin,
     is_still_encoded,
-    network_error,
     redact_url,
-    redirect_error,
-    unusable_proxy_error,
 )
 from steersman.provider.http.headers import complete_error
 from steersman.provider.http.pool import aclose_http, find_pool, find_proxy, open_pool
@@ -32,7 +32,7 @@ from steersman.provider.http.sse import EventReader, SseDecoder
 from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
-from steersman.provider.streaming.batches import Batched, Batches
+from steersman.provider.streaming.batches import BatchedStreamFn, Batches
 from steersman.provider.wires.dialects import add_url_advice
 from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all, memoize_by_identity
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
@@ -56,7 +56,7 @@ _USUAL_START = (b"data: {", b"event: ")
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
-def http_stream(wire: Wire) -> Batched:
+def http_stream(wire: Wire) -> BatchedStreamFn:
     """The `StreamFn` for a wire protocol over HTTP; it raises `ProviderError`s and does not retry.
 
     Its time and size limits come from `Model.settings`, see `ResponseLimits`.
@@ -65,7 +65,7 @@ def http_stream(wire: Wire) -> Batched:
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
         return _stream_batches(wire, model, request, options)
 
-    return Batched(stream)
+    return BatchedStreamFn(stream)
 
 
 async def _stream_batches(wire: Wire, model: Model, request: Request, options: StreamOptions) -> Batches:
@@ -205,7 +205,7 @@ class Exchange:
                 raise
             except (ClientError, OSError, ValueError) as error:
                 # Without its cause: aiohttp's exceptions hold the headers, and so the key.
-                raise network_error(self.model, url, error) from None
+                raise build_network_error(self.model, url, error) from None
             finally:
                 self._watchdog.disarm()
             url = self._find_redirect(self._response, url, hops)
@@ -214,9 +214,9 @@ class Exchange:
     def _find_proxy(self, url: str) -> str | None:
         proxy = self.model.settings.get("proxy") or find_proxy(url)
         if proxy is not None and not proxy.startswith(("http://", "https://")):
-            raise unusable_proxy_error(self.model, proxy)
+            raise build_unusable_proxy_error(self.model, proxy)
         if "@" in url and has_credentials(url):
-            raise credentials_in_url_error(self.model, url)
+            raise build_credentials_in_url_error(self.model, url)
         return proxy
 
     def _find_redirect(self, response: Response, url: str, hops: int) -> str | None:
@@ -224,13 +224,13 @@ class Exchange:
         if response.status not in _REDIRECTS:
             return None
         if hops == _MAX_REDIRECTS:
-            raise redirect_error(self.model, self._url, response.status, url)
+            raise build_redirect_error(self.model, self._url, response.status, url)
         location = response.headers.get("location")
         if not location:
             return None
         target = _resolve_redirect(url, location)
         if target is None or response.status not in (307, 308) or not is_same_origin(url, target):
-            raise redirect_error(self.model, url, response.status, target or "")
+            raise build_redirect_error(self.model, url, response.status, target or "")
         response.close()
         return target
 
@@ -244,7 +244,7 @@ class Exchange:
                 return
             encoding = response.headers.get("content-encoding", "")
             if is_still_encoded(encoding, self._first):
-                raise content_encoding_error(self.model, self._url, f"content-encoding {encoding!r}")
+                raise build_content_encoding_error(self.model, self._url, f"content-encoding {encoding!r}")
             if _is_event_stream(response.headers.get("content-type", ""), self._first):
                 return
             array = getattr(self._wire, "array", None)

@@ -33,7 +33,7 @@ def redact_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def network_error(model: Model, url: str, error: Exception) -> ProviderError:
+def build_network_error(model: Model, url: str, error: Exception) -> ProviderError:
     """The error for an exception of aiohttp before the first byte of a response."""
     import aiohttp
     from aiohttp.http_exceptions import ContentEncodingError
@@ -65,7 +65,7 @@ def network_error(model: Model, url: str, error: Exception) -> ProviderError:
             text = f"Could not reach {at}: {why}. Check that the server runs, and check base_url."
             return NetworkError(text, provider=name)
         case aiohttp.ClientResponseError() if _is_caused_by(error, ContentEncodingError):
-            return content_encoding_error(model, url, error.message)
+            return build_content_encoding_error(model, url, error.message)
         case aiohttp.ClientResponseError():
             text = f"The server for {at} does not answer in HTTP: {why}. Check base_url."
             return ProtocolError(text, provider=name)
@@ -116,7 +116,7 @@ def is_html_page(body: str) -> bool:
     return body.lstrip().startswith("<")
 
 
-def not_a_stream_error(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
+def build_not_a_stream_error(model: Model, status: int, headers: Mapping[str, str], text: str) -> ProviderError:
     """The error for a response that is neither a stream of events nor an error."""
     shown = redact_key_patterns(text, _SHOWN)
     kind = headers.get("content-type", "no content type")
@@ -130,7 +130,7 @@ def not_a_stream_error(model: Model, status: int, headers: Mapping[str, str], te
     )
 
 
-def content_encoding_error(model: Model, url: str, how: str) -> ProviderError:
+def build_content_encoding_error(model: Model, url: str, how: str) -> ProviderError:
     """The error for a content-encoding that cannot be decoded here."""
     text = (
         f"The answer of {model.provider!r} at {redact_url(url)} has a content-encoding that was not "
@@ -152,7 +152,7 @@ def has_credentials(url: str) -> bool:
         return False  # not a URL at all, which the request will say
 
 
-def credentials_in_url_error(model: Model, url: str) -> ProviderError:
+def build_credentials_in_url_error(model: Model, url: str) -> ProviderError:
     """The error for a URL with a user name or a password in it, which clients, logs and proxies show."""
     text = (
         f"The base_url of {model.provider!r}, {redact_url(url)}, was given with a user name or a password. "
@@ -161,7 +161,7 @@ def credentials_in_url_error(model: Model, url: str) -> ProviderError:
     return InvalidRequestError(text, provider=model.provider)
 
 
-def redirect_error(model: Model, url: str, status: int, location: str) -> ProviderError:
+def build_redirect_error(model: Model, url: str, status: int, location: str) -> ProviderError:
     """The error for a redirect that is not followed."""
     target = redact_url(urljoin(url, location))
     text = (
@@ -171,7 +171,7 @@ def redirect_error(model: Model, url: str, status: int, location: str) -> Provid
     return InvalidRequestError(text, provider=model.provider, status=status)
 
 
-def unusable_proxy_error(model: Model, proxy: str) -> ProviderError:
+def build_unusable_proxy_error(model: Model, proxy: str) -> ProviderError:
     """The error for a proxy that aiohttp cannot use, such as SOCKS."""
     text = (
         f"The proxy {redact_url(proxy)!r} on the way to {model.provider!r} is not an HTTP proxy; set HTTPS_PROXY to "

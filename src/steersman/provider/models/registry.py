@@ -154,7 +154,7 @@ def register_provider(name: str, loader: Callable[[], StreamFn]) -> None:
     _loaded.pop(name, None)
 
 
-def provider_names() -> tuple[str, ...]:
+def list_provider_names() -> tuple[str, ...]:
     """The names of all providers, sorted."""
     from steersman.provider.models.presets import PRESETS
 
@@ -171,7 +171,7 @@ def find_stream_fn(model: Model) -> StreamFn:
     if loader is None:
         raise NotImplementedError(
             f"No provider named {name!r} for the model {model.name!r}.{_suggest_provider(name)} "
-            f"Known providers: {', '.join(provider_names())}. For a compatible server, use "
+            f"Known providers: {', '.join(list_provider_names())}. For a compatible server, use "
             f"'openai-chat:{model.id}' with base_url=... "
             f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
         )
@@ -255,7 +255,7 @@ def _find_known_facts(model: Model) -> dict[str, Any]:
 def _suggest_provider(name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, provider_names(), 1)
+    near = get_close_matches(name, list_provider_names(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
@@ -266,7 +266,7 @@ def _parse_name(name: object) -> Model:
     if not (colon and provider.strip() and model_id.strip()):
         raise ValueError(
             f"A model is named 'provider:model-id', such as 'anthropic:claude-sonnet-4-5', got {name!r}. "
-            f"Known providers: {', '.join(provider_names())}."
+            f"Known providers: {', '.join(list_provider_names())}."
         )
     return Model(provider.strip(), model_id.strip())
 

@@ -159,7 +159,7 @@ class ScriptedModel:
                         await asyncio.sleep(pace)
                     yield event
             if plan.turn.ending == "stall":
-                await _stall(plan.turn.deaf)
+                await _stall(plan.turn.ignored_cancels)
             elif plan.turn.ending != "cut":
                 yield self._end_turn(plan, model)
         finally:
@@ -209,15 +209,15 @@ async def _react(reaction: Reaction, request: Request) -> Turn:
     return to_turn(await given if isinstance(given, Awaitable) else given)
 
 
-async def _stall(deaf: int) -> None:
+async def _stall(ignored_cancels: int) -> None:
     while True:
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             # Tests need a stream that ignores a cancel.
-            if deaf == 0:
+            if ignored_cancels == 0:
                 raise
-            deaf -= 1
+            ignored_cancels -= 1
 
 
 def _build_failure(plan: _Plan, info: ErrorInfo, model: Model, usage: Usage) -> Failed:

@@ -41,7 +41,7 @@ class Turn:
     deltas: int | None = None
     pace: float | None = None
     after: int | None = None
-    deaf: int = 0
+    ignored_cancels: int = 0
 
 
 TurnLike: TypeAlias = Turn | Block | ErrorInfo | BaseException | Sequence[Block]
@@ -103,9 +103,9 @@ def raises(exception: BaseException, *blocks: Block, after: int | None = None, p
     return _build_broken_turn(exception, blocks, after=after, pace=pace)
 
 
-def stall(*blocks: Block, after: int | None = None, pace: float | None = None, deaf: int = 0) -> Turn:
-    """An answer that never ends; it ignores the first `deaf` cancels."""
-    return _build_broken_turn("stall", blocks, after=after, pace=pace, deaf=deaf)
+def stall(*blocks: Block, after: int | None = None, pace: float | None = None, ignored_cancels: int = 0) -> Turn:
+    """An answer that never ends; it ignores the first `ignored_cancels` cancels."""
+    return _build_broken_turn("stall", blocks, after=after, pace=pace, ignored_cancels=ignored_cancels)
 
 
 def cut(*blocks: Block, after: int | None = None, pace: float | None = None) -> Turn:
@@ -138,12 +138,12 @@ def _build_broken_turn(
     usage: Usage | None = None,
     deltas: int | None = None,
     pace: float | None = None,
-    deaf: int = 0,
+    ignored_cancels: int = 0,
 ) -> Turn:
     shown = _to_blocks(blocks)
     if after and not shown:
         shown, deltas = (TextContent("partial " * after),), after
-    return Turn(shown, ending, None, None, usage, deltas, pace, after, deaf)
+    return Turn(shown, ending, None, None, usage, deltas, pace, after, ignored_cancels)
 
 
 def _to_blocks(blocks: Sequence[Block]) -> tuple[Content, ...]:

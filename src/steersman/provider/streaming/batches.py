@@ -19,7 +19,7 @@ Batches: TypeAlias = AsyncGenerator[Batch, None]
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
 
-class Batched(msgspec.Struct, frozen=True):
+class BatchedStreamFn(msgspec.Struct, frozen=True):
     """A `StreamFn` made of a function that gives batches, for callers that can take several events at a time.
 
     `plain` gives those of a request without an output schema, if they need no wrapper.

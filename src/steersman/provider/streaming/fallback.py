@@ -9,7 +9,7 @@ from steersman.provider.streaming.batches import Batches
 from steersman.provider.streaming.normalize import (
     ModelCall,
     NextAttempt,
-    Normal,
+    NormalizedStreamFn,
     get_error_info,
     get_usage,
     run_attempts,
@@ -57,7 +57,7 @@ def with_fallback(
 
         return run_attempts(ModelCall(stream_fn, model, plain, options), again)
 
-    return Normal(stream_with_fallback)
+    return NormalizedStreamFn(stream_with_fallback)
 
 
 def _drop_foreign_key(asked: Model, model: Model, options: StreamOptions) -> StreamOptions:

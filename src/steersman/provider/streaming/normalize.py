@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batch, Batched, Batches, Events, flatten_batches
+from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, Events, flatten_batches
 from steersman.provider.streaming.partial import build_content, partial_message
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
@@ -32,7 +32,7 @@ _KNOWN: tuple[type, ...] = get_args(StreamEvent)
 _LIMITED = 429
 
 
-class Normal(Batched, frozen=True):
+class NormalizedStreamFn(BatchedStreamFn, frozen=True):
     """A `StreamFn` whose streams already have the normal form, so that no second layer is put around them."""
 
 
@@ -64,7 +64,7 @@ def stream_events(stream_fn: StreamFn, model: Model, request: Request, options: 
 
 def stream_batches(stream_fn: StreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
     """The same events in batches, as they arrived together."""
-    if type(stream_fn) is Normal:
+    if type(stream_fn) is NormalizedStreamFn:
         return stream_fn.batches(model, request, options)
     return run_attempts(ModelCall(stream_fn, model, request, options))
 
@@ -115,7 +115,7 @@ async def run_attempts(ask: ModelCall, decide: DecideNext | None = None) -> Batc
 def _open_batches(ask: ModelCall) -> AsyncIterator[Any] | None:
     """The batches of a `StreamFn` that has them, else `None`."""
     fn = ask.stream_fn
-    if not isinstance(fn, Batched):
+    if not isinstance(fn, BatchedStreamFn):
         return None
     give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
     return give(ask.model, ask.request, ask.options)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batched, Batches, Events, batch_singly
+from steersman.provider.streaming.batches import BatchedStreamFn, Batches, Events, batch_singly
 from steersman.provider.streaming.normalize import DELTAS, get_error_info, stream_events
 from steersman.types.content import Content, TextContent, ToolCall
 from steersman.types.messages import AssistantMessage
@@ -64,11 +64,11 @@ def with_output_tool(stream_fn: StreamFn, mode_of: ModeOf) -> StreamFn:
         return ask(model, request, options)
 
     def batches(model: Model, request: Request, options: StreamOptions, /) -> Batches:
-        if options.output_schema is None and isinstance(stream_fn, Batched):
+        if options.output_schema is None and isinstance(stream_fn, BatchedStreamFn):
             return stream_fn.batches(model, request, options)
         return batch_singly(stream_structured(model, request, options))
 
-    return Batched(batches, plain=stream_fn.batches) if isinstance(stream_fn, Batched) else stream
+    return BatchedStreamFn(batches, plain=stream_fn.batches) if isinstance(stream_fn, BatchedStreamFn) else stream
 
 
 @dataclass(frozen=True, slots=True)

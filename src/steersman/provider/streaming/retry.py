@@ -19,7 +19,7 @@ from steersman.provider.streaming.batches import Batches
 from steersman.provider.streaming.normalize import (
     ModelCall,
     NextAttempt,
-    Normal,
+    NormalizedStreamFn,
     get_error_info,
     get_usage,
     run_attempts,
@@ -188,7 +188,7 @@ def with_retry(
     first_event, idle = getattr(retry, "first_event_timeout", None), getattr(retry, "idle_timeout", None)
     if first_event is not None or idle is not None:
         stream_fn = with_timeouts(stream_fn, first_event=first_event, idle=idle)
-    return Normal(_RetryingStream(stream_fn, retry, random, keys).batches)
+    return NormalizedStreamFn(_RetryingStream(stream_fn, retry, random, keys).batches)
 
 
 class _RetryingStream:

@@ -47,21 +47,21 @@ _GROUP = 256
 _LONGEST_LINE = 256 * 1024 * 1024
 _MOST_BESIDE = 1000
 _SHORTEST_DATABASE = 16
-# What stands beside a file of SQLite and belongs to it, also while it is not there.
+# The endings of the companion files of a SQLite database; they belong to it even if they do not exist now.
 _COMPANIONS = ("-wal", "-shm", "-journal", "-lock", "-ready", "-fresh")
 # Line breaks of Unicode, which some programs take for the end of a line.
 _BREAKS = {b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029", b"\xc2\x85": b"\\u0085"}
 
 
-class _Handwritten(Record, frozen=True, forbid_unknown_fields=True):
-    """A record without a checksum, which has to be a record and nothing else."""
+class _UncheckedRecord(Record, frozen=True, forbid_unknown_fields=True):
+    """A record without a checksum; unknown fields are refused."""
 
 
-_handwritten: msgspec.json.Decoder[_Handwritten] = msgspec.json.Decoder(_Handwritten)
+_handwritten: msgspec.json.Decoder[_UncheckedRecord] = msgspec.json.Decoder(_UncheckedRecord)
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """A session that was read from a file, and what was wrong with the file."""
 
     session_id: str
@@ -76,7 +76,7 @@ def export_jsonl(
     *,
     lines: Iterable[tuple[int, bytes]] | None = None,
 ) -> int:
-    """Write all records of a session, or these, to a file that is complete or not there; returns how many."""
+    """Write all records of a session, or these, to a file, atomically; returns how many."""
     lines = handle.lines() if lines is None else lines
     try:
         if isinstance(file, str | os.PathLike):
@@ -86,8 +86,8 @@ def export_jsonl(
         raise StoreFailed(f"The session {handle.session_id!r} could not be exported: {error.strerror}.") from error
 
 
-def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: str | None = None) -> Imported:
-    """Make a session of a file, under its own id or another one; the file stays as it is."""
+def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: str | None = None) -> ImportResult:
+    """Create a session from a file, under its own id or another one; the file is not changed."""
     source = Path(file)
     try:
         with _open_regular(source) as stream:
@@ -100,7 +100,7 @@ def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: s
             handle = store.create(first.payload["session_id"])
             try:
                 count = _append_in_groups(handle, reading.read_records(_read_lines(stream, source)))
-                # The first record names this one: until it is there, all of the session was said elsewhere.
+                # The first record names this one: until it is written, the import is not finished.
                 handle.append([Record(reading.importing, None, count + 1, "imported", time.time(), {})])
             except BaseException:
                 handle.close()
@@ -109,7 +109,7 @@ def import_jsonl(file: str | os.PathLike[str], store: Store, /, *, session_id: s
             handle.close()
     except OSError as error:
         raise SessionError(f"The file {str(source)!r} could not be imported: {error.strerror}.") from error
-    return Imported(handle.session_id, count, tuple(reading.describe_problems()))
+    return ImportResult(handle.session_id, count, tuple(reading.describe_problems()))
 
 
 def encode_line(line: bytes) -> bytes:
@@ -121,7 +121,7 @@ def encode_line(line: bytes) -> bytes:
 
 
 def decode_line(line: bytes) -> Record:
-    """The record of a line of a file; `ValueError` when it is none, or not what was written."""
+    """Decode a line of a file to its record; raises `ValueError` for anything else, and for a wrong checksum."""
     found = _SUM.search(line)
     if found is None:
         try:
@@ -150,7 +150,7 @@ def _export_to(handle: Handle, path: Path, lines: Iterable[tuple[int, bytes]]) -
 
 
 def _check_no_database(handle: Handle, path: Path) -> None:
-    """Refuse a file of SQLite and what belongs to one: it may be the very one that the session is in."""
+    """Refuse to overwrite a SQLite file or a companion of one: it may be the file that holds the session."""
     databases: list[Path] = []
     for place in {path, path.resolve()}:
         names = (place.name.removesuffix(ending) for ending in _COMPANIONS if place.name.endswith(ending))
@@ -165,7 +165,7 @@ def _check_no_database(handle: Handle, path: Path) -> None:
 
 
 def _is_database(path: Path) -> bool:
-    """Whether SQLite can tell it for its own; when in doubt it is."""
+    """Whether the file is a SQLite database; `True` when in doubt."""
     if path.stat().st_size < _SHORTEST_DATABASE:
         return False
     # SQLite is asked because a file that is opened and closed beside it loses the locks that SQLite has on it.
@@ -179,7 +179,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _open_regular(source: Path) -> BinaryIO:
-    """The file to be read; `SessionError` for what is no ordinary file and might never come to an end."""
+    """Open a regular file; raises `SessionError` for anything else, such as a pipe, which may never end."""
     _check_regular(source, source.stat())  # before it is opened: that alone may do something to a device
     file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     stream = os.fdopen(file, "rb")
@@ -197,7 +197,7 @@ def _check_regular(source: Path, found: os.stat_result) -> None:
 
 
 def _read_lines(stream: BinaryIO, source: Path) -> Iterator[bytes]:
-    """The lines of a file, none of which may fill the memory."""
+    """The lines of a file; raises `SessionDamaged` for a line that is too long."""
     number = 0
     while line := stream.readline(_LONGEST_LINE + 1):
         number += 1
@@ -229,14 +229,14 @@ def _append_in_groups(handle: Handle, records: Iterable[Record]) -> int:
 
 
 class _Import:
-    """One reading of a file from its beginning."""
+    """One pass over a file, from its beginning."""
 
     def __init__(self, session_id: str | None, source: Path) -> None:
         self.session_id = session_id if session_id is None else check_session_id(session_id)
         self.importing = new_id("record")
         self._keys = sorted(find_known_keys(), key=len, reverse=True)
         self._now = time.time()
-        self._told: list[tuple[str, str, bool]] = []
+        self._notes: list[tuple[str, str, bool]] = []
         self._source = source
         self._damaged: list[bytes] = []
         self._ids: set[str] = set()
@@ -245,7 +245,7 @@ class _Import:
         self._seen = 0
 
     def read_records(self, stream: Iterable[bytes]) -> Iterator[Record]:
-        """The records, numbered without gaps; where some are missing one stands in for them and says so."""
+        """The records, numbered without gaps; a record of type `damage` takes the place of missing ones."""
         for number, line in enumerate(stream, 1):
             for record in self._read_line(number, line):
                 try:
@@ -264,20 +264,20 @@ class _Import:
                 yield self._number(self._adapt(record))
 
     def describe_problems(self) -> Iterator[Problem]:
-        """Keep what could not be read in a file beside the one it is from, and say what was wrong."""
+        """Save what could not be read to a file beside the source, and yield what was wrong."""
         beside, failed = "", None
         try:
             if self._damaged:
-                beside = f", and kept in {_keep_beside(self._source, self._damaged)!r}"
+                beside = f", and kept in {_save_damaged_pieces(self._source, self._damaged)!r}"
         except OSError as error:  # the session is there all the same
             failed = Problem("what was left out", f"It could not be kept in a file beside: {error.strerror}.")
-        for where, text, left_out in self._told:
+        for where, text, left_out in self._notes:
             yield Problem(where, f"Left out{beside}: {text}." if left_out else text)
         if failed is not None:
             yield failed
 
     def _read_line(self, number: int, line: bytes) -> Iterator[Record]:
-        """The record of a line, or those that can be made out in one that is damaged, as where two ran together."""
+        """The record of a line; of a damaged line, the intact records inside it, for instance if two were joined."""
         if not line.strip():
             return
         try:
@@ -298,7 +298,7 @@ class _Import:
         self._leave_out(where, text, *(piece for piece in rest if piece.strip()))
 
     def _find_fault(self, record: Record) -> str | None:
-        """Why a record cannot be taken. A record that follows its own children would make the tree a cycle."""
+        """Why a record cannot be imported, or `None`. A record after its own children would make the tree a cycle."""
         if record.seq <= self._seen:
             return f"its number {record.seq} does not follow {self._seen}"
         if record.id in self._ids or record.id in self._parents:
@@ -309,7 +309,7 @@ class _Import:
         return None
 
     def _begin(self, first: Record) -> Iterator[Record]:
-        """Settle what the session is called, and give it a first record if it has none."""
+        """Choose the id of the session, and yield a first record if the file has none."""
         named = first.payload.get("session_id") if first.type == "session" else None
         self.session_id = self.session_id or (str(named) if is_session_id(named) else new_id("session"))
         if first.type != "session" or first.seq > 1:
@@ -319,7 +319,7 @@ class _Import:
 
     def _make_gap_record(self, record: Record) -> Record:
         first, last = self._seen + 1, record.seq - 1
-        self._told.append((describe_range(first, last), "Missing; what follows is kept.", False))
+        self._notes.append((describe_range(first, last), "Missing; what follows is kept.", False))
         return self._number(Record(new_id("damage"), None, 0, "damage", record.time, {"first": first, "last": last}))
 
     def _number(self, record: Record) -> Record:
@@ -328,15 +328,15 @@ class _Import:
 
     def _leave_out(self, where: str, why: str, *pieces: bytes) -> None:
         self._damaged.extend(pieces)
-        self._told.append((where, why, True))
+        self._notes.append((where, why, True))
 
     def _redact(self, record: Record) -> Record:
-        """A record without the keys that are known here, and of no time to come, which would be the last for ever."""
+        """Redact known keys; a time in the future becomes now, or the session would always be the last used."""
         payload = redact_values(record.payload, self._keys) if self._keys else record.payload
         return msgspec.structs.replace(record, payload=payload, time=min(record.time, self._now))
 
     def _adapt(self, record: Record) -> Record:
-        """A record as it is kept: an approval stays behind, and the first one says what the session is."""
+        """Adapt a record to this store: approvals are not imported, and the first record gets the new session id."""
         if record.type in _NEVER_TAKEN:
             return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
         if record.type != "session":
@@ -346,8 +346,8 @@ class _Import:
         return msgspec.structs.replace(record, payload=payload)
 
 
-def _keep_beside(source: Path, pieces: Iterable[bytes]) -> str:
-    """The name of a new file with these pieces, or of one from before that has the same in it."""
+def _save_damaged_pieces(source: Path, pieces: Iterable[bytes]) -> str:
+    """Save the pieces to a new file and return its name; a file with the same content is reused."""
     data = b"".join(piece.rstrip(b"\n") + b"\n" for piece in pieces)
     for count in range(1, _MOST_BESIDE + 1):
         path = source.with_name(f"{source.name}.damaged" if count == 1 else f"{source.name}.damaged-{count}")
@@ -370,7 +370,7 @@ def _keep_beside(source: Path, pieces: Iterable[bytes]) -> str:
 
 
 def _find_records_inside(line: bytes) -> Iterator[tuple[int, int, Record]]:
-    """The places and records with a right checksum in a line that is damaged as a whole."""
+    """The intact records inside a damaged line, each with its start and end."""
     starts = [found.start() for found in _START.finditer(line)][:_MOST]
     at = 0
     for found in list(_SUM_INSIDE.finditer(line))[:_MOST]:

@@ -114,7 +114,7 @@ class MemoryHandle:
                 after += 1
                 yield after, line
 
-    def entitle(self, title: str, /) -> None:
+    def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""
         with self._lock:
             self._check_writer()

@@ -105,7 +105,7 @@ class Handle(Protocol):
         """
         ...
 
-    def entitle(self, title: str, /) -> None:
+    def set_title(self, title: str, /) -> None:
         """Set the title that a list shows; until then it shows the first words of the user."""
         ...
 

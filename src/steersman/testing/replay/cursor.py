@@ -22,14 +22,14 @@ from steersman.testing.replay.recorded import (
     RecordedRun,
     get_limit,
     get_message,
-    is_heard,
+    is_input,
 )
 from steersman.types.events import AgentEnd, AgentEvent, CompactionEnded, TurnEnd, TurnStart
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, AssistantMessage
 from steersman.types.model import Request
 
-_TOLD = frozenset(
+_RECORDED_TYPES = frozenset(
     ("retry_scheduled", "model_fallback", "input_rejected", "loop_detected", "compaction_started", "compaction_ended")
 )
 _UNTIMED = frozenset(("loop_id", "seq", "timestamp"))
@@ -86,7 +86,7 @@ class RecordCursor:
     def _collect_input(self) -> list[AgentMessage]:
         heard: list[AgentMessage] = []
         for item in self._iterate_ahead():
-            if not is_heard(item):
+            if not is_input(item):
                 break
             heard.append(get_message(item))
         return heard
@@ -125,7 +125,7 @@ class RecordCursor:
 
     def check_event(self, event: AgentEvent) -> None:
         """An event was told."""
-        if event.type in _TOLD and self.end_if_over():
+        if event.type in _RECORDED_TYPES and self.end_if_over():
             return
         self.events.append(event)
         if isinstance(event, TurnStart):
@@ -136,7 +136,7 @@ class RecordCursor:
             self._abort_late()
         elif isinstance(event, AgentEnd):
             self._check_end(event)
-        elif event.type in _TOLD:
+        elif event.type in _RECORDED_TYPES:
             fields = {name: value for name, value in _to_json_value(event).items() if name not in _UNTIMED}
             item = self._next
             if not isinstance(item, RecordedEvent) or item.fields != fields:

@@ -162,7 +162,7 @@ def get_limit(item: Item | None) -> str | None:
     return None
 
 
-def is_heard(item: Item | None) -> bool:
+def is_input(item: Item | None) -> bool:
     """Whether the item is something that is heard at the beginning of a turn."""
     message = get_message(item)
     return (
@@ -178,13 +178,15 @@ def order_call_events(calls: Iterable[tuple[ToolCall, RecordedCall]]) -> Iterato
             crowd += [(call.span[0], True, asked, call), (call.span[1], False, asked, call)]
             continue
         # It began when no other call was open, so what came before it is over.
-        yield from _sort_crowd(crowd)
+        yield from _sort_overlapping(crowd)
         crowd = []
         yield True, asked, call
         yield False, asked, call
-    yield from _sort_crowd(crowd)
+    yield from _sort_overlapping(crowd)
 
 
-def _sort_crowd(crowd: list[tuple[int, bool, ToolCall, RecordedCall]]) -> Iterator[tuple[bool, ToolCall, RecordedCall]]:
+def _sort_overlapping(
+    crowd: list[tuple[int, bool, ToolCall, RecordedCall]],
+) -> Iterator[tuple[bool, ToolCall, RecordedCall]]:
     for _, begins, asked, call in sorted(crowd, key=lambda moment: moment[0]):
         yield begins, asked, call

@@ -33,7 +33,7 @@ from steersman.loop.run import Run
 from steersman.loop.run_loop import open_inbox, run_loop
 from steersman.policy.limits import ExecutionLimits, ExecutionTracker
 from steersman.provider.models.registry import get_model
-from steersman.provider.streaming.normalize import Normal
+from steersman.provider.streaming.normalize import NormalizedStreamFn
 from steersman.provider.wires.protocol import Wire
 from steersman.session.records import Payload
 from steersman.session.session import Session
@@ -47,7 +47,7 @@ from steersman.types.messages import AgentMessage, EndReason, MessageLike, UserM
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.usage import Usage
 
-__all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normal_form", "replay"]
+__all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normalize_events", "replay"]
 
 _PASSING = frozenset(("message_update", "tool_execution_update", "custom"))
 _TIMES = frozenset(("seq", "timestamp", "duration"))
@@ -64,8 +64,8 @@ async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tool
     start = Start((), inherited=Inherited(tool_call_id=(part.start or {}).get("parent_tool_call_id")))
     stream = EventStream()
     stream.channel.detach()
-    client = ModelClient(config, Normal(rehearsal.answer))
-    run = rehearsal.run = _ReplayedRun(host, start, client, CancelToken(), stream.channel)
+    client = ModelClient(config, NormalizedStreamFn(rehearsal.answer))
+    run = rehearsal.run = _RunOfRecords(host, start, client, CancelToken(), stream.channel)
     run.witness = None  # it has checked this run already, under the same id
     run.rehearsal = rehearsal
     run.usage = msgspec.convert((part.end or {}).get("usage", {}), Usage)
@@ -90,7 +90,7 @@ async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tool
         run.task.result()
 
 
-class _ReplayedRun(Run):
+class _RunOfRecords(Run):
     """A run whose messages get their recorded times, and whose usage is the recorded one."""
 
     __slots__ = ("rehearsal",)
@@ -127,7 +127,7 @@ class _Tracker(ExecutionTracker):
         return self._rehearsal.find_limit()
 
 
-class RecordedConfig(AgentLoopConfig):
+class ReplayConfig(AgentLoopConfig):
     """A configuration that tells what the recorded one told."""
 
     __slots__ = ("recorded",)
@@ -138,7 +138,7 @@ class RecordedConfig(AgentLoopConfig):
         return self.recorded
 
 
-class WatchedContext(ContextConfig):
+class ReplayContextConfig(ContextConfig):
     """Compacts when the records say so."""
 
     __slots__ = ()
@@ -189,15 +189,15 @@ class Replayed:
         """What all runs told, in order."""
         return [event for run in self.runs for event in run.events]
 
-    def next_request(self, prompt: MessageLike | Sequence[MessageLike] = ()) -> Request:
+    def build_next_request(self, prompt: MessageLike | Sequence[MessageLike] = ()) -> Request:
         """What the model would be asked next, after the prompt if there is one."""
         visible = [*self.log.visible, *to_messages(prompt)]
         messages = repair(visible, provider=self.model.provider, model=self.model.id)
         return Request(self.system_prompt, messages, self.tools)
 
-    def encoded(self, wire: Wire, prompt: MessageLike | Sequence[MessageLike] = ()) -> bytes:
+    def encode_next_request(self, wire: Wire, prompt: MessageLike | Sequence[MessageLike] = ()) -> bytes:
         """The body of the next request, as a protocol writes it."""
-        return wire.request(self.model, self.next_request(prompt), self.options, None).body
+        return wire.request(self.model, self.build_next_request(prompt), self.options, None).body
 
 
 async def replay(session: Session, *, like: Agent | None = None) -> Replayed:
@@ -217,7 +217,7 @@ async def replay(session: Session, *, like: Agent | None = None) -> Replayed:
     return again.make_result()
 
 
-def normal_form(events: Iterable[AgentEvent]) -> list[dict[str, Any]]:
+def normalize_events(events: Iterable[AgentEvent]) -> list[dict[str, Any]]:
     """Events as plain values without what differs from one time to another: times, numbers, and what is kept nowhere.
 
     When an answer began to arrive is such a thing, so its `message_start` is left out.
@@ -339,10 +339,10 @@ class _SessionReplay:
         own = None if self._like is None else self._like.config
         estimator = estimate_tokens if own is None or own.context_config is None else own.context_config.estimator
         shaping = {} if own is None else {name: getattr(own, name) for name in _SHAPING}
-        config = RecordedConfig(
+        config = ReplayConfig(
             model=_get_model(snapshot.model),
             execution_limits=ExecutionLimits(None, None, None, wrap_up=bool((snapshot.limits or {}).get("wrap_up"))),
-            context_config=WatchedContext(
+            context_config=ReplayContextConfig(
                 max_context_tokens=2**62, estimator=estimator, compaction=CompactionConfig(cast(Any, rehearsal))
             ),
             retry_strategy=None,

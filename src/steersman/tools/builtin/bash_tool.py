@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 # Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_repositories, find_sandbox_paths
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
@@ -150,7 +150,7 @@ class _Shell:
         """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
-        sandbox, plan = await in_thread(self._plan_command, command)
+        sandbox, plan = await call_in_thread(self._plan_command, command)
         captured = OutputCapture(
             self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
@@ -159,7 +159,7 @@ class _Shell:
             ctx.update({"type": "output", "text": text})
 
         ended = await run_command(plan, captured, timeout=seconds, on_output=show)
-        text, truncated = await in_thread(self._finish_output, captured)
+        text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
             "duration": round(ended.duration, 3),

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Annotated, NamedTuple
 
 from steersman.tools.builtin.encoding import TextFile, normalize_line_ends
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.content import replace_lone_surrogates
 
 MAX_DIFF_LENGTH = 60_000
@@ -143,7 +143,7 @@ def _suggest_similar_passage(page: TextFile, old: str) -> str | None:
     passage = page.text[start : len(page.text) if end < 0 else end]
     return (
         f"At line {page.find_line(match.start())} is a text that differs only in white space, case or quotes: "
-        f"{show(passage, _MAX_SHOWN)}. Copy it exactly."
+        f"{format_value(passage, _MAX_SHOWN)}. Copy it exactly."
     )
 
 
@@ -158,9 +158,8 @@ def _suggest_nearest_line(page: TextFile, old: str) -> str | None:
     near = get_close_matches(wanted, numbers, 1)
     if not near:
         return None
-    return (
-        f"The nearest line is {numbers[near[0]]}: {show(near[0], _MAX_SHOWN)}. Read it again and copy the text exactly."
-    )
+    shown = format_value(near[0], _MAX_SHOWN)
+    return f"The nearest line is {numbers[near[0]]}: {shown}. Read it again and copy the text exactly."
 
 
 class Swap(NamedTuple):

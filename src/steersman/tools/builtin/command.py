@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steersman.tools.builtin.encoding import skip_partial_character
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.launch import KILL, TERMINATE, RunningSupervisor, launch, parse_report
 from steersman.types.errors import ToolError
 
@@ -218,7 +218,7 @@ async def run_command(
 ) -> CommandOutcome:
     """Run a plan to its end; `on_output` gets new output every 0.1 s. Raises `ToolError` when it cannot be started."""
     command = Command(plan, captured, timeout, on_output)
-    work = asyncio.ensure_future(in_thread(command.run))
+    work = asyncio.ensure_future(call_in_thread(command.run))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

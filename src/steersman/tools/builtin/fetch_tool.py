@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.tools.builtin.html import extract_text
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.addresses import AddressRules, Resolve, matches_host
 from steersman.tools.confine.urls import ParsedUrl, parse_url
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.tools.tool import Tool
 from steersman.tools.web import (
     REDIRECTS,
@@ -132,7 +132,7 @@ class _Fetcher:
         target = URL(place.url, encoded=True)
         if target.raw_host != place.host or target.port != place.port:
             # Two parsers that read one URL differently would let a request pass the SSRF guard.
-            raise ToolError(f"The URL {show(place.url, 200)} can be read in two ways.")
+            raise ToolError(f"The URL {format_value(place.url, 200)} can be read in two ways.")
         try:
             async with (
                 open_session(
@@ -215,7 +215,7 @@ async def _extract_text(body: Body, url: str, limit: int) -> str:
         # In a thread, because the work grows with the page; the thread stops when this call is cancelled.
         over = threading.Event()
         try:
-            page = await in_thread(extract_text, text, url, limit=limit, stopped=over.is_set)
+            page = await call_in_thread(extract_text, text, url, limit=limit, stopped=over.is_set)
         finally:
             over.set()
         text, whole = f"Title: {page.title}\n\n{page.text}" if page.title else page.text, whole and page.whole

@@ -52,7 +52,7 @@ class Glob:
         self._names = compile_any([regex for regex, by_name in single if by_name])
         self._paths = compile_any([regex for regex, by_name in single if not by_name])
 
-    def fits(self, path: str, name: str) -> bool:
+    def matches(self, path: str, name: str) -> bool:
         """Whether it matches a path (relative to the searched folder) or its last name."""
         return self._names.fullmatch(name) is not None or self._paths.fullmatch(path) is not None
 
@@ -110,7 +110,7 @@ class Finder:
             self.late = True
 
     def _consider(self, path: str, name: str, start: str) -> None:
-        if not self.glob.fits(path[len(start) + 1 :] if start else path, name):
+        if not self.glob.matches(path[len(start) + 1 :] if start else path, name):
             return
         line = format_path(path) + "/" * self.glob.folders
         self.count += 1

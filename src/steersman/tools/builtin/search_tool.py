@@ -281,7 +281,7 @@ def _filter_files(walk: Walk, start: str, glob: str | None) -> Iterator[tuple[Fo
     for folder in walk:
         for name in folder.files:
             path = folder.join(name)
-            if pattern is None or pattern.fits(path[len(start) + 1 :] if start else path, name) is wanted:
+            if pattern is None or pattern.matches(path[len(start) + 1 :] if start else path, name) is wanted:
                 yield folder, name
 
 
@@ -307,7 +307,7 @@ def _read_match_line(descriptor: int, hit: Hit) -> str:
     """Read the line of a match, from a little before the match where the line is long."""
     skipped = max(0, hit.column - 1 - _BEFORE_MATCH) if hit.column > MAX_LINE - _BEFORE_MATCH else 0
     data = os.pread(descriptor, MAX_LINE * 4 + 4, hit.offset + skipped)
-    return _MORE * (skipped > 0) + clip(
+    return _MORE * (skipped > 0) + decode_truncated(
         skip_partial_character(data.partition(b"\n")[0]) if skipped else data.partition(b"\n")[0]
     )
 
@@ -317,17 +317,19 @@ def _add_context(lines: dict[int, tuple[str, str]], descriptor: int, hit: Hit, c
     before = os.pread(descriptor, hit.offset - start, start).split(b"\n")[:-1]
     for back, data in enumerate(reversed(before[-context:]), 1):
         cut = start > 0 and back == len(before)
-        lines.setdefault(hit.line - back, ("-", _MORE * cut + clip(skip_partial_character(data) if cut else data)))
+        lines.setdefault(
+            hit.line - back, ("-", _MORE * cut + decode_truncated(skip_partial_character(data) if cut else data))
+        )
     after = os.pread(descriptor, _WINDOW, hit.offset)
     following = after.split(b"\n")[1:]
     if following and not following[-1]:
         # An empty piece after the last line end is not a line.
         following.pop()
     for ahead, data in enumerate(following[:context], 1):
-        lines.setdefault(hit.line + ahead, ("-", clip(data)))
+        lines.setdefault(hit.line + ahead, ("-", decode_truncated(data)))
 
 
-def clip(data: bytes) -> str:
+def decode_truncated(data: bytes) -> str:
     """Decode a line, truncated to the length that is shown."""
     text = data.removesuffix(b"\r")[: MAX_LINE * 4 + 4].decode("utf-8", "replace")
     return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}{_MORE}"

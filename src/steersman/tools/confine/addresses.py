@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, normalize_host
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.errors import ToolError, describe_exception
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -199,7 +199,7 @@ def matches_host(host: str, patterns: Iterable[str]) -> bool:
 async def look_up_host(host: str, port: int) -> list[str]:
     """Look up the addresses of a host with the resolver of this machine."""
     # In a thread that can be abandoned: a DNS server that does not answer must not delay a cancel or an exit.
-    infos = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    infos = await call_in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in infos]
 
 
@@ -226,7 +226,7 @@ def _parse_address(text: str, place: ParsedUrl) -> Address:
             return ip_address(text)
     except ValueError:
         pass
-    raise ForbiddenAddress(f"The host {place.host!r} leads to {show(text)}, which is no address to connect to.")
+    raise ForbiddenAddress(f"The host {place.host!r} leads to {format_value(text)}, which is no address to connect to.")
 
 
 def _parse_literal(host: str) -> Address | None:
@@ -260,7 +260,7 @@ def _parse_allowed_network(text: str) -> _AllowedNetwork:
         pass
     raise ValueError(
         f"An entry of 'allow' is an address or a network such as '127.0.0.1:8000', '[::1]:8000' or '10.0.0.0/8', got "
-        f"{show(text)}. A name cannot be allowed: its owner decides which address it has."
+        f"{format_value(text)}. A name cannot be allowed: its owner decides which address it has."
     )
 
 

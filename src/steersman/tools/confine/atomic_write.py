@@ -25,14 +25,14 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What a write did: whether the file is new, and how many other names (hard links) keep the old content."""
 
     created: bool
     other_names: int
 
 
-def write_atomically(place: ResolvedPath, data: bytes, shown: str, expect: str | None) -> Written:
+def write_atomically(place: ResolvedPath, data: bytes, shown: str, expect: str | None) -> WriteResult:
     """Write all of `data` to the resolved path, or change nothing.
 
     With `expect`, a file whose digest is another one raises `StaleFile`.
@@ -53,7 +53,7 @@ def write_atomically(place: ResolvedPath, data: bytes, shown: str, expect: str |
                 raise _make_stale_error(shown)
             _move_into_place(folder, temporary, name, new=old is None)
         _fsync_folder(folder)
-    return Written(old is None, 0 if old is None else old.st_nlink - 1)
+    return WriteResult(old is None, 0 if old is None else old.st_nlink - 1)
 
 
 def _make_stale_error(shown: str) -> StaleFile:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import quote, urljoin
 
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.errors import ToolError
 
 _MAX_URL_LENGTH = 8_000
@@ -46,7 +46,7 @@ class ParsedUrl:
         try:
             return parse_url(urljoin(self.url, location))
         except ValueError as error:
-            raise InvalidUrl(f"{show(location, 200)} is not a URL ({error}).") from error
+            raise InvalidUrl(f"{format_value(location, 200)} is not a URL ({error}).") from error
 
 
 def parse_url(url: str) -> ParsedUrl:
@@ -56,11 +56,11 @@ def parse_url(url: str) -> ParsedUrl:
         raise InvalidUrl(f"The URL has {len(url):,} characters; at most {_MAX_URL_LENGTH:,} are allowed.")
     _check_characters(url)
     if (parts := _PARTS.fullmatch(url)) is None:
-        raise InvalidUrl(f"Only http:// and https:// URLs can be fetched, got {show(url, 200)}.")
+        raise InvalidUrl(f"Only http:// and https:// URLs can be fetched, got {format_value(url, 200)}.")
     scheme, authority, path, query = parts[1].lower(), parts[2], parts[3] or "/", parts[4]
     host, port = _parse_authority(authority, url)
     if any(_DOTS.fullmatch(segment) for segment in path.split("/")):
-        raise InvalidUrl(f"The path of {show(url, 200)} has a '.' or '..' in it; write the path it leads to.")
+        raise InvalidUrl(f"The path of {format_value(url, 200)} has a '.' or '..' in it; write the path it leads to.")
 
     shown = f"[{host}]" if ":" in host else host
     if port not in (None, _PORTS[scheme]):
@@ -79,7 +79,7 @@ def normalize_host(text: str) -> str:
     name = text.lower().removesuffix(".")
     labels = name.split(".")
     if len(name) > _MAX_HOST_LENGTH or not all(_LABEL.fullmatch(label) for label in labels):
-        raise InvalidUrl(f"{show(text)} is not the name of a host.")
+        raise InvalidUrl(f"{format_value(text)} is not the name of a host.")
     if _NUMBER.fullmatch(labels[-1]):
         return _check_ipv4(name)
     return name
@@ -87,7 +87,9 @@ def normalize_host(text: str) -> str:
 
 def _check_characters(url: str) -> None:
     if (found := _UNFIT.search(url)) is not None:
-        raise InvalidUrl(f"The URL {show(url, 200)} has {found[0]!r} in it; write it percent-encoded, or leave it out.")
+        raise InvalidUrl(
+            f"The URL {format_value(url, 200)} has {found[0]!r} in it; write it percent-encoded, or leave it out."
+        )
 
 
 def _parse_authority(authority: str, url: str) -> tuple[str, int | None]:
@@ -96,7 +98,7 @@ def _parse_authority(authority: str, url: str) -> tuple[str, int | None]:
             "A URL with a user name or a password in front of its host is not fetched; leave that part out."
         )
     if (parts := _AUTHORITY.fullmatch(authority)) is None or not (parts[1] or parts[2]):
-        raise InvalidUrl(f"The URL {show(url, 200)} has no host that can be read.")
+        raise InvalidUrl(f"The URL {format_value(url, 200)} has no host that can be read.")
     host = normalize_host(parts[2]) if parts[1] is None else _parse_ipv6(parts[1])
     port = None if parts[3] is None else int(parts[3])
     if port is not None and not 0 < port < 65_536:
@@ -109,11 +111,11 @@ def _encode_idna(text: str) -> str:
     import idna
 
     if len(text) > _MAX_HOST_LENGTH:
-        raise InvalidUrl(f"{show(text)} is not the name of a host.")
+        raise InvalidUrl(f"{format_value(text)} is not the name of a host.")
     try:
         return idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except UnicodeError as error:
-        raise InvalidUrl(f"{show(text)} is not the name of a host ({error}).") from error
+        raise InvalidUrl(f"{format_value(text)} is not the name of a host ({error}).") from error
 
 
 def _check_ipv4(text: str) -> str:
@@ -122,7 +124,7 @@ def _check_ipv4(text: str) -> str:
             return str(IPv4Address(text))
     except ValueError:
         pass
-    raise InvalidUrl(f"{show(text)} is not an IPv4 address as four decimal numbers, such as 93.184.215.14.")
+    raise InvalidUrl(f"{format_value(text)} is not an IPv4 address as four decimal numbers, such as 93.184.215.14.")
 
 
 def _parse_ipv6(text: str) -> str:
@@ -131,4 +133,4 @@ def _parse_ipv6(text: str) -> str:
             return IPv6Address(text).compressed
     except ValueError:
         pass
-    raise InvalidUrl(f"{show(text)} is not an IPv6 address (one with a zone, '%...', is never public).")
+    raise InvalidUrl(f"{format_value(text)} is not an IPv6 address (one with a zone, '%...', is never public).")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from steersman.tools.confine.atomic_write import Written, write_atomically
+from steersman.tools.confine.atomic_write import WriteResult, write_atomically
 from steersman.tools.confine.file_versions import SeenVersions, lock_file
 from steersman.tools.confine.path_errors import (
     MissingPath,
@@ -52,7 +52,7 @@ __all__ = [
     "TooLarge",
     "Workspace",
     "WorkspaceError",
-    "Written",
+    "WriteResult",
     "WrongKind",
 ]
 
@@ -267,7 +267,7 @@ class Workspace:
             raise TooLarge(f"{path!r} is too large: more than {limit:,} bytes.")
         return data
 
-    def replace(self, path: str, data: bytes, *, expect: str | None = None) -> Written:
+    def replace(self, path: str, data: bytes, *, expect: str | None = None) -> WriteResult:
         """Replace the content of a file atomically, or create the file and the folders it needs.
 
         With `expect`, the `digest` of the content to replace, a file with other content is not changed (`StaleFile`).

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.process import ServerProcess
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
@@ -174,7 +174,7 @@ class Connection:
         if isinstance(self._spec, StdioServer):
             return stdio_transport(partial(self._start_process, self._spec))
         # In a thread, because it reads the certificates of this machine.
-        client = await in_thread(make_http_client, self._spec, self._max_bytes, self._note_refusal)
+        client = await call_in_thread(make_http_client, self._spec, self._max_bytes, self._note_refusal)
         await stack.enter_async_context(client)
         return streamable_http_client(self._spec.url, http_client=client, max_sse_event_size=self._max_bytes)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
-from steersman.tools.calling import Calling
+from steersman.tools.calling import CallingConvention
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.output import ToolContext
 from steersman.tools.text import strip_invisible
@@ -81,7 +81,7 @@ def make_tool(name: str, definition: Definition, execute: Execute, access: Acces
         made = Tool(name, definition.description, definition.parameters, _take_all, access=access)
         made.execute = made.__wrapped__ = execute
         # An untrusted schema may have a property of any name, so its arguments are never passed by name.
-        made._set_calling(Calling(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
+        made._set_calling(CallingConvention(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise McpError(f"its schema is wrong ({strip_invisible(str(error), 300, lines=False)})") from error
     return made

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from shutil import which
 from typing import cast
 
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.launch import build_child_environment, clean_search_path
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.spec import StdioServer
@@ -93,7 +93,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         try:
             transport, process = await loop.subprocess_exec(
                 lambda: cls(max_bytes, on_end),
-                await in_thread(_find_program, spec),
+                await call_in_thread(_find_program, spec),
                 *spec.args,
                 env=build_child_environment(spec.env),
                 cwd=spec.cwd,

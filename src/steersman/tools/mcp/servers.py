@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast, get_args
 
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.mcp.config_file import read_config_file
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.server import Server, ServerSettings
@@ -149,7 +149,7 @@ class McpServers:
         if self._loop is not None:
             raise RuntimeError("These MCP servers were entered before; make a new McpServers(...).")
         self._loop = asyncio.get_running_loop()
-        await in_thread(_import_sdk)
+        await call_in_thread(_import_sdk)
         await self._pins.load()
         try:
             await self._for_each_server(Server.connect, required=self._required)

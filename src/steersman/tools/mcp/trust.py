@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.tools.calling import in_thread
+from steersman.tools.calling import call_in_thread
 from steersman.tools.mcp.errors import McpError
 
 _VERSION = 1
@@ -161,7 +161,7 @@ class Pins:
     async def load(self) -> None:
         """Read the file, if there is one."""
         if self._file is not None:
-            self._known = await in_thread(self._file.read)
+            self._known = await call_in_thread(self._file.read)
 
     def find_digest(self, server: str, tool: str) -> str | None:
         """Return the pinned hash of a tool; `None` for a new tool."""
@@ -173,7 +173,7 @@ class Pins:
             return
         self._known.setdefault(server, {}).update(found)
         if self._file is not None:
-            await in_thread(self._file.update, lambda entries: entries.setdefault(server, {}).update(found))
+            await call_in_thread(self._file.update, lambda entries: entries.setdefault(server, {}).update(found))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.errors import MissingExtra
 
 Spec: TypeAlias = Mapping[str, Any] | str | bytes | os.PathLike[str]
@@ -47,7 +47,7 @@ class Document:
     def __init__(self, root: Mapping[str, Any]) -> None:
         version = root.get("openapi")
         if not isinstance(version, str) or not version.startswith("3."):
-            given = f"swagger {root['swagger']!r}" if "swagger" in root else show(version)
+            given = f"swagger {root['swagger']!r}" if "swagger" in root else format_value(version)
             raise ValueError(f"An OpenAPI description of version 3 is needed ('openapi': '3.1.0'), got {given}.")
         self.root = root
         # Version 3.0 has its own dialect of JSON Schema.
@@ -57,7 +57,8 @@ class Document:
         """Return the target of a reference."""
         if not isinstance(pointer, str) or not pointer.startswith("#/"):
             raise ValueError(
-                f"Only references inside the description are followed ('#/components/...'), got {show(pointer)}."
+                "Only references inside the description are followed ('#/components/...'), "
+                f"got {format_value(pointer)}."
             )
         found: Any = self.root
         for step in unquote(pointer[2:]).split("/"):
@@ -72,7 +73,7 @@ class Document:
         """Return an object, or the object that its reference leads to."""
         for _ in range(_MAX_REFERENCE_CHAIN):
             if not isinstance(value, Mapping):
-                raise ValueError(f"{what} is an object, got {show(value)}.")
+                raise ValueError(f"{what} is an object, got {format_value(value)}.")
             if "$ref" not in value:
                 return cast(Mapping[str, Any], value)
             value = self.resolve(cast(Any, value["$ref"]))
@@ -91,15 +92,17 @@ def load_document(spec: Spec) -> Document:
         text = _read_file(spec)
     root = _parse(text)
     if not isinstance(root, Mapping):
-        raise ValueError(f"An OpenAPI description is an object, got {show(root)}.")
+        raise ValueError(f"An OpenAPI description is an object, got {format_value(root)}.")
     return Document(cast(Mapping[str, Any], root))
 
 
 def _read_file(path: Any) -> str:
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"An OpenAPI description is a mapping, JSON or YAML text, or a path, got {show(path)}.")
+        raise TypeError(f"An OpenAPI description is a mapping, JSON or YAML text, or a path, got {format_value(path)}.")
     if isinstance(path, str) and path.startswith(("http://", "https://")):
-        raise ValueError(f"A description is not downloaded here; get {show(path)} first and give its text or its path.")
+        raise ValueError(
+            f"A description is not downloaded here; get {format_value(path)} first and give its text or its path."
+        )
     return Path(cast(str, path)).read_text(encoding="utf-8-sig")
 
 
@@ -160,7 +163,7 @@ class SchemaConverter:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):
-            raise ValueError(f"A schema is an object or a boolean, got {show(schema)}.")
+            raise ValueError(f"A schema is an object or a boolean, got {format_value(schema)}.")
         given = cast(Mapping[str, Any], schema)
         result = self._convert_reference(given) if "$ref" in given else self._convert_keywords(given, depth)
         return _make_nullable(result) if given.get("nullable") is True else result

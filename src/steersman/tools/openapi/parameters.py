@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.errors import ToolError
 
 Location: TypeAlias = Literal["path", "query", "header", "cookie"]
@@ -80,7 +80,8 @@ def encode_header_value(parameter: Parameter, value: Any) -> str:
         text = ",".join(map(to_text, _to_list(parameter, value)))
     if _CONTROLS.search(text):
         raise ToolError(
-            f"The argument {parameter.argument!r} is sent as a header and cannot hold line breaks, got {show(text)}."
+            f"The argument {parameter.argument!r} is sent as a header and cannot hold line breaks, "
+            f"got {format_value(text)}."
         )
     return text
 
@@ -154,7 +155,7 @@ def _check_segments(parameter: Parameter, value: Any) -> None:
             if {".", ".."} & set(re.split(r"[/\\]", text)):
                 raise ToolError(
                     f"The argument {parameter.argument!r} is part of the path and cannot be or hold '.' or '..' as a "
-                    f"step, got {show(value)}."
+                    f"step, got {format_value(value)}."
                 )
             if (decoded := unquote(text)) == text:
                 break

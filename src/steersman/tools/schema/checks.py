@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.content import replace_lone_surrogates
 
 ValuePath: TypeAlias = "tuple[ValuePath, str | int] | None"
@@ -28,7 +28,7 @@ _MAX_NUMBER_LENGTH = 1_000
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 
 
-def check_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
+def accept_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
     """Accept any JSON value; return a new copy that the tool may change."""
     if type(value) is str:
         return replace_lone_surrogates(value)
@@ -36,19 +36,19 @@ def check_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
         return value
     if isinstance(value, dict):
         items = cast(dict[Any, Any], value).items()
-        return {check_key(key, at, problems): check_anything(item, (at, key), problems) for key, item in items}
+        return {check_key(key, at, problems): accept_anything(item, (at, key), problems) for key, item in items}
     if isinstance(value, list | tuple):
-        return [check_anything(item, (at, index), problems) for index, item in enumerate(cast(Sequence[Any], value))]
+        return [accept_anything(item, (at, index), problems) for index, item in enumerate(cast(Sequence[Any], value))]
     if not isinstance(value, float):
-        problems.append((at, f"expected a JSON value, got {show(value)}"))
+        problems.append((at, f"expected a JSON value, got {format_value(value)}"))
     elif not math.isfinite(value):
         problems.append((at, f"expected a finite number, got {value!r}"))
     return value
 
 
-def refuse(value: Any, at: ValuePath, problems: Problems) -> Any:
+def refuse_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
     """Refuse every value."""
-    problems.append((at, f"no value is allowed here, got {show(value)}"))
+    problems.append((at, f"no value is allowed here, got {format_value(value)}"))
     return value
 
 
@@ -58,17 +58,21 @@ def compile_enum(allowed: Sequence[Any]) -> Node:
         known = {(type(value) is bool, value): value for value in allowed}
     except TypeError:
         known = None
-    label = show(allowed[0]) if len(allowed) == 1 else "one of " + ", ".join(show(value) for value in allowed)
+    label = (
+        format_value(allowed[0])
+        if len(allowed) == 1
+        else "one of " + ", ".join(format_value(value) for value in allowed)
+    )
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         same_kind = type(value) is bool
         if known is None or not isinstance(value, Hashable):
             for candidate in allowed:
                 if candidate == value and (type(candidate) is bool) == same_kind:
-                    return check_anything(value, at, problems)
+                    return accept_anything(value, at, problems)
         elif (same_kind, value) in known:
             return known[same_kind, value]
-        problems.append((at, f"expected {label}, got {show(value)}"))
+        problems.append((at, f"expected {label}, got {format_value(value)}"))
         return value
 
     return check
@@ -82,7 +86,7 @@ def compile_string(schema: Mapping[str, Any]) -> Node:
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if not isinstance(value, str):
-            problems.append((at, f"expected a string, got {show(value)}"))
+            problems.append((at, f"expected a string, got {format_value(value)}"))
             return value
         if not value.isascii():
             value = replace_lone_surrogates(value)
@@ -102,7 +106,7 @@ def compile_integer(schema: Mapping[str, Any], *, coerce: bool) -> Node:
                 # Text is exact and a float is not: beyond 2**53 the float may be another number than the text.
                 number = int(number) if number is value or abs(number) < _MAX_EXACT_FLOAT else None
             if type(number) is not int:
-                problems.append((at, f"expected an integer, got {show(value)}"))
+                problems.append((at, f"expected an integer, got {format_value(value)}"))
                 return value
             value = number
         return run_tests(value, tests, at, problems) if tests else value
@@ -118,7 +122,7 @@ def compile_number(schema: Mapping[str, Any], *, coerce: bool) -> Node:
         if type(value) is not float and type(value) is not int:
             number = _parse_number(value) if coerce and isinstance(value, str) else None
             if number is None:
-                problems.append((at, f"expected a number, got {show(value)}"))
+                problems.append((at, f"expected a number, got {format_value(value)}"))
                 return value
             value = number
         if type(value) is float and not math.isfinite(value):
@@ -137,7 +141,7 @@ def compile_boolean(*, coerce: bool) -> Node:
             return value
         if coerce and isinstance(value, str) and value in _BOOLEANS:
             return _BOOLEANS[value]
-        problems.append((at, f"expected true or false, got {show(value)}"))
+        problems.append((at, f"expected true or false, got {format_value(value)}"))
         return value
 
     return check
@@ -149,7 +153,7 @@ def compile_null(*, coerce: bool) -> Node:
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if value is None or (coerce and value == "null"):
             return None
-        problems.append((at, f"expected null, got {show(value)}"))
+        problems.append((at, f"expected null, got {format_value(value)}"))
         return value
 
     return check
@@ -158,7 +162,7 @@ def compile_null(*, coerce: bool) -> Node:
 def check_key(key: Any, at: ValuePath, problems: Problems) -> str:
     """Check the name of a property, which has to be a string."""
     if not isinstance(key, str):
-        problems.append((at, f"expected names that are strings, got {show(key)}"))
+        problems.append((at, f"expected names that are strings, got {format_value(key)}"))
         return str(key)
     return key if key.isascii() else replace_lone_surrogates(key)
 
@@ -186,7 +190,7 @@ def run_tests(value: Any, tests: Sequence[Test], at: ValuePath, problems: Proble
     """Return the value, and add a problem for each test it fails."""
     for fits, label in tests:
         if not fits(value):
-            problems.append((at, f"expected {label}, got {show(value)}"))
+            problems.append((at, f"expected {label}, got {format_value(value)}"))
     return value
 
 
@@ -220,7 +224,7 @@ def _read_limit(schema: Mapping[str, Any], word: str) -> int | float | None:
     if value is None or isinstance(value, bool):
         return None  # In the oldest drafts a boolean says that a bound is exclusive.
     if not isinstance(value, int | float):
-        raise ValueError(f"{word!r} is a number, got {show(value)}.")
+        raise ValueError(f"{word!r} is a number, got {format_value(value)}.")
     return value
 
 
@@ -257,7 +261,7 @@ def compile_array(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: 
         if not isinstance(value, list | tuple):
             given, value = value, _parse_json(value, list) if coerce else None
             if value is None:
-                problems.append((at, f"expected a list, got {show(given)}"))
+                problems.append((at, f"expected a list, got {format_value(given)}"))
                 return given
         result: list[Any] = []
         for index, item in enumerate(cast(Sequence[Any], value)):
@@ -272,7 +276,7 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
     """Compile the check for an object; JSON text of an object is coerced."""
     declared = schema.get("properties", {})
     if not isinstance(declared, Mapping):
-        raise ValueError(f"'properties' is an object of schemas, got {show(declared)}.")
+        raise ValueError(f"'properties' is an object of schemas, got {format_value(declared)}.")
     declared = cast(Mapping[str, Any], declared)
     properties = {name: compiler.compile(item, coerce=coerce) for name, item in declared.items()}
     required = _read_required(schema)
@@ -285,7 +289,7 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
         if not isinstance(value, dict):
             given, value = value, _parse_json(value, dict) if coerce else None
             if value is None:
-                problems.append((at, f"expected an object, got {show(given)}"))
+                problems.append((at, f"expected an object, got {format_value(given)}"))
                 return given
         result: dict[str, Any] = {}
         items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
@@ -340,7 +344,7 @@ def _read_required(schema: Mapping[str, Any]) -> Sequence[str]:
     if isinstance(required, bool):
         return ()  # In the oldest drafts a property says itself whether it is required.
     if not isinstance(required, Sequence) or isinstance(required, str):
-        raise ValueError(f"'required' is a list of names, got {show(required)}.")
+        raise ValueError(f"'required' is a list of names, got {format_value(required)}.")
     return cast(Sequence[str], required)
 
 

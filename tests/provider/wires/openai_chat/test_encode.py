@@ -324,5 +324,5 @@ def test_each_form_of_a_conversation_is_kept_apart() -> None:
 
 def test_the_same_tools_are_encoded_once() -> None:
     specs = tools("a", "b")
-    assert find_tool_set(specs) is find_tool_set(tuple(specs))
-    assert find_tool_set(tools("a", "b")) is not find_tool_set(specs)
+    assert encode_tools(specs) is encode_tools(tuple(specs))
+    assert encode_tools(tools("a", "b")) is not encode_tools(specs)

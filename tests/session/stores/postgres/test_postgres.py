@@ -22,7 +22,7 @@ from steersman.session.records import Record
 from steersman.session.stores.postgres.connection import ServerAddress
 from steersman.session.stores.postgres.store import PostgresStore
 from steersman.session.stores.store import Problem, SessionBusy, SessionNotFound, Store, StoreFailed, read_records
-from steersman.testing.store_checks import StoreCheck, sample, store_checks
+from steersman.testing.store_checks import StoreCheck, make_record, store_checks
 
 _CANARY = "c4n4ry-of-a-password"
 _WRITER = """
@@ -104,7 +104,7 @@ def _records(store: Store, session_id: str) -> list[Record]:
 
 
 def _samples(first: int, last: int) -> list[Record]:
-    return [sample(seq) for seq in range(first, last + 1)]
+    return [make_record(seq) for seq in range(first, last + 1)]
 
 
 def _freed(store: Store, session_id: str) -> None:
@@ -153,7 +153,7 @@ def test_eight_processes_that_begin_at_once_lose_nothing(postgres: Database) -> 
 
     store = postgres.store()
     for name in names:
-        assert _records(store, name) == [sample(seq, by=name) for seq in range(1, 26)]
+        assert _records(store, name) == [make_record(seq, by=name) for seq in range(1, 26)]
     shared = _records(store, "shared")
     assert [record.seq for record in shared] == [*range(1, 17)]
     assert sorted(record.payload["by"] for record in shared) == sorted(names * 2)
@@ -195,7 +195,7 @@ def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
     postgres.cut()
     assert list(read_records(writer, 1500)) == _samples(1501, 1502)
     assert reader.last_seq == 1502
-    writer.entitle("Cut")
+    writer.set_title("Cut")
     writer.close()
     reader.close()
     assert [(found.title, found.records) for found in postgres.store().list()] == [("Cut", 1502)]
@@ -210,18 +210,18 @@ def test_a_writer_that_lost_its_place_overwrites_nothing(postgres: Database) -> 
     with pytest.raises(SessionBusy, match="is being written to by another program or object"):
         first.append(_samples(3, 3))
     with pytest.raises(SessionBusy, match="is being written to by another program or object"):
-        first.entitle("Mine")
+        first.set_title("Mine")
     second.close()
     first.append(_samples(3, 3))
 
     postgres.cut()
     second = postgres.store().open("s")
-    second.append([sample(4, by="second")])
+    second.append([make_record(4, by="second")])
     second.close()
     with pytest.raises(SessionBusy, match="The records from 4 on are its own and were left as they are"):
-        first.append([sample(4, by="first"), sample(5, by="first")])
+        first.append([make_record(4, by="first"), make_record(5, by="first")])
     first.close()
-    assert _records(postgres.store(), "s") == [*_samples(1, 3), sample(4, by="second")]
+    assert _records(postgres.store(), "s") == [*_samples(1, 3), make_record(4, by="second")]
 
 
 def test_a_session_that_was_removed_meanwhile_is_not_written_to(postgres: Database) -> None:
@@ -230,11 +230,11 @@ def test_a_session_that_was_removed_meanwhile_is_not_written_to(postgres: Databa
     writer.append(_samples(1, 1500))
     reader = postgres.store().open("s", write=False)
     lines = read_records(reader)
-    assert next(lines) == sample(1)
+    assert next(lines) == make_record(1)
     postgres.cut()
     postgres.store().delete("s")
     postgres.store().create("s").close()
-    for act in (lambda: writer.append(_samples(1501, 1501)), lambda: writer.entitle("x"), lambda: list(lines)):
+    for act in (lambda: writer.append(_samples(1501, 1501)), lambda: writer.set_title("x"), lambda: list(lines)):
         with pytest.raises(SessionNotFound, match="'s' was removed"):
             act()
     with pytest.raises(SessionNotFound, match="'s' was removed"):
@@ -296,11 +296,11 @@ def test_whatever_is_in_a_text_is_kept(postgres: Database) -> None:
     store = postgres.store()
     writer = store.create("s")
     message = {"role": "user", "content": [{"type": "text", "text": "a\0b \ud83d"}]}
-    writer.append([sample(1, type="message", message=message)])
+    writer.append([make_record(1, type="message", message=message)])
     told = {"role": "user", "content": [{"type": "text", "text": "a\0b \ufffd"}]}
-    assert list(read_records(writer)) == [sample(1, type="message", message=told)]
+    assert list(read_records(writer)) == [make_record(1, type="message", message=told)]
     titles = [store.list()[0].title]
-    writer.entitle("\0 \udc00")
+    writer.set_title("\0 \udc00")
     titles.append(store.list()[0].title)
     writer.close()
     assert titles == ["a\0b \ufffd", "\0 \ufffd"]
@@ -321,7 +321,7 @@ def test_a_commit_is_waited_for_whatever_the_server_is_set_to(postgres: Database
 def test_a_long_session_is_read_without_holding_it_all(postgres: Database) -> None:
     """What is added at once and is too long for one statement is one transaction all the same."""
     text = "x" * 20_000
-    records = [sample(seq, text=text) for seq in range(1, 1001)]
+    records = [make_record(seq, text=text) for seq in range(1, 1001)]
     writer = postgres.store().create("s")
     writer.append([records[0]])
     postgres.ask("ALTER TABLE steersman_records ADD CONSTRAINT stop CHECK (seq <> 900)")
@@ -354,12 +354,12 @@ def test_damage_is_told_and_what_follows_is_kept(postgres: Database) -> None:
     missing = [Problem("records 4 to 5", "Damaged, and left out."), Problem("record 10", "Damaged, and left out.")]
     assert (writer.last_seq, writer.problems) == (10, missing)
     writer.append(_samples(11, 11))
-    kept = [sample(seq) for seq in (1, 3, 6, 7, 8, 9, 11)]
+    kept = [make_record(seq) for seq in (1, 3, 6, 7, 8, 9, 11)]
     assert (list(read_records(writer)), list(read_records(writer, 4))) == (kept, kept[2:])
     found = [*missing, Problem("record 2", "Damaged, and left out.")]
     assert writer.problems == found
     postgres.ask("DELETE FROM steersman_records WHERE seq IN (7, 11)")
-    assert list(read_records(writer)) == [sample(seq) for seq in (1, 3, 6, 8, 9)]
+    assert list(read_records(writer)) == [make_record(seq) for seq in (1, 3, 6, 8, 9)]
     found += [Problem("record 7", "Damaged, and left out."), Problem("records 10 to 11", "Damaged, and left out.")]
     assert writer.problems == found
     writer.close()

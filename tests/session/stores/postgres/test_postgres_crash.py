@@ -10,10 +10,10 @@ import pytest
 from tests.session.database import Database
 from tests.session.stores.postgres.server import NoServer, Server, some_server
 
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.session.records import Record
 from steersman.session.stores.store import Problem, StoreFailed, read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 pytestmark = pytest.mark.real_time
 
@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 
 def _samples(first: int, last: int) -> list[Record]:
-    return [sample(seq) for seq in range(first, last + 1)]
+    return [make_record(seq) for seq in range(first, last + 1)]
 
 
 def test_a_server_that_crashes_has_all_it_acknowledged(server: Server) -> None:
@@ -71,7 +71,7 @@ def test_a_server_that_crashes_has_all_it_acknowledged(server: Server) -> None:
 async def test_a_journal_goes_on_when_the_server_is_back(server: Server) -> None:
     """failures.md H7, H8: it says what is wrong meanwhile, and nothing is lost or doubled."""
     store = Database.made(server.dsn).store()
-    journal = Journal(store.create("s"), retry=0.01)
+    journal = JournalWriter(store.create("s"), retry=0.01)
     journal.add("note", {"number": 1})
     assert (await journal.wait_until_saved(), journal.degraded) == (True, None)
     server.crash()
@@ -93,7 +93,7 @@ async def test_a_journal_goes_on_when_the_server_is_back(server: Server) -> None
 def test_damage_that_the_server_finds_is_told_and_what_follows_is_kept(server: Server) -> None:
     """failures.md H3: a page of its file is overwritten, and the records in the others are read."""
     database = Database.made(server.dsn)
-    records = [sample(seq, text="x" * 1_500) for seq in range(1, 41)]
+    records = [make_record(seq, text="x" * 1_500) for seq in range(1, 41)]
     writer = database.store().create("s")
     writer.append(records)
     writer.close()

@@ -15,7 +15,7 @@ from tests.session.snapshots import NAME, WAL, Files, Snapshot, appended, conten
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import NewerFormat, SessionBusy, SessionDamaged, SessionNotFound
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 FRAME = 4096 + 24
 # The bytes of a header that SQLite needs: what it is, how it is laid out, how long it is, and the encoding of texts.
@@ -161,7 +161,7 @@ def test_a_damaged_title_is_not_shown(folder: Path, ended: Snapshot) -> None:
     """failures.md H3: the row of a session has a checksum as well."""
     store = laid_out(folder / "x", ended.files)
     handle = store.open("a")
-    handle.entitle("The canary")
+    handle.set_title("The canary")
     handle.close()
     damaged = contents(folder / "x")[NAME].replace(b"The canary", b"The Canary")
     store = laid_out(folder / "y", {NAME: damaged})
@@ -394,21 +394,21 @@ def test_two_histories_of_a_session_are_not_mixed(folder: Path) -> None:
     """failures.md H3, I8: what another program wrote over in the log does not come back behind it."""
     store = laid_out(folder / "x", {})
     handle = store.create("s")
-    handle.append([sample(seq, own=True) for seq in range(1, 5)])
+    handle.append([make_record(seq, own=True) for seq in range(1, 5)])
     start = contents(folder / "x")
-    handle.append([sample(5, own=False)])
-    handle.append([sample(6, own=False)])
-    handle.append([sample(7, own=False)])
+    handle.append([make_record(5, own=False)])
+    handle.append([make_record(6, own=False)])
+    handle.append([make_record(7, own=False)])
     other = contents(folder / "x")[WAL]
     handle.close()
     store = laid_out(folder / "y", start)
     handle = store.open("s")
-    handle.append([sample(5, own=True)])
+    handle.append([make_record(5, own=True)])
     own = contents(folder / "y")
     handle.close()
     assert len(own[WAL]) < len(other)
     store = laid_out(folder / "z", {**own, WAL: own[WAL] + other[len(own[WAL]) :]})
-    assert found(store, "s")[0] == [sample(seq, own=True) for seq in range(1, 6)]
+    assert found(store, "s")[0] == [make_record(seq, own=True) for seq in range(1, 6)]
 
 
 def test_the_log_of_an_empty_file_is_not_thrown_away(folder: Path, killed: Snapshot) -> None:
@@ -425,7 +425,7 @@ def test_a_deleted_session_does_not_come_back_from_a_damaged_file(folder: Path, 
     """failures.md L13: no byte of it is left in any file."""
     store = laid_out(folder / "x", ended.files)
     handle = store.open("a")
-    handle.append([sample(handle.last_seq + 1, text="canary-4711 " * 2_000)])
+    handle.append([make_record(handle.last_seq + 1, text="canary-4711 " * 2_000)])
     handle.close()
     store.delete("a")
     assert [name for name, data in contents(folder / "x").items() if b"canary-4711" in data] == []

@@ -14,7 +14,7 @@ from tests.session.stores.sqlite.test_sqlite_failures import run_child
 from steersman.session.records import Record
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import StoreFailed, read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 PAGE = 4096
 MALFORMED = (
@@ -84,7 +84,7 @@ def test_damage_that_only_a_write_sees_is_mended_by_the_write(folder: Path, ende
     store = laid_out(folder / "x", {NAME: data})
     assert found(store, "a") == (ended.records["a"], [])
     handle = store.open("a")
-    later = [sample(handle.last_seq + 1, later=True), sample(handle.last_seq + 2, later=True)]
+    later = [make_record(handle.last_seq + 1, later=True), make_record(handle.last_seq + 2, later=True)]
     handle.append(later[:1])
     assert [f"{problem.where}: {problem.text}" for problem in handle.problems] == [MALFORMED]
     assert list(read_records(handle)) == [*ended.records["a"], *later[:1]]
@@ -133,7 +133,7 @@ def _in_turns(folder: Path, words: int) -> Snapshot:
     """Two sessions of which both have rows in some pages."""
     store = laid_out(folder, {})
     handles = {name: store.create(name) for name in ("a", "b")}
-    records = {name: [sample(seq, text=f"{name} " * words) for seq in range(1, 15)] for name in handles}
+    records = {name: [make_record(seq, text=f"{name} " * words) for seq in range(1, 15)] for name in handles}
     for seq in range(14):
         for name, handle in handles.items():
             handle.append(records[name][seq : seq + 1])
@@ -149,7 +149,7 @@ def test_no_session_is_written_over_another(folder: Path, ended: Snapshot, byte:
     for bit in range(8):
         store = laid_out(folder / "x", {NAME: _flipped(data, _page_of(data, "sessions", 1) + byte, bit)})
         handle = store.open("a")
-        handle.entitle("A long title, for which there is no room where the row was. " * 3)
+        handle.set_title("A long title, for which there is no room where the row was. " * 3)
         handle.close()
         store.create("c").close()
         assert {id: found(store, id)[0] for id in ("a", "b")} == ended.records
@@ -168,7 +168,7 @@ def test_what_a_page_that_is_not_free_costs_is_told(folder: Path, ended: Snapsho
     used = _tail(ended, "b") // PAGE + 1
     store = laid_out(folder / "x", {NAME: data[:listed] + struct.pack(">I", used) + data[listed + 4 :]})
     handle = store.open("a")
-    later = [sample(handle.last_seq + 1 + n, text="word " * 600) for n in range(40)]
+    later = [make_record(handle.last_seq + 1 + n, text="word " * 600) for n in range(40)]
     for record in later:
         handle.append([record])
     handle.close()
@@ -178,7 +178,7 @@ def test_what_a_page_that_is_not_free_costs_is_told(folder: Path, ended: Snapsho
 def _with_free_pages(folder: Path, snapshot: Snapshot) -> bytes:
     store = laid_out(folder, snapshot.files)
     handle = store.create("c")
-    handle.append([sample(seq, text="word " * 600) for seq in range(1, 31)])
+    handle.append([make_record(seq, text="word " * 600) for seq in range(1, 31)])
     handle.close()
     store.delete("c")
     return contents(folder)[NAME]
@@ -198,7 +198,7 @@ def test_a_file_that_others_use_is_mended_once_they_are_done(folder: Path, ended
     before = contents(folder / "x")
     reader = store.open("b", write=False)
     handle = store.open("a")
-    later = sample(handle.last_seq + 1, later=True)
+    later = make_record(handle.last_seq + 1, later=True)
     for _ in range(2):
         with pytest.raises(StoreFailed, match="malformed, and others use the file: it is rescued once they have"):
             handle.append([later])
@@ -214,7 +214,7 @@ def test_a_file_that_others_use_is_mended_once_they_are_done(folder: Path, ended
 def test_who_is_reading_while_the_file_is_mended_reads_on(folder: Path) -> None:
     """failures.md H3: the records that follow come from the fresh file."""
     store = laid_out(folder / "long", {})
-    records = {name: [sample(seq, text="word " * 20) for seq in range(1, 601)] for name in ("a", "b")}
+    records = {name: [make_record(seq, text="word " * 20) for seq in range(1, 601)] for name in ("a", "b")}
     for name, whole in records.items():
         handle = store.create(name)
         handle.append(whole)
@@ -224,7 +224,7 @@ def test_who_is_reading_while_the_file_is_mended_reads_on(folder: Path) -> None:
     handle = store.open("a")
     reading = read_records(handle)
     some = [next(reading) for _ in range(3)]
-    later = sample(601, later=True)
+    later = make_record(601, later=True)
     handle.append([later])
     assert handle.problems != []
     assert [*some, *reading] == [*records["a"], later]
@@ -237,7 +237,7 @@ def test_a_file_that_breaks_while_it_is_open_keeps_the_session_as_its_writer_kno
     """failures.md H3: neither its name nor its last number is found again in a file that lost the row."""
     store = laid_out(folder / "x", ended.files)
     handle = store.open("a")
-    handle.entitle("Mine")
+    handle.set_title("Mine")
     appended(store, "b")
     with closing(sqlite3.connect(store.path)) as connection:
         assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
@@ -245,7 +245,7 @@ def test_a_file_that_breaks_while_it_is_open_keeps_the_session_as_its_writer_kno
     with store.path.open("r+b") as file:
         file.seek(_page_of(data, "sessions", 1))
         file.write(bytes(PAGE))
-    later = sample(handle.last_seq + 1, later=True)
+    later = make_record(handle.last_seq + 1, later=True)
     handle.append([later])
     handle.close()
     assert found(store, "a")[0] == [*ended.records["a"], later]
@@ -275,7 +275,7 @@ def test_a_file_that_was_written_over_is_left_alone_until_it_is_back(folder: Pat
     data = store.path.read_bytes()
     diary = b"Dear diary,\n" * 10_000
     store.path.write_bytes(diary)
-    later = sample(handle.last_seq + 1, later=True)
+    later = make_record(handle.last_seq + 1, later=True)
     for _ in range(2):
         with pytest.raises(StoreFailed, match="The session 'a' could not be written: file is not a database"):
             handle.append([later])

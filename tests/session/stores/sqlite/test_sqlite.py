@@ -16,7 +16,7 @@ import pytest
 
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, StoreFailed, read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 PRELUDE = """
 import os, signal, sys, threading
@@ -145,13 +145,13 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -
         with pytest.raises(SessionBusy):
             store.delete("s")
         reader = store.open("s", write=False)
-        assert list(read_records(reader)) == [sample(1)]
+        assert list(read_records(reader)) == [make_record(1)]
         reader.close()
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         handle = store.open("s")
-        handle.append([sample(2)])
-        assert (list(read_records(handle)), list(handle.problems)) == ([sample(1), sample(2)], [])
+        handle.append([make_record(2)])
+        assert (list(read_records(handle)), list(handle.problems)) == ([make_record(1), make_record(2)], [])
         handle.close()
 
 
@@ -172,7 +172,9 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         found = list(read_records(handle))
         handle.close()
         assert len(found) in (acknowledged, acknowledged + 3)
-        assert found == [sample(seq, text="word " * (200 * ((seq - 1) % 3 + 1))) for seq in range(1, len(found) + 1)]
+        assert found == [
+            make_record(seq, text="word " * (200 * ((seq - 1) % 3 + 1))) for seq in range(1, len(found) + 1)
+        ]
 
 
 def test_a_session_can_be_opened_to_be_read_while_another_process_writes(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ def test_eight_processes_write_to_one_file(tmp_path: Path) -> None:
     assert {summary.id: summary.records for summary in store.list()} == {f"session-{n}": 200 for n in range(8)}
     for number in range(8):
         handle = store.open(f"session-{number}", write=False)
-        assert list(read_records(handle)) == [sample(seq, by=str(number)) for seq in range(1, 201)]
+        assert list(read_records(handle)) == [make_record(seq, by=str(number)) for seq in range(1, 201)]
         assert list(handle.problems) == []
         handle.close()
 
@@ -275,20 +277,20 @@ def test_making_a_session_leaves_the_locks_of_others_alone(tmp_path: Path) -> No
         store.list()
     # With its locks gone, the log would be thrown away by the next process that closes the file.
     _done("store.open('other-0').close()", store.path)
-    handle.append([sample(1)])
+    handle.append([make_record(1)])
     handle.close()
     handle = store.open("s")
-    assert list(read_records(handle)) == [sample(1)]
+    assert list(read_records(handle)) == [make_record(1)]
     handle.close()
 
 
 def test_a_thread_that_reads_does_not_hold_up_the_one_that_writes(tmp_path: Path) -> None:
     """failures.md H5: also one that stops in the middle, and one that is read in another thread than it was begun."""
     handle = SqliteStore(tmp_path / "s.db").create("s")
-    handle.append([sample(seq) for seq in range(1, 1_001)])
+    handle.append([make_record(seq) for seq in range(1, 1_001)])
     lines = handle.lines()
     assert next(lines)[0] == 1
-    writer = threading.Thread(target=handle.append, args=([sample(1_001)],))
+    writer = threading.Thread(target=handle.append, args=([make_record(1_001)],))
     writer.start()
     writer.join()
     rest: list[int] = []
@@ -303,18 +305,18 @@ def test_a_file_that_was_taken_away_is_not_written_to(tmp_path: Path) -> None:
     """failures.md H8: what is written to a file without a name is lost; where it is put back, all goes on."""
     store = SqliteStore(tmp_path / "s.db")
     handle = store.create("s")
-    handle.append([sample(1)])
+    handle.append([make_record(1)])
     store.path.rename(tmp_path / "away.db")
     with pytest.raises(StoreFailed, match="'s' could not be written: No such file or directory"):
-        handle.append([sample(2)])
+        handle.append([make_record(2)])
     store.path.touch()
     with pytest.raises(StoreFailed, match="'s' could not be written: its file was replaced"):
-        handle.append([sample(2)])
+        handle.append([make_record(2)])
     os.replace(tmp_path / "away.db", store.path)
-    handle.append([sample(2)])
+    handle.append([make_record(2)])
     handle.close()
     handle = store.open("s")
-    assert list(read_records(handle)) == [sample(1), sample(2)]
+    assert list(read_records(handle)) == [make_record(1), make_record(2)]
     handle.close()
 
 
@@ -326,7 +328,7 @@ def test_a_relative_path_means_the_same_file_wherever_the_program_goes(
     monkeypatch.chdir(tmp_path / "here")
     handle = SqliteStore("rel.db").create("one")
     monkeypatch.chdir(tmp_path / "there")
-    handle.append([sample(1), sample(2)])
+    handle.append([make_record(1), make_record(2)])
     handle.close()
 
     with closing(SqliteStore(tmp_path / "here" / "rel.db").open("one", write=False)) as kept:

@@ -15,7 +15,7 @@ import pytest
 
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionError, StoreFailed, read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 PRELUDE = """
 import os, resource, sys
@@ -196,7 +196,7 @@ def _leave(folder: Path) -> None:
     made.mkdir()
     store = SqliteStore(made / "s.db")
     handle = store.create("s")
-    handle.append([sample(seq, text="word " * 400) for seq in (1, 2, 3)])
+    handle.append([make_record(seq, text="word " * 400) for seq in (1, 2, 3)])
     for name in ("s.db", "s.db-wal"):
         (folder / name).write_bytes((made / name).read_bytes())
     handle.close()
@@ -227,18 +227,18 @@ def test_a_commit_that_was_kept_though_it_failed_is_not_written_twice(tmp_path: 
     for twin, text in (("same", "a"), ("other", "b")):
         store = SqliteStore(tmp_path / f"{twin}.db")
         handle = store.create("s")
-        handle.append([sample(1)])
+        handle.append([make_record(1)])
         _commit_unseen(store.path, tmp_path / f"{twin}-twin.db", text)
-        group = [sample(2, text="a"), sample(3, text="a"), sample(4, text="a")]
+        group = [make_record(2, text="a"), make_record(3, text="a"), make_record(4, text="a")]
         if twin == "other":
             with pytest.raises(StoreFailed, match="'s' could not be written: another program wrote to it"):
                 handle.append(group)
-            handle.entitle("still at work")
+            handle.set_title("still at work")
             assert store.list()[0].title == "still at work"
         else:
             handle.append(group)
-            assert list(read_records(handle)) == [sample(1), *group]
-            handle.append([sample(5)])
+            assert list(read_records(handle)) == [make_record(1), *group]
+            handle.append([make_record(5)])
         handle.close()
     handle = SqliteStore(tmp_path / "same.db").open("s")
     assert ([record.seq for record in read_records(handle)], list(handle.problems)) == ([1, 2, 3, 4, 5], [])
@@ -248,8 +248,8 @@ def test_a_commit_that_was_kept_though_it_failed_is_not_written_twice(tmp_path: 
 def _commit_unseen(path: Path, twin: Path, text: str) -> None:
     """Write two records to a session as its writer would have, who knows nothing of it."""
     handle = SqliteStore(twin).create("s")
-    handle.append([sample(1)])
-    handle.append([sample(2, text=text), sample(3, text=text)])
+    handle.append([make_record(1)])
+    handle.append([make_record(2, text=text), make_record(3, text=text)])
     handle.close()
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("ATTACH ? AS twin", (str(twin),))

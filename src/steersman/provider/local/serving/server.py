@@ -232,7 +232,7 @@ class Server:
         return error if self.child.alive else self.child.make_error()
 
 
-async def get_server(settings: Settings) -> Server:
+async def get_or_start_server(settings: Settings) -> Server:
     """The running server for these settings; started if there is none."""
     loop = asyncio.get_running_loop()
     _forget_closed_loops()

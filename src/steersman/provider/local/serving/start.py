@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
-from steersman.provider.local.serving.server import Server, Settings, get_server
-from steersman.provider.local.weights.cache import cache_folder
+from steersman.provider.local.serving.server import Server, Settings, get_or_start_server
+from steersman.provider.local.weights.cache import find_cache_folder
 from steersman.provider.local.weights.disk import Progress, Report
-from steersman.provider.local.weights.find import MODEL_VARIABLE, Weights, find_weights
+from steersman.provider.local.weights.find import MODEL_VARIABLE, Weights, fetch_weights
 from steersman.types.errors import MissingExtra
 from steersman.types.model import Model
 
@@ -109,11 +109,11 @@ async def start_server(model: Model, report: Report | None) -> Server:
     name = _get_cache_key(model)
     found = _found.get(name)
     if found is None or not found.path.exists():
-        found = _found[name] = await find_weights(model.id, report=report)
+        found = _found[name] = await fetch_weights(model.id, report=report)
     settings = build_settings(model, found.path, find_slots_folder())
     if report is not None:
         report(Progress("starting the model", 0, 1))
-    server = await get_server(settings)
+    server = await get_or_start_server(settings)
     if report is not None:
         report(Progress("starting the model", 1, 1))
     return server
@@ -131,12 +131,12 @@ def name_as_found(model: Model, found: Weights) -> Model:
 
 
 def _get_cache_key(model: Model) -> tuple[str, str, str]:
-    return (model.id, os.environ.get(MODEL_VARIABLE, ""), str(cache_folder()))
+    return (model.id, os.environ.get(MODEL_VARIABLE, ""), str(find_cache_folder()))
 
 
 def find_slots_folder() -> Path:
     """The folder for saved prompts, readable by this user only; a temporary one if the cache cannot be written."""
-    folder = cache_folder().parent / "slots"
+    folder = find_cache_folder().parent / "slots"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

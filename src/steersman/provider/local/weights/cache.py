@@ -122,7 +122,7 @@ class Stamp(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """The cache folder: `$XDG_CACHE_HOME/steersman/models`, or `~/.cache/steersman/models`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):

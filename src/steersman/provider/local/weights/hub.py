@@ -39,7 +39,7 @@ class _Broken(Exception):
 
 
 async def fetch(
-    url: str, part: Part, size: int, *, tell: Callable[[int], None], patience: HubTimeouts | None = None
+    url: str, part: Part, size: int, *, report: Callable[[int], None], timeouts: HubTimeouts | None = None
 ) -> None:
     """Download the part up to `size` bytes; `SourceError` if the hub cannot be reached or has another file.
 
@@ -47,7 +47,7 @@ async def fetch(
     """
     if not url.startswith("https://") and not is_local_url(url):
         raise SourceError(f"{redact_url(url)} is not an HTTPS URL")
-    download = _Download(url, part, size, tell, patience or HubTimeouts())
+    download = _Download(url, part, size, report, timeouts or HubTimeouts())
     part.truncate(size)
     furthest = part.get_length()
     for _ in range(_TRIES):
@@ -63,7 +63,7 @@ async def fetch(
         raise SourceError(f"the connection to {redact_url(url)} broke {_TRIES} times")
 
 
-def next_hop(url: str, location: str) -> str:
+def resolve_redirect(url: str, location: str) -> str:
     """The target of a redirect if it is HTTPS, or plain HTTP from this machine to itself; else `SourceError`."""
     target = urljoin(url, location)
     plain = urlsplit(url).scheme == "http" and is_local_url(url) and is_local_url(target)
@@ -137,7 +137,7 @@ class _Download:
                 if response.status not in _REDIRECT:
                     yield response
                     return
-                url = next_hop(url, response.headers.get("Location", ""))
+                url = resolve_redirect(url, response.headers.get("Location", ""))
             finally:
                 response.close()
         raise SourceError(f"{redact_url(self.url)} redirects too often")

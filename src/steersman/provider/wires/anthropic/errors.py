@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
 from steersman.provider.http.headers import find_request_id as named
 from steersman.provider.http.headers import should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
@@ -55,7 +55,7 @@ def classify_response(
     text = body.decode("utf-8", "replace").strip()
     found = _find_error(text)
     if found is None and status < 400:
-        return not_a_stream_error(model, status, given, text)
+        return build_not_a_stream_error(model, status, given, text)
     plain = "" if is_html_page(text) or not text else f"HTTP status {status}: {redact_key_patterns(text, _SHOWN)}"
     error, request_id = found or ({"message": plain}, None)
     status = _find_status(status, error)

@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batched, Batches
+from steersman.provider.streaming.batches import BatchedStreamFn, Batches
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.anthropic.decode import PAUSED, AnthropicDecoder
-from steersman.provider.wires.anthropic.encode import encode_request, find_tool_set
+from steersman.provider.wires.anthropic.encode import encode_request, encode_tools
 from steersman.provider.wires.anthropic.errors import classify_response
 from steersman.provider.wires.anthropic.schema import choose_output_mode
 from steersman.provider.wires.protocol import Decoder, HttpRequest
@@ -34,16 +34,18 @@ MAX_PAUSES = 16
 """How often one answer may pause before it counts as endless."""
 
 
-def resume_pauses(stream_fn: Batched) -> Batched:
+def resume_pauses(stream_fn: BatchedStreamFn) -> BatchedStreamFn:
     """Wrap a `StreamFn`: send a paused answer back until it is complete."""
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
         return _stream_until_complete(stream_fn, model, request, options)
 
-    return Batched(stream)
+    return BatchedStreamFn(stream)
 
 
-async def _stream_until_complete(stream_fn: Batched, model: Model, request: Request, options: StreamOptions) -> Batches:
+async def _stream_until_complete(
+    stream_fn: BatchedStreamFn, model: Model, request: Request, options: StreamOptions
+) -> Batches:
     continued = request
     message: AssistantMessage | None = None
     spent = Usage()
@@ -102,7 +104,7 @@ class AnthropicWire:
         """Return a new decoder; if the request ends with a paused answer, it continues that answer."""
         last = request.messages[-1] if request.messages else None
         paused = last if isinstance(last, AssistantMessage) and last.raw_stop_reason == PAUSED else None
-        return AnthropicDecoder(model, find_tool_set(request.tools).names, paused)
+        return AnthropicDecoder(model, encode_tools(request.tools).names, paused)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""

@@ -16,7 +16,7 @@ import msgspec
 from steersman.provider.streaming.output_tool import OutputMode
 from steersman.provider.wires.google.decode import OPAQUE
 from steersman.provider.wires.google.schema import convert_schema
-from steersman.provider.wires.google.tools import ToolSet, find_tool_set
+from steersman.provider.wires.google.tools import ToolSet, encode_tools
 from steersman.provider.wires.protocol import encode_json
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
@@ -66,7 +66,7 @@ class _EncodedMessages:
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
-    tools = find_tool_set(request.tools)
+    tools = encode_tools(request.tools)
     fields: dict[str, Any] = {}
     if request.system_prompt:
         fields["systemInstruction"] = {"parts": [{"text": replace_lone_surrogates(request.system_prompt)}]}

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
 from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
@@ -49,7 +49,7 @@ def classify_response(model: Model, status: int, headers: Mapping[str, str], bod
     if status >= 400:
         plain = "" if is_html_page(text) else text.strip()
         return _build_error(model, {"message": plain}, status, given, text)
-    return not_a_stream_error(model, status, given, text)
+    return build_not_a_stream_error(model, status, given, text)
 
 
 def classify_event(model: Model, error: Any) -> ProviderError:

@@ -61,7 +61,7 @@ class ToolSet:
 
 
 @memoize_by_identities(limit=64)
-def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     return ToolSet(tools)
 

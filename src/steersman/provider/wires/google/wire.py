@@ -13,7 +13,7 @@ from steersman.provider.http.sse import MAX_EVENT_BYTES, Event
 from steersman.provider.wires.google.decode import GoogleDecoder
 from steersman.provider.wires.google.encode import encode_request
 from steersman.provider.wires.google.errors import classify_response
-from steersman.provider.wires.google.tools import find_tool_set
+from steersman.provider.wires.google.tools import encode_tools
 from steersman.provider.wires.protocol import Decoder, HttpRequest
 from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.model import Model, Request, StreamOptions
@@ -94,7 +94,7 @@ class GoogleWire:
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """Return a new decoder for one answer."""
-        return GoogleDecoder(model, find_tool_set(request.tools))
+        return GoogleDecoder(model, encode_tools(request.tools))
 
     def array(self, *, max_event_bytes: int) -> ArrayDecoder:
         """Return a decoder for an answer that comes as a JSON array instead of server-sent events."""

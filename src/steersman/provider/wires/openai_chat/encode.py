@@ -22,7 +22,7 @@ from steersman.types.content import (
     TextContent,
     ThinkingContent,
     ToolCall,
-    text_of,
+    join_text_blocks,
 )
 from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -52,7 +52,7 @@ class ToolSet:
 
 
 @memoize_by_identities(limit=1024)
-def find_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
     known = frozenset(names.to_wire(spec.name) for spec in tools)
@@ -254,7 +254,7 @@ class _MessageEncoder:
         return (noted + b"," + encode_json({"role": "user", "content": parts}),)
 
     def _build_answer(self, message: AssistantMessage) -> dict[str, Any]:
-        text = text_of(message.content)
+        text = join_text_blocks(message.content)
         calls = message.tool_calls
         answer: dict[str, Any] = {"role": "assistant"}
         if text:

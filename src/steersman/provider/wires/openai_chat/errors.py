@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
 from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
@@ -55,7 +55,7 @@ def classify_response(
     text = body.decode("utf-8", "replace").strip()
     error = _find_error(text)
     if error is None and status < 400:
-        return not_a_stream_error(model, status, given, text)
+        return build_not_a_stream_error(model, status, given, text)
     if error is None:
         error = {} if is_html_page(text) else {"message": text}
     if status < 400:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from steersman.provider.wires.openai_chat.decode import OpenAIChatDecoder
-from steersman.provider.wires.openai_chat.encode import encode_request, find_tool_set
+from steersman.provider.wires.openai_chat.encode import encode_request, encode_tools
 from steersman.provider.wires.openai_chat.errors import classify_response
 from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS, OPENAI_URL, find_quirks
 from steersman.provider.wires.protocol import HttpRequest
@@ -27,12 +27,12 @@ class OpenAIChat:
         if key:
             headers["authorization"] = f"Bearer {key}"
         headers.update(model.headers)
-        body, limit = encode_request(model, request, options, find_quirks(model), find_tool_set(request.tools))
+        body, limit = encode_request(model, request, options, find_quirks(model), encode_tools(request.tools))
         return HttpRequest(build_url(_find_base_url(model)), headers, body, limit)
 
     def decoder(self, model: Model, request: Request) -> OpenAIChatDecoder:
         """Return a new decoder for one answer."""
-        return OpenAIChatDecoder(model, find_quirks(model), find_tool_set(request.tools))
+        return OpenAIChatDecoder(model, find_quirks(model), encode_tools(request.tools))
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""

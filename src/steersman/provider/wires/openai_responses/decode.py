@@ -29,7 +29,7 @@ from steersman.provider.wires.openai_responses.events import (
     decode_usage,
     decode_with_surrogates,
     events,
-    is_given,
+    is_present,
     responses,
 )
 from steersman.provider.wires.openai_responses.items import (
@@ -189,7 +189,7 @@ class OpenAIResponsesDecoder:
             return self._add_whole_part(_WHOLES[kind], read)
         if kind in _TERMINAL:
             return self._record_stop(kind, read, data)
-        if kind == "error" or is_given(read.error):
+        if kind == "error" or is_present(read.error):
             self._raise_error(read, data)
         if not kind.startswith("response."):
             keep_unknown_event(self._unknown_events, data)
@@ -203,7 +203,7 @@ class OpenAIResponsesDecoder:
 
     def _start_item(self, read: Event, data: str) -> Sequence[StreamEvent]:
         shown: Events = []
-        if is_given(read.item):
+        if is_present(read.item):
             self._hot_block = None
             item = self._output.open(read.output_index, self._decode_item(read.item, data))
             if item.kind == "function_call" and item.name:
@@ -307,7 +307,7 @@ class OpenAIResponsesDecoder:
 
     def _record_stop(self, kind: str, read: Event, data: str) -> Events:
         try:
-            response = responses.decode(read.response) if is_given(read.response) else Response()
+            response = responses.decode(read.response) if is_present(read.response) else Response()
         except msgspec.DecodeError as error:
             raise build_malformed_error(self._model, "a response", data) from error
         status = response.status or kind.removeprefix("response.")
@@ -356,7 +356,7 @@ class OpenAIResponsesDecoder:
             self._reason = "length" if any(call.is_truncated for call in calls) else "tool_use"
 
     def _raise_error(self, read: Event, data: str) -> NoReturn:
-        if is_given(read.error):
+        if is_present(read.error):
             error = parse_error(msgspec.json.decode(read.error))
         else:
             words, code = (msgspec.json.decode(raw) if raw else None for raw in (read.message, read.code))

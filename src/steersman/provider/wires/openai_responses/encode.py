@@ -75,27 +75,27 @@ class _EncodedMessages:
     custom: set[str] = field(default_factory=set[str])
 
 
-def find_tool_set(request: Request) -> ToolSet:
+def encode_tools(request: Request) -> ToolSet:
     """Return the encoded tools of a request; a conversation encodes the same tools once."""
     tools = request.tools
     base: object = getattr(request.messages, "base", None)
     if not isinstance(base, MemoList):
-        return _find_shared_tool_set(tools)
+        return _encode_shared_tools(tools)
     known: ToolSet | None = base.memo.get(_TOOLS_MEMO)
     if known is None or len(known.tools) != len(tools) or not all(map(is_, known.tools, tools)):
-        known = base.memo[_TOOLS_MEMO] = _find_shared_tool_set(tools)
+        known = base.memo[_TOOLS_MEMO] = _encode_shared_tools(tools)
     return known
 
 
 @memoize_by_identities(limit=64)
-def _find_shared_tool_set(tools: Sequence[ToolSpec]) -> ToolSet:
+def _encode_shared_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
     return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools])
 
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
-    tools = find_tool_set(request)
+    tools = encode_tools(request)
     fields = _build_options(model, request, options)
     if request.tools:
         fields["tools"] = [*map(msgspec.Raw, tools.encoded)]

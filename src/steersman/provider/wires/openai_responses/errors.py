@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.http.errors import is_html_page, not_a_stream_error, suggest_fix
+from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
 from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
@@ -85,7 +85,7 @@ def classify_response(
     given = {name.lower(): value for name, value in headers.items()}
     error = _find_error(body)
     if error is None and status < 400:
-        return not_a_stream_error(model, status, given, text)
+        return build_not_a_stream_error(model, status, given, text)
     if error is None:
         error = ErrorFields(message="" if is_html_page(text) else text)
     embedded = _find_status(error)

@@ -91,7 +91,7 @@ def decode_usage(raw: msgspec.Raw) -> Usage:
     Malformed usage counts as unknown, so that it does not lose the answer.
     """
     try:
-        counts = _tokens.decode(raw) if is_given(raw) else _Tokens()
+        counts = _tokens.decode(raw) if is_present(raw) else _Tokens()
     except (msgspec.DecodeError, RecursionError):
         return Usage()
     into, out = _decode_details(counts.input_tokens_details), _decode_details(counts.output_tokens_details)
@@ -143,7 +143,7 @@ def decode_item(raw: msgspec.Raw) -> OutputItem:
         return OutputItem(known.type, known.id)
 
 
-def is_given(raw: msgspec.Raw) -> bool:
+def is_present(raw: msgspec.Raw) -> bool:
     """Whether a field is present and not null."""
     return bool(raw) and bytes(raw) != b"null"
 

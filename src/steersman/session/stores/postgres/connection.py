@@ -198,7 +198,7 @@ def _parse_dsn(dsn: str) -> dict[str, Any] | None:
     return given
 
 
-class Reconnecting:
+class ReconnectingConnection:
     """A connection that reconnects. Several threads may use it, one at a time."""
 
     def __init__(self, address: ServerAddress, *, write: bool) -> None:
@@ -268,7 +268,7 @@ class Reconnecting:
             raise
 
 
-_alive: WeakSet[Reconnecting] = WeakSet()
+_alive: WeakSet[ReconnectingConnection] = WeakSet()
 
 
 def _disown_all() -> None:

@@ -17,12 +17,12 @@ from steersman.session.stores.postgres.tables import (
     COUNT,
     CREATE,
     DELETE,
-    ENTITLE,
     FIND,
     GAPS,
     LAST,
     LIST,
     PAGE,
+    SET_TITLE,
     WRITTEN,
     Line,
     compute_checksum,
@@ -45,7 +45,7 @@ from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from steersman.session.stores.postgres.connection import Connection, Reconnecting, ServerAddress
+    from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection, ServerAddress
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class PostgresStore:
             raise MissingExtra("PostgresStore needs psycopg 3: pip install 'steersman[postgres]'.") from error
         if not timeout > 0:
             raise ValueError(f"timeout is a number of seconds above 0, got {timeout!r}.")
-        self._link = link.Reconnecting
+        self._link = link.ReconnectingConnection
         self._address: ServerAddress = link.ServerAddress(dsn, timeout)
 
     def create(self, session_id: str, /) -> PostgresHandle:
@@ -93,7 +93,7 @@ class PostgresStore:
         return self._open_handle(link, f"The session {session_id!r} could not be made in {self._address.name!r}", work)
 
     def open(self, session_id: str, /, *, write: bool = True) -> PostgresHandle:
-        """A session that is there."""
+        """Open an existing session."""
         check_session_id(session_id)
         link = self._link(self._address, write=write)
 
@@ -102,7 +102,7 @@ class PostgresStore:
             handle = PostgresHandle(link, session_id, number)
             if write:
                 handle.lock(connection)
-                # Its last words may have been written between the look and the lock, or it was removed.
+                # Between the query and the lock, another writer may have added records or deleted the session.
                 again, last = self._find(connection, session_id)
                 if again != number:
                     raise SessionBusy(f"The session {session_id!r} was just deleted and created again elsewhere.")
@@ -141,7 +141,7 @@ class PostgresStore:
         return found[0], found[1]
 
     def _open_handle(
-        self, link: Reconnecting, what: str, work: Callable[[Connection], PostgresHandle]
+        self, link: ReconnectingConnection, what: str, work: Callable[[Connection], PostgresHandle]
     ) -> PostgresHandle:
         try:
             handle = link.run(what, work)
@@ -158,7 +158,7 @@ class PostgresStore:
 class PostgresHandle:
     """One open session of a database."""
 
-    def __init__(self, link: Reconnecting, session_id: str, number: int) -> None:
+    def __init__(self, link: ReconnectingConnection, session_id: str, number: int) -> None:
         self.session_id = session_id
         self.problems: list[Problem] = []
         self._link = link
@@ -180,7 +180,7 @@ class PostgresHandle:
         return self._run("read", self._read_last_seq)
 
     def lock(self, connection: Connection) -> None:
-        """Have the lock of the session on this connection."""
+        """Take the lock of the session on this connection, unless it has it."""
         if self._token == connection.token:
             return
         if not connection.lock_session(self._number, self._token):
@@ -192,7 +192,7 @@ class PostgresHandle:
         self._last = last
 
     def find_gaps(self) -> None:
-        """Find out which records are missing; where even that is damaged, it is told as they are read."""
+        """Find the missing records. If the table is too damaged for that, they are reported when they are read."""
         from steersman.session.stores.postgres.connection import DataCorrupted
 
         wanted = {"number": self._number, "last": self._last}
@@ -217,7 +217,7 @@ class PostgresHandle:
             self._last = lines[-1].seq
 
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
-        """The encoded records after a number, in order, a page at a time; damage is told in `problems`."""
+        """The encoded records after a number, in order, a page at a time; damage is reported in `problems`."""
         expected = after + 1
         while True:
             last, page = self._read_page(expected)
@@ -234,11 +234,11 @@ class PostgresHandle:
             if not page or expected > last:
                 return
 
-    def entitle(self, title: str, /) -> None:
+    def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""
         words = replace_lone_surrogates(title).encode()
         self._write(
-            lambda connection: connection.execute(ENTITLE, (words, self._number)).rowcount or self._raise_not_found()
+            lambda connection: connection.execute(SET_TITLE, (words, self._number)).rowcount or self._raise_not_found()
         )
 
     def erase(self) -> None:
@@ -292,7 +292,7 @@ class PostgresHandle:
                 after = seqs[-1]
 
     def _count_written_lines(self, connection: Connection, lines: Sequence[Line]) -> int:
-        """How many of these are there already; `SessionBusy` where there is something else."""
+        """Count those that are stored already; raises `SessionBusy` if other records are stored there."""
         self._read_last_seq(connection)
         there = connection.execute(WRITTEN, (self._number, self._last)).fetchall()
         if not there or there != [(line.seq, line.checksum) for line in lines[: len(there)]]:
@@ -303,13 +303,13 @@ class PostgresHandle:
         return len(there)
 
     def _read_page(self, first: int) -> tuple[int, list[Line]]:
-        """The records from a number on, as many as one look gives, and the number of the last there is."""
+        """One page of records from a number on, and the number of the last record of the session."""
         from steersman.session.stores.postgres.connection import DataCorrupted
 
         try:
             return self._run("read", lambda connection: self._select_page(connection, first, _PAGE_ROWS))
         except DataCorrupted:
-            pass  # one of them is damaged: they come one by one
+            pass  # one of them is damaged: read them one by one
         try:
             return self._run("read", lambda connection: self._select_page(connection, first, 1))
         except DataCorrupted:
@@ -325,7 +325,7 @@ class PostgresHandle:
         return last
 
     def _write(self, work: Callable[[Connection], object]) -> None:
-        """Do it with the lock, which is had again where the connection was lost."""
+        """Do this with the lock, which is taken again after a lost connection."""
 
         def lock_and_work(connection: Connection) -> None:
             self.lock(connection)

@@ -1,6 +1,6 @@
 """The tables of sessions in a PostgreSQL database, and every statement about them.
 
-Texts are kept as bytes: the database need not know their encoding, and none of its types would take all of them.
+Texts are kept as bytes: they do not depend on the encoding of the database, and no text type accepts all of them (NUL).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ APPEND: Final[LiteralString] = """
 WRITTEN: Final[LiteralString] = (
     "SELECT seq, checksum FROM steersman_records WHERE session = %s AND seq > %s ORDER BY seq"
 )
-ENTITLE: Final[LiteralString] = "UPDATE steersman_sessions SET title = %b WHERE number = %s"
+SET_TITLE: Final[LiteralString] = "UPDATE steersman_sessions SET title = %b WHERE number = %s"
 DELETE: Final[LiteralString] = "DELETE FROM steersman_sessions WHERE number = %s"
 
 
@@ -104,12 +104,12 @@ class Line(NamedTuple):
 
 
 def compute_checksum(number: int, seq: int, data: bytes) -> int:
-    """What the row of a record has to say of it."""
+    """The checksum of a record, as its row holds it."""
     return int.from_bytes(blake2b(data, digest_size=8, key=struct.pack(">qq", number, seq)).digest(), signed=True)
 
 
 def split_groups(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
-    """As many at a time as fit into one statement."""
+    """Split the lines into groups that fit into one statement."""
     start = size = 0
     for index, line in enumerate(lines):
         if size and size + len(line.data) > _STATEMENT_BYTES:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from steersman.session.stores.sqlite.rescue import (
-    beside,
     describe_torn_tail,
     examine_file,
     finish_rescue,
     fsync_folder,
+    make_companion_path,
     set_torn_tail_aside,
 )
 from steersman.session.stores.sqlite.tables import (
@@ -307,14 +307,14 @@ def _create_folder(folder: Path) -> None:
 
 def open_locks(path: Path) -> LockFile:
     """The locks of a writer."""
-    return translate_os_errors(path, Locks, beside(path, "-lock"))
+    return translate_os_errors(path, Locks, make_companion_path(path, "-lock"))
 
 
 def open_reader_locks(path: Path) -> LockFile | None:
     """The locks of a reader; `None` where it may not even open the lock file."""
     for write in (True, False):
         try:
-            return Locks(beside(path, "-lock"), write=write)
+            return Locks(make_companion_path(path, "-lock"), write=write)
         except OSError:
             continue
     return None

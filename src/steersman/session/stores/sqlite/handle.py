@@ -116,7 +116,7 @@ class SqliteHandle:
         except Damage as damage:
             self._report(Problem(f"records from {expected} on", f"They cannot be read: {damage}."))
 
-    def entitle(self, title: str, /) -> None:
+    def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""
         changed = replace(self._row, title=replace_lone_surrogates(title))
 

@@ -49,21 +49,23 @@ _FIRST_KEY = "SELECT key FROM records WHERE key >= ? ORDER BY key LIMIT 1"
 _LAST_KEY = "SELECT key FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"
 
 
-def beside(path: Path, ending: str) -> Path:
+def make_companion_path(path: Path, ending: str) -> Path:
     """The companion file with this ending."""
     return path.with_name(path.name + ending)
 
 
 def find_free_name(path: Path, ending: str) -> Path:
     """A name beside a file that does not exist yet."""
-    return next(name for count in itertools.count(1) if not (name := beside(path, f"{ending}-{count}")).exists())
+    return next(
+        name for count in itertools.count(1) if not (name := make_companion_path(path, f"{ending}-{count}")).exists()
+    )
 
 
 def examine_file(path: Path) -> LogState:
     """The state of the write-ahead log; raises `Damage` where the file's header or its log is not what was written."""
-    if beside(path, "-ready").exists():
+    if make_companion_path(path, "-ready").exists():
         raise Damage("a rescue was interrupted")
-    log = check_log(_read_bytes(beside(path, "-wal")))
+    log = check_log(_read_bytes(make_companion_path(path, "-wal")))
     with path.open("rb") as file:
         head = file.read(24)
     if head and (head[:18] != _HEAD or head[18:20] not in (b"\1\1", b"\2\2") or head[20:] != _FRACTIONS):
@@ -78,18 +80,18 @@ def examine_file(path: Path) -> LogState:
 
 def copy_file(path: Path, to: Path) -> None:
     """Copy a file and its write-ahead log; where a rescue was interrupted, copy the fresh file."""
-    ready = beside(path, "-ready")
+    ready = make_companion_path(path, "-ready")
     if ready.exists():
         shutil.copyfile(ready, to)
         return
     shutil.copyfile(path, to)
-    if beside(path, "-wal").exists():
-        shutil.copyfile(beside(path, "-wal"), beside(to, "-wal"))
+    if make_companion_path(path, "-wal").exists():
+        shutil.copyfile(make_companion_path(path, "-wal"), make_companion_path(to, "-wal"))
 
 
 def set_torn_tail_aside(path: Path, log: LogState) -> Problem:
     """Cut a torn tail off the write-ahead log and keep it in a file of its own."""
-    wal = beside(path, "-wal")
+    wal = make_companion_path(path, "-wal")
     kept = find_free_name(path, ".torn")
     _write(kept, _read_bytes(wal)[log.end : log.tail])
     os.truncate(wal, log.end)
@@ -105,12 +107,12 @@ def describe_torn_tail(log: LogState, where: str = "") -> Problem:
 
 def finish_rescue(path: Path) -> None:
     """Finish a rescue that was interrupted: the fresh file is complete and only has to be renamed."""
-    ready = beside(path, "-ready")
+    ready = make_companion_path(path, "-ready")
     if not ready.exists():
         return
     # The write-ahead log of the damaged file must never be applied to the fresh one, so it goes first.
     for ending in ("-wal", "-shm"):
-        beside(path, ending).unlink(missing_ok=True)
+        make_companion_path(path, ending).unlink(missing_ok=True)
     ready.replace(path)
     fsync_folder(path.parent)
 
@@ -120,12 +122,12 @@ def rescue(path: Path, reason: str, known: SessionRow | None = None) -> None:
 
     `known` is the row of the session that the caller has open: it counts more than the row in the file.
     """
-    if beside(path, "-ready").exists():
+    if make_companion_path(path, "-ready").exists():
         finish_rescue(path)
         return
-    fresh = beside(path, "-fresh")
+    fresh = make_companion_path(path, "-fresh")
     for ending in ("", "-wal", "-shm"):
-        beside(fresh, ending).unlink(missing_ok=True)
+        make_companion_path(fresh, ending).unlink(missing_ok=True)
     kept = find_free_name(path, ".damaged")
     text = (
         f"The file was damaged ({reason}). What SQLite can still read was copied to a fresh file; the damaged one is "
@@ -133,16 +135,16 @@ def rescue(path: Path, reason: str, known: SessionRow | None = None) -> None:
     )
     try:
         shutil.copy2(path, kept)
-        if beside(path, "-wal").exists():
-            shutil.copy2(beside(path, "-wal"), beside(kept, "-wal"))
+        if make_companion_path(path, "-wal").exists():
+            shutil.copy2(make_companion_path(path, "-wal"), make_companion_path(kept, "-wal"))
         _copy_rows(path, fresh, text, known)
         for file in (fresh, kept):
             _fsync(file)
-        fresh.replace(beside(path, "-ready"))
+        fresh.replace(make_companion_path(path, "-ready"))
     except BaseException:
         # An incomplete copy is of no use, and would be in the way of the next attempt.
         for ending in ("", "-wal"):
-            beside(kept, ending).unlink(missing_ok=True)
+            make_companion_path(kept, ending).unlink(missing_ok=True)
         raise
     finally:
         fresh.unlink(missing_ok=True)
@@ -171,7 +173,7 @@ def _copy_rows(path: Path, fresh: Path, text: str, known: SessionRow | None) -> 
                 raise make_unreadable_error(path)
             for number in sorted(sessions.keys() | copied):
                 _finish_session(target, number, sessions, text)
-    if _read_bytes(beside(fresh, "-wal")):
+    if _read_bytes(make_companion_path(fresh, "-wal")):
         raise StoreFailed(f"The file {str(path)!r} is damaged, and its copy could not be finished.")
 
 
@@ -183,7 +185,7 @@ def _open_damaged(path: Path) -> sqlite3.Connection:
     if not path.stat().st_size:
         raise make_unreadable_error(path)  # SQLite would delete the log of an empty file
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    longest = path.stat().st_size + len(_read_bytes(beside(path, "-wal")))
+    longest = path.stat().st_size + len(_read_bytes(make_companion_path(path, "-wal")))
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(longest, 1_000_000))
     return connection
 

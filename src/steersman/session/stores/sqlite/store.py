@@ -26,7 +26,7 @@ from steersman.session.stores.sqlite.access import (
     translate_os_errors,
 )
 from steersman.session.stores.sqlite.handle import SqliteHandle
-from steersman.session.stores.sqlite.rescue import beside, copy_file, find_gaps, rescue
+from steersman.session.stores.sqlite.rescue import copy_file, find_gaps, make_companion_path, rescue
 from steersman.session.stores.sqlite.tables import (
     ONCE,
     Damage,
@@ -84,7 +84,7 @@ class SqliteStore:
         return self._run(work, write=True)
 
     def open(self, session_id: str, /, *, write: bool = True) -> SqliteHandle:
-        """A session that is there."""
+        """Open an existing session."""
         check_session_id(session_id)
         if not self._exists():
             raise SessionNotFound(f"No session {session_id!r}: there is no file {str(self.path)!r}.")
@@ -136,7 +136,7 @@ class SqliteStore:
             if self.path.exists():
                 check_regular_file(self.path)
                 return True
-            return beside(self.path, "-ready").exists()
+            return make_companion_path(self.path, "-ready").exists()
         except OSError as error:
             raise StoreFailed(f"The file {str(self.path)!r} cannot be used: {error.strerror}.") from error
 
