@@ -1,4 +1,4 @@
-"""What has been said and what is shown: one ordered log, never rewritten; everything else is a view of it."""
+"""The conversation: one append-only log of entries; what the model sees is a view of it."""
 
 from __future__ import annotations
 

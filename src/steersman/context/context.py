@@ -75,7 +75,7 @@ class Transcript(Sequence[AgentMessage]):
 
     def _refuse(self, *_: object, **__: object) -> Never:
         raise TypeError(
-            "What was said is not rewritten. To go on from an earlier point use context.log.fork(at); "
+            "Messages in a transcript cannot be changed. To go on from an earlier point use context.log.fork(at); "
             "to start from other messages assign a new list: context.messages = [...]."
         )
 
@@ -144,7 +144,7 @@ class AgentContext:
             self.log = Log(_parse_messages(value))
 
     def get_repairer(self, provider: str, model: str) -> Repairer:
-        """The repairer that remembers what it has already looked at, as long as the model stays the same."""
+        """The repairer of this context, which repairs only new messages as long as the model stays the same."""
         if self.repairer is None or (self.repairer.provider, self.repairer.model) != (provider, model):
             self.repairer = Repairer(provider, model)
         return self.repairer

@@ -196,7 +196,7 @@ class Log:
         tokens = self._tokens
         for index in range(self._counted, len(visible)):
             message = visible[index]
-            # A usage from before the view changed speaks of another context.
+            # A usage from before the view changed belongs to another context.
             if (
                 index >= self._usage_from
                 and type(message) is AssistantMessage
@@ -372,7 +372,9 @@ class Log:
         for index in range(len(self._visible_ids) - 1, -1, -1):
             if self._visible_ids[index] == spare:
                 return index
-        raise ValueError(f"No visible entry {spare!r} to spare. Give the id that append() gave the assistant message.")
+        raise ValueError(
+            f"No visible entry {spare!r} to spare. Give the id that append() returned for the assistant message."
+        )
 
     def _find_place(self, entry_id: str) -> int:
         # A message that a compaction or a prun brought lives in the entry its id begins with.

@@ -43,7 +43,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class OpenCalls:
-    """The last answer of a transcript, where it stands there, and those of its calls that have no result."""
+    """The last answer of a transcript, its index, and those of its calls that have no result."""
 
     message: AssistantMessage
     index: int
@@ -82,7 +82,7 @@ def repair(messages: Sequence[AgentMessage], *, provider: str, model: str) -> li
 
 
 class Repairer:
-    """`repair` for a transcript that grows: of a view of the same list only the new messages are looked at."""
+    """`repair` for a transcript that grows: of a view of the same list, only the new messages are repaired."""
 
     __slots__ = ("_base", "_repaired_count", "_transcript", "model", "provider")
 

@@ -89,7 +89,7 @@ def find_group_end(entries: Sequence[Entry], place: int) -> int:
 
 
 def find_last_question(entries: Sequence[Entry], place: int, *, spoken_only: bool) -> int | None:
-    """Where the last thing is, at `place` or before, that a model answers; `spoken_only` leaves what a user said."""
+    """The index of the last message, at `place` or before, that a model answers; `spoken_only`: only user messages."""
     for at in range(place, -1, -1):
         message = _get_message(entries[at])
         if spoken_only:

@@ -31,7 +31,7 @@ class Channel:
         self.limit = limit
         self.begun = False
         self.detached = False
-        # What the run came to, once it is over, and those who wait for that.
+        # The outcome of the run, once it is over, and the futures of the tasks that wait for it.
         self.outcome: RunResult | None = None
         self._waiting: list[asyncio.Future[None]] = []
         # The task of each reader, and the tasks that await the outcome.

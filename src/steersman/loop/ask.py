@@ -39,7 +39,7 @@ _EMPTY = AssistantMessage()
 
 
 class ResponseStreamState:
-    """An answer while it arrives: the deltas so far, and what the last attempt came to."""
+    """An answer while it arrives: the deltas so far, and the outcome of the last attempt."""
 
     __slots__ = (
         "asked", "deltas", "end_reason_before", "error", "fallbacks", "is_counted", "model", "provider", "started",

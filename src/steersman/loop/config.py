@@ -85,7 +85,7 @@ def check_callable(name: str, value: object) -> None:
 def _check_signature(name: str, function: Callable[..., Any], calls: Sequence[tuple[str, ...]]) -> None:
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some built-ins do not tell
+    except ValueError:  # some built-ins have no signature
         return
     problem = ""
     for arguments in calls:
@@ -347,6 +347,6 @@ def can_take(function: Callable[..., Any], count: int) -> bool:
         inspect.signature(function).bind(*range(count))
     except TypeError:
         return False
-    except ValueError:  # some built-ins do not tell
+    except ValueError:  # some built-ins have no signature
         return count == 1
     return True

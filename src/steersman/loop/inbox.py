@@ -272,7 +272,7 @@ def add_pending(run: Run) -> None:
 
 
 def is_answered(messages: Sequence[AgentMessage]) -> bool:
-    """Whether the last thing said between user and model is a complete answer, with nothing left to do about it."""
+    """Whether the conversation ends with a complete answer, so that nothing is left to do."""
     last = next((message for message in reversed(messages) if type(message) is not ExtensionMessage), None)
     return type(last) is AssistantMessage and not last.failed and not last.tool_calls
 

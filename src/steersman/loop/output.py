@@ -82,7 +82,7 @@ class OutputPolicy:
         self._value: Any = None
 
     def get_value(self, messages: Sequence[AgentMessage]) -> Any:
-        """The output of a run: what was read out of its last answer, and nothing that an earlier one said."""
+        """The output of a run: the value of its last answer, never of an earlier one."""
         last = next((message for message in reversed(messages) if type(message) is AssistantMessage), None)
         return self._value if last is not None and last is self._read else None
 
@@ -116,7 +116,7 @@ def _unwrap(value: Any) -> Iterator[Any]:
 
 
 def _find_texts(message: AssistantMessage) -> Iterator[str]:
-    """Where the value may stand: it is all that is said, or the last thing after a word to the user."""
+    """The texts that may hold the value: the whole answer, or its last text block."""
     yield message.text
     texts = [block.text for block in message.content if type(block) is TextContent and block.text.strip()]
     if len(texts) > 1:
@@ -124,7 +124,7 @@ def _find_texts(message: AssistantMessage) -> Iterator[str]:
 
 
 def _parse_json(text: str) -> Any:
-    """The JSON value of an answer, which may stand in a code fence."""
+    """Parse the JSON value of an answer, which may be inside a code fence."""
     inner = text.strip()
     if inner.startswith("```"):
         inner = inner.removeprefix("```").removeprefix("json").rpartition("```")[0]

@@ -151,7 +151,7 @@ class Run:
             depth=0 if parent is None else parent.tracker.depth + 1,
         )
         self.guards = _build_guards(config, None if parent is None else parent.guards)
-        # Where it stands.
+        # The progress of the run.
         self.ending = Ending()
         # Whether `before_loop` and the input filters have let it begin.
         self.is_admitted = False

@@ -140,14 +140,14 @@ class Index:
         if last is not None and _entry_extras.decode(last.payload).branch == _entry_extras.decode(head.payload).branch:
             self.problems.append(f"Record {head.seq} follows one that is missing; it is joined to what came before.")
             return self.tree.tip
-        self.problems.append(f"Record {head.seq} follows one that is missing; a branch of its own begins with it.")
+        self.problems.append(f"Record {head.seq} follows one that is missing; it starts a new branch.")
         return None
 
 
 def _get_text(fields: Payload, name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name!r} is no string but {value!r}")
+        raise ValueError(f"{name!r} is not a string: {value!r}")
     return value
 
 

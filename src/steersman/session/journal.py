@@ -292,7 +292,7 @@ class JournalWriter:
         self._pending, self._waiting = [], []
         self._closing = self.degraded = (
             f"The session {self.handle.session_id!r} belongs to the process that this one was forked from; "
-            "open it anew here."
+            "open it again in this process."
         )
 
     def __repr__(self) -> str:

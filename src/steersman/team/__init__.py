@@ -1,4 +1,4 @@
-"""Agents together: what one asks of others is part of its own work, within its limits, its rights and its cancel."""
+"""Several agents: the work of a sub-agent counts for its parent, within its limits, its permissions and its cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ways on from one conversation, taken side by side, of which one is chosen; the others stay readable."""
+"""Runs several branches of one conversation concurrently and chooses one; the others can still be read."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from steersman.types.messages import AgentMessage, MessageLike, require_content,
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
-# An agent hears its own messages in its own runs; a branch must not take them away.
+# The queues and callbacks of the agent are for its own runs; a branch must not take messages from them.
 _NO_QUEUES: dict[str, None] = {"get_follow_up_messages": None, "get_steering_messages": None, "message_provider": None}
 
 
 class Branching:
-    """One way on: a prompt, unless the conversation has something to answer already, and what is different on it.
+    """A branch to run: its prompt, which may be left out if there is something to answer, and the options it changes.
 
     Other options are those of `Agent`: `model`, `system_prompt`, `temperature`, `tools`, `output_type`, `limits`, ...
     """
@@ -91,11 +91,11 @@ async def run_branches(
     max_at_once: int = 4,
     ctx: ToolContext | None = None,
 ) -> BranchesResult:
-    """Go several ways from the agent's conversation, or from an earlier point of it, and stay on the one chosen.
+    """Run several branches from the agent's conversation, or from an earlier entry, and continue on the chosen one.
 
     A function, sync or async, or another agent chooses. The branches and the judge share the agent's limits, and those
-    of the run of `ctx` where they work for a tool call. A branch that fails is a result among the others. Where nothing
-    could be chosen, `chosen` is `None`, `detail` says why, and the agent stays where it was: that raises nothing.
+    of the run of `ctx` where they work for a tool call. A branch that fails is a result among the others. If none can
+    be chosen, nothing is raised: `chosen` is `None`, `detail` says why, and the agent keeps its conversation.
     """
     _check_options(choose, max_at_once)
     with agent.reserve() as token:
@@ -113,7 +113,7 @@ async def run_branches(
 
 @dataclass(frozen=True, slots=True)
 class _PreparedBranch:
-    """A branch that can be taken."""
+    """A branch that is ready to run."""
 
     index: int
     tag: str
@@ -124,7 +124,7 @@ class _PreparedBranch:
 def _prepare_branches(
     agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None
 ) -> list[_PreparedBranch]:
-    """The branches, ready to go; what is wrong with one of them is raised before any is taken."""
+    """Prepare all branches; an error in one of them is raised before any runs."""
     if is_instance(branches, str | Mapping) or not is_instance(branches, Sequence):
         raise TypeError(f"Branches come as a list of prompts or Branching(...), got {branches!r}.")
     if not branches:
@@ -154,7 +154,7 @@ def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int 
 
 
 def _forward_events(way: _PreparedBranch, agent: Agent, ctx: ToolContext | None) -> None:
-    """The agent's subscribers hear its branches, told apart by their loop ids; so do those of a run they work for."""
+    """Forward the events of a branch to the agent's subscribers, and with `ctx` as updates of the tool call."""
     if ctx is None:
         way.agent.dispatcher = agent.dispatcher
     else:
@@ -169,7 +169,7 @@ def _fork(log: Log, at: str | int | None) -> Log:
 
 
 def _make_budget(agent: Agent, ctx: ToolContext | None) -> ExecutionTracker:
-    """What the branches may use together: the agent's limits, counted once for all of them."""
+    """Make the budget that the branches share: the agent's limits, counted once for all of them."""
     parent = _find_parent_run(ctx)
     return ExecutionTracker(
         agent.config.execution_limits,
@@ -210,7 +210,7 @@ def _find_parent_run(ctx: ToolContext | None) -> Run | None:
 
 
 def _adopt_branch(agent: Agent, way: _PreparedBranch) -> None:
-    """The agent goes on from the end of the branch; where it came from is its log's parent."""
+    """Continue the agent from the end of the branch; the log of the branch names the old one as its parent."""
     taken, context = way.agent.context, agent.context
     context.log = taken.log
     context.last_loop_id = taken.last_loop_id

@@ -1,4 +1,4 @@
-"""The `task` tool: the model hands work to a sub-agent that has its own conversation and nothing its parent has not."""
+"""The `task` tool: the model gives work to a sub-agent, which has its own conversation and no more rights than its parent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPTIONS = frozenset(
      "stop", "temperature", "thinking_level", "tool_execution", "tool_timeout", "top_p")
 )  # fmt: skip
 
-# What is the parent's own: whom it hears, what it is asked at its seams. Its guards of tools reach below by themselves.
+# Not inherited: the parent's queues and hooks. Its guards of tool calls apply to sub-agents anyway.
 _APART: dict[str, Any] = {
     **dict.fromkeys(("get_follow_up_messages", "get_steering_messages", "message_provider", *SEAMS)),
     **dict.fromkeys(("hooks", "input_filters", *POLICY_SEAMS), ()),
@@ -41,7 +41,7 @@ _APART: dict[str, Any] = {
 
 
 class TaskKind:
-    """A kind of sub-agent: words for the model that chooses, and what is different from the parent.
+    """A kind of sub-agent: its description for the model, and its options that differ from the parent's.
 
     `tools` names some of the parent's; other options are those of `Agent` that give no rights, such as `model`,
     `thinking_level`, `limits` or `output_type`.
@@ -83,7 +83,7 @@ def task_tool(
     description: str = DESCRIPTION,
     **settings: Any,
 ) -> Tool:
-    """The tool for an agent that may have sub-agents: of its own make, or of the kinds in the table.
+    """The tool with which an agent starts sub-agents: copies of itself, or of the kinds in the table.
 
     A sub-agent has its own transcript and the tools of its parent, or fewer. `settings` are those of a `Tool`.
     """
@@ -125,7 +125,7 @@ def _make_parameters(table: Mapping[str, TaskKind]) -> dict[str, Any]:
 
 
 def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent:
-    """An agent of the parent's make with an empty conversation, as the kind says."""
+    """Copy the parent with an empty conversation and the options of the kind."""
     missing = [tool for tool in kind.tools or () if tool not in parent.tools]
     if missing:
         raise ToolError(

@@ -1,4 +1,4 @@
-"""For tests of agents: a scripted model, a virtual clock, and judges of events, transcripts and `StreamFn`s."""
+"""For tests of agents: a scripted model, a virtual clock, and checks of events, transcripts and `StreamFn`s."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ _TOOL, _JOURNAL = "steersman-tool", "steersman-journal"
 
 
 class Deadlock(AssertionError):
-    """Everybody waits and nothing is going to happen."""
+    """Every task waits, and nothing can wake one."""
 
 
 class LeftBehind(AssertionError):
-    """The work is over, but something it started is not."""
+    """The work is done, but a task that it started is still running, or an exception was not retrieved."""
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
@@ -53,19 +53,19 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        """As ever; also remembers that there is something to do."""
+        """As in the base class; also notes that there is work to do."""
         self._disturbed = True
         return super().call_soon(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As ever; also remembers that there is something to do."""
+        """As in the base class; also notes that there is work to do."""
         self._disturbed = True
         return super().call_at(when, callback, *args, context=context)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Without the timeout: real threads end in real time, and virtual time would be over at once."""
+        """Ignore the timeout: threads end in real time, and the virtual time would pass at once."""
         await super().shutdown_default_executor()
 
     def step(self, selector: selectors.BaseSelector, timeout: float | None) -> list[_Ready]:
@@ -84,7 +84,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
             return ready or self._give_up()
         # Even when no thread works now: one may have delivered and gone idle since the first look.
         ready = selector.select(min(timeout, self._patience) if outside else 0)
-        # A tool may wait for ever, and its time is to be over; a store always comes back, however busy its disk is.
+        # A tool may never return, so its timeout must pass in virtual time; a store always returns, even with a slow disk.
         until, writing = time.monotonic() + _STORE_SECONDS, True
         while not ready and writing and time.monotonic() < until:
             # It is looked once more after it has gone idle: it may have delivered right before.
@@ -115,7 +115,7 @@ _Ready = tuple[selectors.SelectorKey, int]
 
 
 def _is_at_work(*names: str) -> bool:
-    """Whether a thread of such a name has something in its hands."""
+    """Whether a thread with one of these names is at work."""
     return any(thread.name.startswith(names) and not thread.name.endswith("idle") for thread in threading.enumerate())
 
 

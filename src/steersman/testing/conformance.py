@@ -1,4 +1,4 @@
-"""What every `StreamFn` has to do, as checks to run against one.
+"""The conformance checks of a `StreamFn`.
 
     def subject(scenario: Scenario) -> Subject | None:
         return Subject(my_stream_fn, model, request)      # set up so that the scenario happens; None if it cannot
@@ -42,7 +42,7 @@ _ENDS = (TextEnd, ThinkingEnd, ToolCallEnd)
 
 
 class DeltaReader:
-    """Fails when a block's start, deltas and end are not in order; then knows what each block said."""
+    """Checks the order of the start, deltas and end of each block, and collects the content of each block."""
 
     def __init__(self) -> None:
         self._kinds: dict[int, str] = {}
@@ -80,7 +80,7 @@ class DeltaReader:
             self._ended[event.content_index] = event.tool_call if isinstance(event, ToolCallEnd) else None
 
     def check(self, message: AssistantMessage) -> None:
-        """Fail unless the message is what the deltas said, block for block."""
+        """Fail unless the message equals the deltas, block by block."""
         unended = sorted(set(self._kinds) - set(self._ended))
         assert not unended, f"Expected every block to end, but {unended} did not."
         said = [self._get_block(index) for index in sorted(self._kinds)]

@@ -1,4 +1,4 @@
-"""Is this sequence of events one a run may emit?
+"""Checks whether a run may emit a sequence of events.
 
     run        := agent_end(vetoed)                                   # before_loop said no
                 | agent_start body agent_end
@@ -50,11 +50,11 @@ _RECENT = 12
 
 
 class GrammarError(AssertionError):
-    """An event that must not stand where it stands."""
+    """An event that is not allowed at this place."""
 
 
 class GrammarChecker:
-    """Reads the events of one run as they come and raises `GrammarError` at the first that does not fit.
+    """Checks the events of one run as they arrive, and raises `GrammarError` at the first that is not allowed.
 
     `settled` is the answer of an earlier program whose calls the run settled first, if it did.
     """
@@ -93,7 +93,7 @@ class GrammarChecker:
             self._fail(event, str(unfit))
 
     def finish(self) -> None:
-        """Say that nothing follows."""
+        """Check that the run has ended."""
         if not self.finished:
             where = "inside a turn" if self._turn is not None else "without its agent_end"
             raise GrammarError(
@@ -226,7 +226,7 @@ E = TypeVar("E", bound=msgspec.Struct)
 
 
 class EventCollector:
-    """Called with each event, keeps them all: `agent.subscribe(collector)`."""
+    """A subscriber that keeps all events: `agent.subscribe(collector)`."""
 
     def __init__(self) -> None:
         self.events: list[AgentEvent] = []
@@ -257,7 +257,7 @@ class EventCollector:
 
     @property
     def text(self) -> str:
-        """The text a live reader has in front of it: every text delta, minus what a reset took back."""
+        """The text that a live reader sees: every text delta, without those before a reset."""
         kept: list[str] = []
         current: list[str] = []
         for event in self.events:
@@ -277,7 +277,7 @@ class EventCollector:
 
 
 class Witness:
-    """A subscriber that judges, and remembers what it finds: a raise inside a run would look like the run's failure."""
+    """A subscriber that checks every run and collects the faults; an exception would look like a failure of the run."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -304,7 +304,7 @@ class Witness:
             self.finished += checker.finished
 
     def check(self) -> None:
-        """Fail with everything that was wrong, runs that did not end among it."""
+        """Raise `AssertionError` with all faults, including runs that did not end."""
         faults = list(self.faults)
         for checker in self._open.values():
             try:
@@ -324,7 +324,7 @@ def _prepend_open_calls(settled: AssistantMessage | None, messages: Sequence[Age
 
 
 class Subscribable(Protocol):
-    """Something with events to hear, such as an `Agent`."""
+    """An object with events to subscribe to, such as an `Agent`."""
 
     def subscribe(self, callback: Callable[[AgentEvent], object], /) -> object:
         """Call back with every event."""
@@ -332,7 +332,7 @@ class Subscribable(Protocol):
 
 
 def watch(agent: Subscribable) -> Witness:
-    """Hold every run of the agent from now on to the grammar; `check()` the result when done."""
+    """Check every run of the agent from now on; call `check()` on the result at the end."""
     witness = Witness()
     agent.subscribe(witness)
     return witness

@@ -1,4 +1,4 @@
-"""What every store of sessions has to do, as checks to run against one.
+"""The conformance checks of a store of sessions.
 
     def stores(name: str) -> Store:
         return MyStore(...)      # a store of this name, empty at first; the same name twice is the same place
@@ -71,7 +71,7 @@ def store_checks() -> list[StoreCheck]:
 
 
 def make_record(seq: int, *, type: str = "note", time: float | None = None, **payload: Any) -> Record:
-    """A record to try a store with."""
+    """Make a record for a check."""
     when = 1_700_000_000.0 + seq if time is None else time
     return Record(f"record_{seq}", None if seq == 1 else f"record_{seq - 1}", seq, type, when, payload)
 

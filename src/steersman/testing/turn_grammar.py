@@ -25,11 +25,11 @@ from steersman.types.stream import Reset, TextDelta
 
 
 class UnexpectedEvent(Exception):
-    """An event does not fit; the text is what was expected instead."""
+    """The event is not allowed here; the text says what was expected instead."""
 
 
 class RecoveredCalls:
-    """Keeps account of old calls that are settled: what they were is known when the turn ends."""
+    """Tracks the calls of an earlier program that this turn settles; which these are is known at the end of the turn."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -37,7 +37,7 @@ class RecoveredCalls:
         self._reported: list[str] = []
 
     def describe_missing(self) -> str | None:
-        """What is still owed, or `None`."""
+        """What is still missing, or `None`."""
         for call_id, result in self._ended.items():
             if result is None:
                 return f"tool_execution_end of {call_id!r}"
@@ -46,24 +46,24 @@ class RecoveredCalls:
         return None
 
     def start(self, event: ToolExecutionStart) -> None:
-        """A span begins."""
+        """Check the start of a call."""
         if event.tool_call_id in self._ended:
             raise UnexpectedEvent(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
         self._names[event.tool_call_id] = event.tool_name
         self._ended[event.tool_call_id] = None
 
     def update(self, event: ToolExecutionUpdate) -> None:
-        """A span shows something."""
+        """Check an update of a call."""
         self._check_running(event)
 
     def end(self, event: ToolExecutionEnd) -> None:
-        """A span ends."""
+        """Check the end of a call."""
         self._check_running(event)
         _check_end(event)
         self._ended[event.tool_call_id] = event.result
 
     def report(self, message: ToolResultMessage) -> None:
-        """A result message begins: all spans are over."""
+        """Check a result message: all calls must have ended."""
         if message.tool_call_id in self._reported:
             raise UnexpectedEvent(f"expected one result of {message.tool_call_id!r}, got a second")
         for call_id, result in self._ended.items():
@@ -76,7 +76,7 @@ class RecoveredCalls:
         self._reported.append(message.tool_call_id)
 
     def close(self, answer: AssistantMessage) -> None:
-        """The answer whose calls these were."""
+        """Compare with the answer whose calls these were."""
         names = {call.id: call.name for call in answer.tool_calls}
         for call_id, name in self._names.items():
             if names.get(call_id) != name:
@@ -93,7 +93,7 @@ class RecoveredCalls:
 
 
 class AnswerCalls:
-    """Keeps account of the calls an answer made."""
+    """Tracks the tool calls of an answer."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -102,7 +102,7 @@ class AnswerCalls:
         self._ended: dict[str, ToolResultMessage] = {}
 
     def expect(self, calls: Sequence[ToolCall]) -> None:
-        """An answer with these calls is complete."""
+        """Expect these calls, now that their answer is complete."""
         for call in calls:
             if call.id in self._names:
                 raise UnexpectedEvent(f"expected call ids to be unique, got {call.id!r} again")
@@ -110,7 +110,7 @@ class AnswerCalls:
             self._unreported.append(call.id)
 
     def describe_missing(self) -> str | None:
-        """What is still owed, or `None`."""
+        """What is still missing, or `None`."""
         for call_id in self._names:
             if call_id not in self._started:
                 return f"tool_execution_start of {call_id!r}"
@@ -119,24 +119,24 @@ class AnswerCalls:
         return f"the result message of {self._unreported[0]!r}" if self._unreported else None
 
     def start(self, event: ToolExecutionStart) -> None:
-        """A span begins."""
+        """Check the start of a call."""
         self._check_call(event)
         if event.tool_call_id in self._started:
             raise UnexpectedEvent(f"expected one tool_execution_start of {event.tool_call_id!r}, got a second")
         self._started.add(event.tool_call_id)
 
     def update(self, event: ToolExecutionUpdate) -> None:
-        """A span shows something."""
+        """Check an update of a call."""
         self._check_running(event)
 
     def end(self, event: ToolExecutionEnd) -> None:
-        """A span ends."""
+        """Check the end of a call."""
         self._check_running(event)
         _check_end(event)
         self._ended[event.tool_call_id] = event.result
 
     def report(self, message: ToolResultMessage) -> None:
-        """A result message begins: all spans are over, and it is its turn."""
+        """Check a result message: all calls must have ended, and results come in the order of the calls."""
         running = [call_id for call_id in self._names if call_id not in self._ended]
         if running:
             raise UnexpectedEvent(f"expected tool_execution_end of {running[0]!r} before the first result message")
@@ -197,21 +197,21 @@ class TurnGrammar:
         self.results: list[ToolResultMessage] = []
 
     def check_quiet(self, what: str) -> None:
-        """Nothing is half said."""
+        """Check that no message and no compaction is open."""
         if self.open is not None:
             raise UnexpectedEvent(f"expected message_end of the open {self.open.role} message before {what}")
         if self.compacting:
             raise UnexpectedEvent(f"expected compaction_ended before {what}")
 
     def check_no_open_calls(self, what: str) -> None:
-        """Every tool call is answered as well."""
+        """Check that, in addition, every tool call has its result."""
         self.check_quiet(what)
         missing = self.book.describe_missing()
         if missing is not None:
             raise UnexpectedEvent(f"expected {missing} before {what}")
 
     def start_message(self, event: MessageStart) -> None:
-        """Something is about to be said: heard, answered or reported."""
+        """Check the start of a message: input, an answer or a tool result."""
         message = event.message
         self.check_quiet("message_start")
         if isinstance(message, ToolResultMessage) and message.tool_call_id not in self.given:
@@ -224,7 +224,7 @@ class TurnGrammar:
         self.open = message
 
     def _settle_old(self) -> None:
-        """A turn that begins with tool calls, and not with an answer, settles those of an earlier program."""
+        """Note that this turn settles calls of an earlier program: it begins with tool calls and not with an answer."""
         if self.fresh:
             self.book = RecoveredCalls()
             self.fresh = False
@@ -257,7 +257,7 @@ class TurnGrammar:
             self.given.update(call.id for call in message.tool_calls)
 
     def update_message(self, event: MessageUpdate) -> None:
-        """More of the answer."""
+        """Check an update of the answer."""
         self._check_answering("message_update")
         delta = event.delta
         if isinstance(delta, Reset):
@@ -272,7 +272,7 @@ class TurnGrammar:
             self.shown.append(delta.delta)
 
     def reset_answer(self, event: RetryScheduled | ModelFallback) -> None:
-        """What was shown of the answer is void."""
+        """Check a reset of the answer."""
         self._check_answering(event.type)
         self.reset_due = self.updates > 0
 
@@ -281,7 +281,7 @@ class TurnGrammar:
             raise UnexpectedEvent(f"expected message_start of an answer before {what}")
 
     def end_message(self, message: AgentMessage) -> None:
-        """What was begun is said."""
+        """Check the end of a message."""
         if self.open is None:
             raise UnexpectedEvent("expected message_start first")
         if self.answering:
@@ -307,22 +307,22 @@ class TurnGrammar:
         self.book.expect(message.tool_calls)
 
     def start_span(self, event: ToolExecutionStart) -> None:
-        """A tool call begins."""
+        """Check the start of a tool call."""
         self.check_quiet(event.type)
         self._settle_old()
         self.book.start(event)
 
     def update_span(self, event: ToolExecutionUpdate) -> None:
-        """A tool call shows something."""
+        """Check an update of a tool call."""
         self.book.update(event)
 
     def end_span(self, event: ToolExecutionEnd) -> None:
-        """A tool call is settled."""
+        """Check the end of a tool call."""
         self.check_quiet(event.type)
         self.book.end(event)
 
     def start_compaction(self, event: CompactionStarted) -> None:
-        """Compaction begins: before the answer, or inside one that overflowed after it had begun."""
+        """Check the start of a compaction: before the answer, or inside one that overflowed after its start."""
         if not self.answering:
             self.check_quiet(event.type)
         if len(self.answers) >= self.allowed:
@@ -330,19 +330,19 @@ class TurnGrammar:
         self.compacting = True
 
     def end_compaction(self, _: CompactionEnded) -> None:
-        """Compaction is over."""
+        """Check the end of a compaction."""
         if not self.compacting:
             raise UnexpectedEvent("expected compaction_started first")
         self.compacting = False
 
     def check_after_results(self, event: LoopDetected | PrunApplied) -> None:
-        """Something is made of the tool results."""
+        """Check an event that follows the tool results."""
         self.check_no_open_calls(event.type)
         if not self.results:
             raise UnexpectedEvent("expected tool results first")
 
     def end(self, event: TurnEnd) -> None:
-        """The turn is over and says what came of it."""
+        """Check the end of the turn, with its message and its tool results."""
         self.check_no_open_calls("turn_end")
         self._check_answer(event.message)
         if list(event.tool_results) != self.results:

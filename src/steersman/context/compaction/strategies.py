@@ -178,7 +178,7 @@ class SummaryCompaction:
 
 
 class _NoSummary(Exception):
-    """Why there is none."""
+    """There is no summary; the text says why."""
 
 
 def _make_summary_message(text: str) -> UserMessage:
@@ -281,5 +281,5 @@ def undo_change(log: Log, entry_id: str | None = None) -> None:
                 entry_id = entry.id
                 break
         else:
-            raise ValueError("There is nothing to undo: no compaction and no prun counts here.")
+            raise ValueError("There is nothing to undo: no compaction and no prun is in effect.")
     log.undo(entry_id)

@@ -1,4 +1,4 @@
-"""Whether a tool call may run where a policy or the tool wants a say: a run and all runs above it have to agree.
+"""The approval of a tool call: the policies of its run and of all runs above it must agree.
 
 One that denies wins, then one that asks; so a sub-agent has no more rights than its parents. No answer means no.
 """
@@ -164,7 +164,7 @@ def _takes_reason(approve: Callable[..., Any]) -> bool:
     """Whether the function takes the reason: a second argument that is required, or named `reason`."""
     try:
         signature = inspect.signature(approve)
-    except ValueError:  # some built-ins do not tell
+    except ValueError:  # some built-ins have no signature
         return False
     positional = [
         parameter

@@ -29,7 +29,7 @@ _NOTHING_KNOWN: Mapping[str, ToolResultMessage] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a batch of tool calls came to, besides its results."""
+    """The outcome of a batch of tool calls, besides its results."""
 
     effects: list[Effect]
     terminate: bool

@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Watchdog:
-    """Watches the waits of one stream, one after the other; knows its own cancel from any other."""
+    """Watches the waits of one stream, one after the other; can tell its own cancel from others."""
 
     __slots__ = ("_cancelling", "_deadline", "_fired", "_loop", "_task", "_timer")
 
@@ -70,7 +70,7 @@ class Watchdog:
 class ResponseLimits:
     """Each can be set by its name in `Model.settings`; `None` means no limit. Times are in seconds.
 
-    `connect_timeout`: until the connection stands. `first_byte_timeout`: from the request to the first byte of the
+    `connect_timeout`: until the connection is open. `first_byte_timeout`: from the request to the first byte of the
     answer. `idle_timeout`: between two reads after that; a comment or a ping counts as a sign of life.
     `content_idle_timeout`: without anything but comments and pings; off by default, because a model may think for long.
     `total_timeout`: for the whole answer; off by default, so that a slow healthy stream is not cut. Only the wait for
@@ -133,7 +133,7 @@ class ResponseWatchdog(Watchdog):
             self._content_deadline = self._loop.time() + self._content_idle
 
     def name_limit(self) -> tuple[str, float | None]:
-        """The name and the seconds of the limit that the last wait came to."""
+        """The name and the seconds of the limit that the last wait reached."""
         limits = self._limits
         if self._deadline == self._total_deadline:
             return "total_timeout", limits.total_timeout

@@ -1,4 +1,4 @@
-"""Records what a real model says once, and plays it back for ever: a `StreamFn` around another one, with a file.
+"""Records the answers of a real model once and replays them later: a `StreamFn` around another one, with a file.
 
     with cassette("tests/cassettes/weather.jsonl") as tape:
         result = Agent("anthropic:claude-haiku-4-5", stream_fn=tape).run_sync("What is the weather?")
@@ -72,7 +72,7 @@ def cassette(
 
 
 class Cassette:
-    """A `StreamFn`; `close` it, or use it in a `with`, to have the file written and the differences told."""
+    """A `StreamFn`. `close` it, or use it in a `with`, to write the file and to report differences."""
 
     def __init__(
         self, path: Path, stream_fn: StreamFn | None, *, mode: Mode, scrub: Callable[[str], str] | None
@@ -114,7 +114,7 @@ class Cassette:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A test that failed is not recorded; and one that failed because of a difference is told what it was.
+        # A test that failed is not recorded. If a difference made it fail, the difference is reported.
         if error is None or (self._faults and not self.recording):
             self.close()
 
@@ -157,7 +157,7 @@ class Cassette:
         return None
 
     def _clean(self, value: Any) -> Any:
-        """JSON values without keys, and as `scrub` wants them."""
+        """Redact keys in JSON values, and apply `scrub`."""
         value = redact_values(value, self._secrets)
         return value if self._scrub is None else _scrub_values(value, self._scrub)
 
@@ -166,7 +166,7 @@ class Cassette:
         for exchange in self._exchanges:
             lines.append(_encode({"request": exchange.request, "digest": exchange.digest}))
             lines += map(_encode, _join_deltas(exchange.answer, self._clean))
-        # A key that was used late may stand in what was said early.
+        # An early exchange may contain a key that was used only later.
         text = redact_values(b"\n".join(lines).decode(), self._secrets)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -227,7 +227,7 @@ def _make_plain_event(event: object) -> Any:
 
 
 def _parse_event(fields: Any) -> Any:
-    """An event again; what is none that is known is given as it came."""
+    """Decode an event; an unknown one is returned as it is."""
     try:
         event = wire.decode(msgspec.json.encode(fields))
     except ValueError:
@@ -256,7 +256,7 @@ def _join_deltas(answer: Sequence[dict[str, Any]], clean: Callable[[str], str]) 
 
 
 def _get_delta_key(line: dict[str, Any]) -> tuple[str, int] | None:
-    """Of what a delta is one."""
+    """The block that a delta belongs to."""
     event: Any = line.get("event")
     if not isinstance(event, dict) or not isinstance(cast(dict[str, Any], event).get("delta"), str):
         return None

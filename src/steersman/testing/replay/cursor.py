@@ -37,7 +37,7 @@ _ABORTED = "operation aborted ("
 
 
 class ReplayMismatch(AssertionError):
-    """A replay came to something else than the records; `seq` is the number of the record it differs from."""
+    """The replay differs from the records; `seq` is the number of the first record that differs."""
 
     def __init__(self, loop_id: str, seq: int, recorded: object, replayed: object) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class ReplayMismatch(AssertionError):
 
 
 class RecordCursor:
-    """Knows what comes next in a run, and checks whether the loop does it."""
+    """Reads the records of a run one by one, and checks that the loop does what they say."""
 
     def __init__(self, part: RecordedRun, context: AgentContext) -> None:
         self.part = part
@@ -72,7 +72,7 @@ class RecordCursor:
 
     @property
     def _is_cut(self) -> bool:
-        """Whether the records end here without an end of the run, because its program did."""
+        """Whether the records end here although the run has not ended, because the program was killed."""
         return self._next is None and self.part.end is None
 
     @property
@@ -99,32 +99,32 @@ class RecordCursor:
     # What the loop does
 
     def mint(self, kind: str) -> str:
-        """The id that the next entry had."""
+        """The recorded id of the next entry."""
         item = self._next
         return item.entry.id if isinstance(item, RecordedEntry) else new_id(kind)
 
     def end_if_over(self) -> bool:
-        """Whether the records end here, so that nothing more is said."""
+        """End the replay if the records end here; returns whether they do."""
         if self._is_cut:
             self._close()
         return self._is_cut
 
     def find_recorded_message(self, message: AgentMessage) -> AgentMessage:
-        """The message as it is recorded, if it differs in nothing but its time."""
+        """The recorded message if only its time differs, otherwise the message itself."""
         recorded = get_message(self._next)
         if recorded is None or type(recorded) is not type(message):
             return message
         return recorded if msgspec.structs.replace(message, timestamp=recorded.timestamp) == recorded else message
 
     def check_entry(self, entry: Entry) -> None:
-        """An entry was added to the log."""
+        """Compare an entry that was added to the log with the next record."""
         item = self._next
         if not isinstance(item, RecordedEntry) or item.entry != entry:
             return self._report_mismatch(item.entry if isinstance(item, RecordedEntry) else item, entry)
         self._at += 1
 
     def check_event(self, event: AgentEvent) -> None:
-        """An event was told."""
+        """Compare an event with the next record, if events of its type are recorded."""
         if event.type in _RECORDED_TYPES and self.end_if_over():
             return
         self.events.append(event)
@@ -146,13 +146,13 @@ class RecordCursor:
                 self._end_after(0)
 
     def _abort_late(self) -> None:
-        """A run that was aborted while it was ending for another reason."""
+        """Abort the run if it was aborted while it was ending for another reason."""
         aborted = self.part.end is not None and self.part.end["end_reason"] == "aborted"
         if aborted and self._is_last_turn and self.run.ending.reason not in (None, "aborted"):
             self._cancel("aborted")
 
     def _end_after(self, skip: int) -> None:
-        """If nothing but the end comes after these items, the run was cancelled before the model was asked."""
+        """Cancel the run if only its end follows these items: it was cancelled before the model was asked."""
         if self.part.end is not None and all(get_limit(item) is not None for item in self._iterate_ahead(skip)):
             self._finish()
             self._cancel("aborted" if self.part.end["end_reason"] == "aborted" else DEADLINE)
@@ -184,13 +184,13 @@ class RecordCursor:
         self.stopped.set()
 
     async def _stop(self) -> Never:
-        """The records end here."""
+        """End the replay, because the records end here."""
         self._close()
         await asyncio.get_running_loop().create_future()
         raise AssertionError("this future is never done")
 
     def _finish(self) -> None:
-        """The run is over at this point, for a reason that came from outside: a limit tells its own."""
+        """End the run here with its recorded reason: that of a limit notice, or that of the end of the run."""
         limit = next((reason for item in self._iterate_ahead() if (reason := get_limit(item)) is not None), None)
         if limit is not None:
             self.run.ending.finish("limit", limit)

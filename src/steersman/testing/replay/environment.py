@@ -55,7 +55,7 @@ _NO_LIMIT = 2**62
 
 
 def make_notice(item: Item) -> RetryNotice | FallbackNotice | None:
-    """The item as a wrapper tells it, if it is an attempt that failed."""
+    """The notice of a retry or a fallback, if the item is one."""
     if not isinstance(item, RecordedEvent) or item.type not in ("retry_scheduled", "model_fallback"):
         return None
     fields = item.fields
@@ -66,7 +66,7 @@ def make_notice(item: Item) -> RetryNotice | FallbackNotice | None:
 
 
 def make_refusal(notice: RetryNotice | FallbackNotice) -> Failed | None:
-    """The failure behind a notice, if it was the loop that asked again, for a shorter answer."""
+    """The failure behind a notice, if the loop itself asked again for a shorter answer."""
     error = notice.error
     if type(notice) is not RetryNotice or error.kind != "context_overflow" or find_token_budget(error.message) is None:
         return None
@@ -74,7 +74,7 @@ def make_refusal(notice: RetryNotice | FallbackNotice) -> Failed | None:
 
 
 def make_overflow(answer: AssistantMessage | None) -> Failed:
-    """The failure that made the loop compact: it is not kept, unless the run ended with it."""
+    """The failure that made the loop compact; it is recorded only if the run ended with it."""
     if answer is not None and is_stuck(answer):
         return make_failure(answer)
     words = "The context is too long."
@@ -92,7 +92,7 @@ def is_refused(answer: AssistantMessage) -> bool:
 
 
 def make_failure(message: AssistantMessage) -> Failed:
-    """An answer that failed, as the provider told it: what the loop adds to its words is left out."""
+    """The failed answer as the provider reported it, without the text that the loop added."""
     words = message.error_message or ""
     added = next((text for text in (STUCK, STUCK_BYTES, REFUSED, STILL_TOO_MANY_BYTES) if words.endswith(text)), None)
     if message.error_kind != "context_overflow" or added is None:
@@ -103,7 +103,7 @@ def make_failure(message: AssistantMessage) -> Failed:
 
 
 def make_deltas(message: AssistantMessage) -> Iterator[StreamEvent]:
-    """The answer in pieces, as large as they can be."""
+    """The deltas of an answer, one for each block."""
     for index, block in enumerate(message.content):
         match block:
             case TextContent():
@@ -119,9 +119,9 @@ def make_deltas(message: AssistantMessage) -> Iterator[StreamEvent]:
 
 
 class ReplayEnvironment(RecordCursor):
-    """Stands in for everything in a run but the loop: the model, the tools, the user, the hooks and the clock."""
+    """Replaces everything in a run except the loop: the model, the tools, the user, the hooks and the clock."""
 
-    # The people
+    # The user
 
     async def get_steering(self) -> Sequence[AgentMessage]:
         """The messages that were delivered before the next turn."""
@@ -136,7 +136,7 @@ class ReplayEnvironment(RecordCursor):
         return heard
 
     def _is_over_between_turns(self) -> bool:
-        """Whether the run ended between turns, and not because there was nothing to do."""
+        """Whether the run ended between turns although there was more to do."""
         end = self.part.end
         if get_limit(self._next) is not None:
             return self._at == len(self.part.items) - 1
@@ -151,11 +151,11 @@ class ReplayEnvironment(RecordCursor):
     # The hooks
 
     async def before_turn(self, messages: object, turn_index: object) -> Stop | None:
-        """Whether the model was asked in this turn; if not, that is the end."""
+        """Stop the run if the model was not asked in this turn."""
         return await self._check_model_call()
 
     async def pre_turn(self, view: object) -> Inject | Stop | None:
-        """What was said after a compaction."""
+        """Inject the messages that were recorded after a compaction."""
         heard = self._collect_input()
         if not heard:
             return await self._check_model_call()
@@ -173,21 +173,21 @@ class ReplayEnvironment(RecordCursor):
         return Stop()
 
     def post_turn(self, view: object) -> None:
-        """Tell what was found out about the calls of the turn."""
+        """Emit the recorded `loop_detected`, if there is one."""
         item = self._next
         if isinstance(item, RecordedEvent) and item.type == "loop_detected":
             fields = {name: item.fields[name] for name in ("tool_names", "repetitions", "action")}
             self.run.emit(LoopDetected, **fields)
 
     def before_loop(self, messages: object, turn_index: object) -> Stop | None:
-        """A run that has no beginning was not allowed to begin."""
+        """Veto the run if the recorded one was vetoed: then it has no start."""
         return Stop(str((self.part.end or {}).get("detail", ""))) if self.part.start is None else None
 
     # Compaction
 
     @property
     def limit(self) -> int:
-        """Below everything when a compaction comes next, else above everything."""
+        """-1 if a compaction comes next, so that the loop compacts; otherwise a number that is never reached."""
         if not self._is_compaction_next():
             return _NO_LIMIT
         answer = self._find_answer()
@@ -198,7 +198,7 @@ class ReplayEnvironment(RecordCursor):
         return -1 if len(compactions) > 1 else _NO_LIMIT
 
     def before_compaction(self, estimated_tokens: object, message_count: object) -> bool:
-        """Only a compaction that happened happens."""
+        """Whether the recorded run compacted here."""
         return self._is_compaction_next()
 
     def _is_compaction_next(self) -> bool:
@@ -206,7 +206,7 @@ class ReplayEnvironment(RecordCursor):
         return isinstance(item, RecordedEvent) and item.type == "compaction_started"
 
     async def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
-        """What a compaction left, or the error it ended with."""
+        """Return the messages that the recorded compaction left, or raise its error."""
         item = self._next
         if self._is_cut:
             await self._stop()
@@ -227,7 +227,7 @@ class ReplayEnvironment(RecordCursor):
     # The model
 
     async def answer(self, model: Model, request: Request, options: StreamOptions, /) -> AsyncGenerator[Any, None]:
-        """The recorded answer, one delta for each block, after what came before it."""
+        """Play the recorded answer, after the retries and fallbacks before it."""
         yield (StreamStart(),)
         while (item := self._next) is not None and (notice := make_notice(item)) is not None:
             if (refusal := make_refusal(notice)) is not None:
@@ -252,12 +252,12 @@ class ReplayEnvironment(RecordCursor):
             await self._stop()
 
     def _finish_early(self, *, failed: bool) -> None:
-        """A run that was cut short by a cancel or its deadline knows that before the turn is over."""
+        """End the run before the end of the turn if a cancel or the deadline cut it short."""
         end = self.part.end
         if end is None:
             early = failed and any(get_limit(item) is not None for item in self._iterate_after_answer())
         else:
-            # A failed answer is an error, unless a hook had said stop before: when room was made for it.
+            # A failed answer ends the run as an error, unless a hook stopped the run before, during the compaction.
             reasons = ("aborted", "limit", "stopped") if failed else ("aborted", "limit")
             early = end["end_reason"] in reasons and self._is_last_turn
         if early and all(
@@ -274,7 +274,7 @@ class ReplayEnvironment(RecordCursor):
 
     @property
     def recovery(self) -> Recovery | None:
-        """The results that calls left open by another program had, where this run settled them."""
+        """The recorded results of calls that an earlier program left open and this run settled."""
         left = find_open_calls(self.context.log.messages)
         given = _collect_results(self.part.items)
         if left is None or not any(call.id in given for call in left.calls):
@@ -282,7 +282,7 @@ class ReplayEnvironment(RecordCursor):
         return Recovery({id: result for id, result in given.items() if id not in self.part.calls})
 
     async def answer_calls(self, slots: Sequence[Slot]) -> None:
-        """Tell of the calls what was told of them, and give them their results."""
+        """Emit the recorded events of the calls, and set their results."""
         open_slots = {slot.call.id: slot for slot in slots if slot.result is None}
         known = [(slot.call, self.part.calls[id]) for id, slot in open_slots.items() if id in self.part.calls]
         ended = sorted(known, key=lambda pair: pair[1].seq)
@@ -312,7 +312,7 @@ class ReplayEnvironment(RecordCursor):
             self.run.emit(ToolExecutionEnd, **about, result=call.result, is_error=call.result.is_error)
 
     def _apply_effects(self, slots: Sequence[Slot]) -> None:
-        """What the calls asked the loop for, as far as it was done."""
+        """Set the effects of the calls, as far as they were applied."""
         effects: list[Prun] = []
         for item in self._iterate_ahead():
             if isinstance(item, RecordedEntry) and isinstance(item.entry, PrunEntry):
@@ -325,7 +325,7 @@ class ReplayEnvironment(RecordCursor):
             slot.terminate = terminated
 
     def _settle_end(self) -> None:
-        """A turn without an answer of its own, which only settles old calls, may be cut short too."""
+        """End the run if a limit ended it in a turn that only settled old calls."""
         end = self.part.end
         if end is not None and end["end_reason"] == "limit" and self._is_last_turn:
             self._finish()

@@ -19,7 +19,7 @@ _LIMIT = "[Agent stopped: "
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event that no other record tells, without its time; `seq` is the number of its record."""
+    """An event that has a record of its own, without its time; `seq` is the number of the record."""
 
     seq: int
     fields: Payload
@@ -46,7 +46,7 @@ class RecordedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The session went on from another entry."""
+    """The session continued from another entry."""
 
     target: str | None
 
@@ -55,7 +55,7 @@ class Move:
 class RecordedCall:
     """What is known about a tool call that ended.
 
-    `seq` is the number of the record that says so, `span` the numbers of its two events where others lay between them.
+    `seq` is the number of the record of its result, `span` the numbers of its two events if others lay between them.
     """
 
     seq: int
@@ -116,14 +116,14 @@ def read_steps(records: Iterable[Record]) -> Iterator[Step]:
 
 
 def _is_outside(part: RecordedRun, record: Record) -> bool:
-    """Whether this was done to the session after the program that ran was killed: no run does it unannounced."""
+    """Whether the record was written outside of the run, after its program was killed."""
     if record.type == "compaction":
         return not part.items or part.items[-1].type != "compaction_started"
     return record.type == "undo"
 
 
 def read_entry(record: Record) -> Entry | None:
-    """The entry of a record; `None` where a session leaves it out as well."""
+    """The entry of a record; `None` if it is invalid, as a session skips it too."""
     try:
         return cast(Entry, msgspec.convert({**record.payload, "id": record.id, "type": record.type}, Entry))
     except (msgspec.ValidationError, RecursionError):
@@ -150,7 +150,7 @@ def _add_record(part: RecordedRun, record: Record) -> None:
 
 
 def get_message(item: Item | None) -> Any:
-    """The message of an item that is one."""
+    """The message of an item, `None` if it has none."""
     return item.entry.message if isinstance(item, RecordedEntry) and isinstance(item.entry, MessageEntry) else None
 
 
@@ -163,7 +163,7 @@ def get_limit(item: Item | None) -> str | None:
 
 
 def is_input(item: Item | None) -> bool:
-    """Whether the item is something that is heard at the beginning of a turn."""
+    """Whether the item is a message that is added at the start of a turn: a prompt, steering, a follow-up."""
     message = get_message(item)
     return (
         message is not None and type(message) not in (AssistantMessage, ToolResultMessage) and get_limit(item) is None
@@ -177,7 +177,7 @@ def order_call_events(calls: Iterable[tuple[ToolCall, RecordedCall]]) -> Iterato
         if call.span is not None:
             crowd += [(call.span[0], True, asked, call), (call.span[1], False, asked, call)]
             continue
-        # It began when no other call was open, so what came before it is over.
+        # It began when no other call was open, so all calls before it have ended.
         yield from _sort_overlapping(crowd)
         crowd = []
         yield True, asked, call

@@ -1,12 +1,12 @@
-"""A session again, without a model and without tools: the loop makes the same transcript, events and requests from it.
+"""Replays a session without a model and without tools: the loop produces the same transcript, events and requests.
 
     replayed = await replay(session)
     assert replayed.messages == session.messages
 
-Everything that came into the runs from outside is taken from the records, and everything the loop makes of it is held
-against them: the first difference raises `ReplayMismatch`. Three things are kept nowhere and so are not replayed: the
-deltas of an answer (it comes with one for each block), the updates of tools, and `custom` events. The usage at the end
-of a run is the recorded one, for attempts that failed and sub-agents are part of it.
+All input of the runs comes from the records, and everything the loop does is compared with them: the first difference
+raises `ReplayMismatch`. Three things are not recorded, so they are not replayed: the deltas of an answer (it comes with
+one for each block), the updates of tools, and `custom` events. The usage at the end of a run is the recorded one,
+because failed attempts and sub-agents are part of it.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ _MESSAGES = ("message", "messages", "result", "tool_results")
 _UNKNOWN_MODEL = "unknown:unknown"
 
 
-async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tools: dict[str, ToolSpec]) -> None:
-    """Let the loop do the run, until it ends or the records do."""
-    context, part = rehearsal.context, rehearsal.part
+async def replay_run(environment: ReplayEnvironment, config: AgentLoopConfig, tools: dict[str, ToolSpec]) -> None:
+    """Let the loop repeat the run, until the run or its records end."""
+    context, part = environment.context, environment.part
     host = BareContext(context, config)
     host.tools = cast(Any, tools)
-    host.dispatcher.subscribe(rehearsal.check_event)
+    host.dispatcher.subscribe(environment.check_event)
     start = Start((), inherited=Inherited(tool_call_id=(part.start or {}).get("parent_tool_call_id")))
     stream = EventStream()
     stream.channel.detach()
-    client = ModelClient(config, NormalizedStreamFn(rehearsal.answer))
-    run = rehearsal.run = _RunOfRecords(host, start, client, CancelToken(), stream.channel)
-    run.witness = None  # it has checked this run already, under the same id
-    run.rehearsal = rehearsal
+    client = ModelClient(config, NormalizedStreamFn(environment.answer))
+    run = environment.run = _RunOfRecords(host, start, client, CancelToken(), stream.channel)
+    run.witness = None  # it has already checked the recorded run, which has the same id
+    run.environment = environment
     run.usage = msgspec.convert((part.end or {}).get("usage", {}), Usage)
-    run.tracker = _Tracker(rehearsal)
-    run.answer_calls = rehearsal.answer_calls
+    run.tracker = _Tracker(environment)
+    run.answer_calls = environment.answer_calls
     context.running = True
-    context.recovery = rehearsal.recovery
+    context.recovery = environment.recovery
     log = context.log
-    log.listener, log.mint = rehearsal.check_entry, rehearsal.mint
+    log.listener, log.mint = environment.check_entry, environment.mint
     open_inbox(run)
-    stopped = asyncio.ensure_future(rehearsal.stopped.wait())
+    stopped = asyncio.ensure_future(environment.stopped.wait())
     run.task = asyncio.get_running_loop().create_task(run_loop(run))
     try:
         await asyncio.wait((run.task, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -91,16 +91,16 @@ async def replay_run(rehearsal: ReplayEnvironment, config: AgentLoopConfig, tool
 
 
 class _RunOfRecords(Run):
-    """A run whose messages get their recorded times, and whose usage is the recorded one."""
+    """A run with the recorded times of messages and the recorded usage."""
 
-    __slots__ = ("rehearsal",)
-    rehearsal: ReplayEnvironment
+    __slots__ = ("environment",)
+    environment: ReplayEnvironment
 
     def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
-        """Tell it with the message as it is recorded; what the loop says by itself has the time of now."""
+        """Emit the event with the recorded message, because the loop gives its own messages the current time."""
         if type(fields.get("message")) is UserMessage:
             said = (
-                self.rehearsal.find_recorded_message(fields["message"])
+                self.environment.find_recorded_message(fields["message"])
                 if kind is MessageStart
                 else self.new_messages[-1]
             )
@@ -108,50 +108,50 @@ class _RunOfRecords(Run):
         super().emit(kind, **fields)
 
     def append(self, message: AgentMessage) -> str:
-        return "" if self.rehearsal.end_if_over() else super().append(self.rehearsal.find_recorded_message(message))
+        return "" if self.environment.end_if_over() else super().append(self.environment.find_recorded_message(message))
 
     def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
-        """It is known from the beginning."""
+        """Ignore it: the recorded usage is set at the start."""
 
 
 class _Tracker(ExecutionTracker):
-    """Reaches a limit when the records say so."""
+    """Reaches a limit where the recorded run did."""
 
-    __slots__ = ("_rehearsal",)
+    __slots__ = ("_environment",)
 
-    def __init__(self, rehearsal: ReplayEnvironment) -> None:
+    def __init__(self, environment: ReplayEnvironment) -> None:
         super().__init__(None, clock=asyncio.get_running_loop().time)
-        self._rehearsal = rehearsal
+        self._environment = environment
 
     def check_limits(self) -> str | None:
-        return self._rehearsal.find_limit()
+        return self._environment.find_limit()
 
 
 class ReplayConfig(AgentLoopConfig):
-    """A configuration that tells what the recorded one told."""
+    """A configuration whose snapshot is the recorded one."""
 
     __slots__ = ("recorded",)
     recorded: LoopConfigSnapshot
 
     def snapshot(self, tools: Sequence[str]) -> LoopConfigSnapshot:
-        """The one of that time."""
+        """The recorded snapshot."""
         return self.recorded
 
 
 class ReplayContextConfig(ContextConfig):
-    """Compacts when the records say so."""
+    """A context configuration that compacts where the recorded run did."""
 
     __slots__ = ()
 
     @property
     def limit(self) -> int:
-        """As the rehearsal has it."""
+        """The limit that the replay environment sets."""
         return cast(ReplayEnvironment, self.compaction.in_memory_strategy).limit
 
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """What a model was told about a tool."""
+    """A tool as the recorded requests declared it."""
 
     name: str
     description: str = ""
@@ -160,7 +160,7 @@ class _Spec:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """One run again: what it told, and for each answer what the model was asked; a killed one has no `end_reason`."""
+    """A replayed run: its events, and the request for each answer. If its program was killed, `end_reason` is `None`."""
 
     loop_id: str
     events: Sequence[AgentEvent]
@@ -170,7 +170,7 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A session again: its runs in order, and the log of where it stands."""
+    """A replayed session: its runs in order, and the log of its current branch."""
 
     runs: Sequence[ReplayedRun]
     log: Log
@@ -181,30 +181,31 @@ class Replayed:
 
     @property
     def messages(self) -> Sequence[AgentMessage]:
-        """Everything that was said on the way to where the session stands."""
+        """The messages of the current branch."""
         return self.log.messages
 
     @property
     def events(self) -> Sequence[AgentEvent]:
-        """What all runs told, in order."""
+        """The events of all runs, in order."""
         return [event for run in self.runs for event in run.events]
 
     def build_next_request(self, prompt: MessageLike | Sequence[MessageLike] = ()) -> Request:
-        """What the model would be asked next, after the prompt if there is one."""
+        """Build the next request to the model, with this prompt if there is one."""
         visible = [*self.log.visible, *to_messages(prompt)]
         messages = repair(visible, provider=self.model.provider, model=self.model.id)
         return Request(self.system_prompt, messages, self.tools)
 
     def encode_next_request(self, wire: Wire, prompt: MessageLike | Sequence[MessageLike] = ()) -> bytes:
-        """The body of the next request, as a protocol writes it."""
+        """Encode the body of the next request in a wire protocol."""
         return wire.request(self.model, self.build_next_request(prompt), self.options, None).body
 
 
 async def replay(session: Session, *, like: Agent | None = None) -> Replayed:
-    """Run everything in a session again; raises `ReplayMismatch` where the loop makes something else of it.
+    """Replay all runs of a session; raises `ReplayMismatch` at the first difference.
 
-    An agent whose own functions shape what a model is shown (`transform_context`, `convert_to_llm`, an estimator) is
-    not in the records: give one of the same make as `like`, and its functions, model and tools count.
+    Functions of the agent that change what a model is shown (`transform_context`, `convert_to_llm`, an estimator) are
+    not recorded. If the agent had any, pass an agent with the same configuration as `like`; its functions, model and
+    tools are used.
     """
     again = _SessionReplay(like)
     for step in read_steps(session.records()):
@@ -218,9 +219,9 @@ async def replay(session: Session, *, like: Agent | None = None) -> Replayed:
 
 
 def normalize_events(events: Iterable[AgentEvent]) -> list[dict[str, Any]]:
-    """Events as plain values without what differs from one time to another: times, numbers, and what is kept nowhere.
+    """Turn events into plain values that can be compared: without times, numbers, and what is not recorded.
 
-    When an answer began to arrive is such a thing, so its `message_start` is left out.
+    The moment when an answer begins is not recorded, so its `message_start` is left out.
     """
     form: list[dict[str, Any]] = []
     for event in events:
@@ -243,7 +244,7 @@ def _drop_times(message: Any) -> Any:
 
 
 class _SessionReplay:
-    """The session while it is replayed: the tree so far, and where it stands."""
+    """A session during its replay: the tree so far, and the current entry."""
 
     def __init__(self, like: Agent | None) -> None:
         self._like = like
@@ -256,34 +257,34 @@ class _SessionReplay:
         self._tools: tuple[ToolSpec, ...] = ()
 
     def add_entry(self, entry: Entry, parent: str | None) -> None:
-        """Something was said outside of runs, or done to what was said."""
+        """Add an entry that was recorded outside of a run."""
         self._entries[entry.id] = (entry, parent)
         self._tip = entry.id
         self._log = None
 
     def move_to(self, move: Move) -> None:
-        """The session went elsewhere."""
+        """Move to another entry, as the session did."""
         self._tip = move.target
         self._log = None
 
     async def replay_run(self, part: RecordedRun) -> None:
-        """One run again."""
+        """Replay one run."""
         self._begin(part.start or {})
         context = self._make_context(part)
-        rehearsal = ReplayEnvironment(part, context)
+        environment = ReplayEnvironment(part, context)
         before = len(context.log.entries)
-        await replay_run(rehearsal, self._make_config(rehearsal), {tool.name: tool for tool in self._tools})
-        if rehearsal.mismatch is not None:
-            raise rehearsal.mismatch
+        await replay_run(environment, self._make_config(environment), {tool.name: tool for tool in self._tools})
+        if environment.mismatch is not None:
+            raise environment.mismatch
         parent = self._tip
         for entry in context.log.entries[before:]:
             self._entries[entry.id] = (entry, parent)
             self._tip = parent = entry.id
         end_reason: EndReason | None = None if part.end is None else part.end["end_reason"]
-        self._runs.append(ReplayedRun(part.loop_id, rehearsal.events, rehearsal.requests, end_reason))
+        self._runs.append(ReplayedRun(part.loop_id, environment.events, environment.requests, end_reason))
 
     def make_result(self) -> Replayed:
-        """What it came to."""
+        """Build the result of the replay."""
         snapshot = _parse_snapshot(self._start)
         like = self._like
         options = StreamOptions(
@@ -300,7 +301,7 @@ class _SessionReplay:
         return Replayed(self._runs, self._build_log(), model, self._system_prompt, self._tools, options)
 
     def _begin(self, start: Payload) -> None:
-        """What a run was told before it started, where that is another thing than the one before was told."""
+        """Take over the system prompt and the tools, which are recorded only when they changed."""
         self._start = start or self._start
         if "system_prompt" in start:
             self._system_prompt = start["system_prompt"]
@@ -334,8 +335,8 @@ class _SessionReplay:
         context.log = self._build_log()
         return context
 
-    def _make_config(self, rehearsal: ReplayEnvironment) -> AgentLoopConfig:
-        snapshot = _parse_snapshot(rehearsal.part.start or {})
+    def _make_config(self, environment: ReplayEnvironment) -> AgentLoopConfig:
+        snapshot = _parse_snapshot(environment.part.start or {})
         own = None if self._like is None else self._like.config
         estimator = estimate_tokens if own is None or own.context_config is None else own.context_config.estimator
         shaping = {} if own is None else {name: getattr(own, name) for name in _SHAPING}
@@ -343,17 +344,17 @@ class _SessionReplay:
             model=_get_model(snapshot.model),
             execution_limits=ExecutionLimits(None, None, None, wrap_up=bool((snapshot.limits or {}).get("wrap_up"))),
             context_config=ReplayContextConfig(
-                max_context_tokens=2**62, estimator=estimator, compaction=CompactionConfig(cast(Any, rehearsal))
+                max_context_tokens=2**62, estimator=estimator, compaction=CompactionConfig(cast(Any, environment))
             ),
             retry_strategy=None,
             repeated_calls=None,
-            first_turn_trigger=(rehearsal.part.end or {}).get("trigger", "user"),
-            get_steering_messages=rehearsal.get_steering,
-            before_loop=rehearsal.before_loop,
-            before_turn=rehearsal.before_turn,
-            before_compaction_start=rehearsal.before_compaction,
-            pre_turn_policies=[rehearsal.pre_turn],
-            post_turn_policies=[rehearsal.post_turn],
+            first_turn_trigger=(environment.part.end or {}).get("trigger", "user"),
+            get_steering_messages=environment.get_steering,
+            before_loop=environment.before_loop,
+            before_turn=environment.before_turn,
+            before_compaction_start=environment.before_compaction,
+            pre_turn_policies=[environment.pre_turn],
+            post_turn_policies=[environment.post_turn],
             **shaping,
         )
         object.__setattr__(config, "recorded", snapshot)
@@ -368,5 +369,5 @@ def _parse_snapshot(start: Payload) -> LoopConfigSnapshot:
 
 
 def _get_model(name: str) -> Model:
-    """The model of a name, without what a catalogue knows: a window would make the loop judge the recorded answers."""
+    """The model of this name without its window and prices: with a window, the loop would detect overflows itself."""
     return replace(get_model(name), context_window=None, prices=None)
