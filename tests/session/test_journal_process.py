@@ -87,7 +87,7 @@ def test_a_forked_child_writes_nothing_and_hangs_on_nothing(tmp_path: Path) -> N
         journal.add("label", {"number": 2})
         assert not journal.flush()
         assert journal.degraded == (
-            "The session 'one' belongs to the process that this one was forked from; open it anew here."
+            "The session 'one' belongs to the process that this one was forked from; open it again in this process."
         )
         assert journal.last_saved == 1
         journal.close()

@@ -225,7 +225,7 @@ async def test_what_follows_a_gap_in_which_the_session_moved_is_a_branch_of_its_
     with Session.open(stores, session_id) as again:
         assert said(again.messages) == ["assistant: B2.", "user: Other Q3.", "assistant: B3."]
         assert [problem.text for problem in again.problems] == [
-            f"Record {moved + 1} follows one that is missing; a branch of its own begins with it."
+            f"Record {moved + 1} follows one that is missing; it starts a new branch."
         ]
         assert [branch.length for branch in again.tree()] == [4, 3]
 

@@ -1,4 +1,4 @@
-"""The `task` tool: the model gives work to a sub-agent, which has its own conversation and no more rights than its parent."""
+"""The `task` tool: the model gives work to a sub-agent with its own conversation and no more rights than its parent."""
 
 from __future__ import annotations
 

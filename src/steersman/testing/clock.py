@@ -84,7 +84,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
             return ready or self._give_up()
         # Even when no thread works now: one may have delivered and gone idle since the first look.
         ready = selector.select(min(timeout, self._patience) if outside else 0)
-        # A tool may never return, so its timeout must pass in virtual time; a store always returns, even with a slow disk.
+        # A tool may never return, so its timeout passes in virtual time; a store always returns, even on a slow disk.
         until, writing = time.monotonic() + _STORE_SECONDS, True
         while not ready and writing and time.monotonic() < until:
             # It is looked once more after it has gone idle: it may have delivered right before.

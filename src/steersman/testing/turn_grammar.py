@@ -29,7 +29,7 @@ class UnexpectedEvent(Exception):
 
 
 class RecoveredCalls:
-    """Tracks the calls of an earlier program that this turn settles; which these are is known at the end of the turn."""
+    """Tracks the calls of an earlier program that this turn settles; which these are is known when the turn ends."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}

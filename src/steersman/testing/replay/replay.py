@@ -160,7 +160,7 @@ class _Spec:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """A replayed run: its events, and the request for each answer. If its program was killed, `end_reason` is `None`."""
+    """A replayed run: its events and the request for each answer. `end_reason` is `None` if its program was killed."""
 
     loop_id: str
     events: Sequence[AgentEvent]
