@@ -99,7 +99,7 @@ def _remove(messages: Any) -> None:
 def test_what_was_said_is_not_rewritten(change: Any) -> None:
     """loop.md C1"""
     context = AgentContext(messages=["a"])
-    with pytest.raises(TypeError, match=r"not rewritten.*fork.*assign a new list"):
+    with pytest.raises(TypeError, match=r"cannot be changed.*fork.*assign a new list"):
         change(context.messages)
     assert context.messages == [user("a")]
 

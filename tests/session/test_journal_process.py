@@ -21,10 +21,10 @@ pytestmark = pytest.mark.real_time
 
 BEGIN = """
 import asyncio, atexit, os, sys, threading
-from steersman.session.journal import Journal
+from steersman.session.journal import JournalWriter
 from steersman.session.stores.sqlite.store import SqliteStore
 
-journal = Journal(SqliteStore(sys.argv[1]).create("one"), lag=60)
+journal = JournalWriter(SqliteStore(sys.argv[1]).create("one"), lag=60)
 for number in range(5):
     journal.add("label", {"number": number})
 """

@@ -296,7 +296,8 @@ class JournalWriter:
         )
 
     def __repr__(self) -> str:
-        return f"Journal({self.handle.session_id!r}, {self._seq} records, {self._seq - self._last_saved} not kept yet)"
+        unsaved = self._seq - self._last_saved
+        return f"JournalWriter({self.handle.session_id!r}, {self._seq} records, {unsaved} not saved yet)"
 
 
 def close_in_thread(unused: JournalWriter | Handle) -> None:

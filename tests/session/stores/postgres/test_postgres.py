@@ -29,7 +29,7 @@ _WRITER = """
 import sys
 from steersman.session.stores.postgres.store import PostgresStore
 from steersman.session.stores.store import SessionBusy, SessionExists
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 _, dsn, name = sys.argv
 store = PostgresStore(dsn)
@@ -39,7 +39,7 @@ sys.stdin.readline()
 _IN_TURNS = """
 own = store.create(name)
 for seq in range(1, 26):
-    own.append([sample(seq, by=name)])
+    own.append([make_record(seq, by=name)])
 own.close()
 try:
     store.create("shared").close()
@@ -52,14 +52,14 @@ for _ in range(2):
         except SessionBusy:
             continue
         break
-    shared.append([sample(shared.last_seq + 1, by=name)])
+    shared.append([make_record(shared.last_seq + 1, by=name)])
     shared.close()
 print("done", flush=True)
 """
 _FOR_EVER = """
 handle = store.create(name)
 while True:
-    handle.append([sample(handle.last_seq + 1)])
+    handle.append([make_record(handle.last_seq + 1)])
     print(handle.last_seq, flush=True)
 """
 
@@ -408,12 +408,12 @@ def test_a_forked_child_neither_writes_nor_keeps_the_lock(postgres: Database) ->
     program = """
 import os
 handle = store.create(name)
-handle.append([sample(1)])
+handle.append([make_record(1)])
 print("made", flush=True)
 sys.stdin.readline()
 if os.fork():
     print(os.wait()[1], flush=True)
-    handle.append([sample(2)])
+    handle.append([make_record(2)])
     if os.fork():
         sys.stdin.readline()
     else:
@@ -423,7 +423,7 @@ if os.fork():
 else:
     assert [seq for seq, _ in handle.lines()] == [1]
     try:
-        handle.append([sample(2)])
+        handle.append([make_record(2)])
     except SessionBusy as error:
         print(error, flush=True)
     handle.close()

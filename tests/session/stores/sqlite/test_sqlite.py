@@ -22,12 +22,12 @@ PRELUDE = """
 import os, signal, sys, threading
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, SessionError, StoreFailed, read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 store = SqliteStore(sys.argv[1])
 """
 HOLDER = """
 handle = store.create("s")
-handle.append([sample(1)])
+handle.append([make_record(1)])
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -35,7 +35,7 @@ ENDLESS = """
 handle = store.open(sys.argv[2])
 seq = handle.last_seq
 while True:
-    group = [sample(seq + n, text="word " * (200 * n)) for n in range(1, 4)]
+    group = [make_record(seq + n, text="word " * (200 * n)) for n in range(1, 4)]
     handle.append(group)
     seq = group[-1].seq
     print(seq, flush=True)
@@ -43,7 +43,7 @@ while True:
 OWN = """
 handle = store.create(f"session-{sys.argv[2]}")
 for start in range(1, 201, 8):
-    handle.append([sample(seq, by=sys.argv[2]) for seq in range(start, start + 8)])
+    handle.append([make_record(seq, by=sys.argv[2]) for seq in range(start, start + 8)])
 handle.close()
 print("done")
 """
@@ -61,7 +61,7 @@ for number in range(8):
             else:
                 handle = store.create(f"s{number}")
                 for seq in range(1, 6):
-                    handle.append([sample(seq)])
+                    handle.append([make_record(seq)])
                 handle.close()
         except BaseException as error:
             print(number, error, flush=True)
@@ -82,7 +82,7 @@ while written < 40:
         sys.stdin.readline()
         continue
     seq = handle.last_seq
-    handle.append([sample(seq + n, by=sys.argv[2]) for n in (1, 2, 3, 4)])
+    handle.append([make_record(seq + n, by=sys.argv[2]) for n in (1, 2, 3, 4)])
     handle.close()
     written += 4
     print("wrote", flush=True)
@@ -90,22 +90,22 @@ print("done", flush=True)
 """
 FORKED = """
 handle = store.create("s")
-handle.append([sample(1)])
+handle.append([make_record(1)])
 if os.fork() == 0:
     try:
-        handle.append([sample(2)])
+        handle.append([make_record(2)])
     except SessionBusy as error:
         print(error, flush=True)
     os._exit(0)
 os.wait()
-handle.append([sample(2)])
+handle.append([make_record(2)])
 print([record.seq for record in read_records(handle)], handle.writable)
 handle.close()
 """
 OPEN_TO_ALL = """
 os.umask(0)
 handle = store.create("s")
-handle.append([sample(1)])
+handle.append([make_record(1)])
 reader = store.open("s", write=False)
 for folder, _, names in os.walk(sys.argv[2]):
     print(oct(os.stat(folder).st_mode & 0o777), os.path.basename(folder))

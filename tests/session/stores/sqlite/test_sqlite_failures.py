@@ -22,14 +22,14 @@ import os, resource, sys
 from pathlib import Path
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionError, StoreFailed, read_records
-from steersman.testing.store_checks import sample
+from steersman.testing.store_checks import make_record
 
 path = Path(sys.argv[1])
 store = SqliteStore(path)
 
 def attempt(handle, *seqs):
     try:
-        handle.append([sample(seq, text="word " * 400) for seq in seqs])
+        handle.append([make_record(seq, text="word " * 400) for seq in seqs])
         return "kept"
     except StoreFailed as error:
         return str(error)
@@ -37,7 +37,7 @@ def attempt(handle, *seqs):
 def kept(id="s"):
     handle = store.open(id, write=False)
     found = list(read_records(handle))
-    assert found == [sample(seq, text="word " * 400) for seq in range(1, len(found) + 1)]
+    assert found == [make_record(seq, text="word " * 400) for seq in range(1, len(found) + 1)]
     assert not handle.problems
     handle.close()
     return len(found)
