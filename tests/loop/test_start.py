@@ -23,7 +23,7 @@ from steersman import (
     stream_assistant_response,
     tool,
 )
-from steersman.loop.inbox import Queued, Receipt
+from steersman.loop.inbox import QueuedMessage, Receipt
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
 from steersman.types.errors import InvalidRequestError
 from steersman.types.events import CompactionEnded, ToolExecutionEnd
@@ -171,7 +171,7 @@ async def test_a_signal_stops_one_answer_without_an_exception() -> None:
 async def test_a_signal_does_not_take_back_the_cancel_of_another() -> None:
     """house.md: `CancelledError` is never swallowed. Here the signal comes first, and the stream ignores cancels."""
     signal = CancelToken()
-    model = ScriptedModel(stall("Half", deaf=3)).model
+    model = ScriptedModel(stall("Half", ignored_cancels=3)).model
     context, config = AgentContext(messages=["Hello"]), AgentLoopConfig(model=model)
     asyncio.get_running_loop().call_later(1, signal.cancel)
     with pytest.raises(TimeoutError):

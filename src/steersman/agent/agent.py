@@ -12,12 +12,11 @@ from steersman.agent.controls import AgentControls
 from steersman.agent.options import (
     DEFAULT_LIMITS,
     DEFAULT_RETRY,
-    add_output_policy,
     apply_changes,
     check_entry,
     check_options,
-    find_output,
-    without_output,
+    copy_output_policy,
+    remove_output_policy,
 )
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.context import AgentContext
@@ -145,14 +144,14 @@ class Agent(AgentControls):
         """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
         prompts = read_prompts(x)
         if self.context.running or self._session_link is not None:
-            self._refuse_if_busy()
+            self._check_idle()
         return start_run(self, Start(prompts, Initial()))
 
     async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
         prompts = read_prompts(x)
         if self.context.running or self._session_link is not None:
-            self._refuse_if_busy()
+            self._check_idle()
         return await start_run(self, Start(prompts, Initial(), silent=True))
 
     def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
@@ -247,7 +246,7 @@ class Agent(AgentControls):
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> Journal | None:
         """Get ready for a run; the loop calls it. Raises `AgentBusy` while another one goes on."""
         if self.context.running or self._session_link is not None:
-            self._refuse_if_busy()
+            self._check_idle()
         context, parent = self.context, start.inherited.parent
         if self._sources is not None:
             self.tools = build_tool_table(self._sources)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from steersman.agent.options import with_output
+from steersman.agent.options import add_output_policy
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel
@@ -43,13 +43,13 @@ class AgentControls:
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
         if self._session_link is not None:
-            self._session_link.refuse_if_closed()
+            self._session_link.check_open()
         return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
 
     def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
         """Queue a message for when the agent would otherwise stop. Safe from other threads."""
         if self._session_link is not None:
-            self._session_link.refuse_if_closed()
+            self._session_link.check_open()
         return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
 
     @property
@@ -83,7 +83,7 @@ class AgentControls:
     @contextmanager
     def reserve(self) -> Generator[CancelToken]:
         """Keep the agent for other work than a run of its own: it is busy, and `abort()` cancels the token."""
-        self._refuse_if_busy()
+        self._check_idle()
         self._token = token = CancelToken()
         self.context.running = True
         try:
@@ -139,7 +139,7 @@ class AgentControls:
         context: AgentContext,
         inbox: Inbox,
     ) -> None:
-        self.config = config if output is None else with_output(config, output)
+        self.config = config if output is None else add_output_policy(config, output)
         self.tools = tools
         self._sources = sources
         self.context = context
@@ -153,9 +153,9 @@ class AgentControls:
         self._channel: Channel | None = None
         self._idle: list[asyncio.Future[None]] = []
 
-    def _refuse_if_busy(self) -> None:
+    def _check_idle(self) -> None:
         if self._session_link is not None:
-            self._session_link.refuse_if_closed()
+            self._session_link.check_open()
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 

@@ -251,7 +251,7 @@ async def _fit_and_ask_again(
     stuck = await compact_after_overflow(run, overflow)
     if stuck is not None:
         return overflow.to_failure(first, stuck)
-    deltas = state.deltas_since_reset()
+    deltas = state.list_deltas_since_reset()
     # A hook or a subscriber may have stopped the run during the compaction.
     if overflow.has_answer(first) and run.ending.reason != state.end_reason_before:
         _count_attempt(run, state, first.usage, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 import msgspec
 from msgspec.structs import force_setattr
 
-from steersman.types.content import Content, TextContent, ToolCall, text_of
+from steersman.types.content import Content, TextContent, ToolCall, join_text_blocks
 from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenDict, FrozenList, freeze
 from steersman.types.guards import is_instance

@@ -27,7 +27,13 @@ from steersman.cli.setup.inventory import (
     load_user_settings,
 )
 from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose_model, name_servers, redact_base_url
-from steersman.cli.setup.settings import PROJECT_FILE, Settings, config_file, current_folder, session_file
+from steersman.cli.setup.settings import (
+    PROJECT_FILE,
+    Settings,
+    find_config_file,
+    find_session_file,
+    get_current_folder,
+)
 from steersman.cli.terminal.columns import Canvas, Style, make_canvas, pad, wrap
 from steersman.cli.terminal.numbers import format_count, format_size
 from steersman.cli.terminal.sanitize import sanitize_line

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import Spec, settings, tools
 
 from steersman.context.log import MessageView
-from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, find_tool_set
+from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, encode_tools
 from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
