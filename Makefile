@@ -51,7 +51,7 @@ soak: $(READY) ## the long tests
 	@STEERSMAN_SOAK=1 $(BIN)/python -m pytest -n 2 -m 'soak and not fuzz' --timeout 3600
 
 clean: ## remove the virtual environment and what tools left behind
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist
 	@find . -name '*.egg-info' -prune -exec rm -rf {} +
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
