@@ -209,27 +209,47 @@ def test_a_tool_of_any_name_is_told_apart_and_called_by_its_own(name: str) -> No
 QWEN, SMOL = "llamacpp-qwen0.5b", "llamacpp-smollm2"
 README = [("count_lines", {"path": "README.md"}), ("count_lines", {"path": "setup.py"})]
 CUT = '{"path": "/home/user'
-# What real servers sent: its calls with their arguments, or what there is of them, and how it ended.
-RECORDED: list[tuple[str, str, str, list[tuple[str, Any]], tuple[str, str]]] = [
-    ("anthropic", SMOL, "anthropic_parallel_tool_use", README, ("tool_use", "tool_use")),
-    ("anthropic", QWEN, "anthropic_tool_use_noargs", [("current_time", {})], ("tool_use", "tool_use")),
-    ("anthropic", QWEN, "anthropic_tool_use_max_tokens", [("count_lines", CUT)], ("length", "max_tokens")),
-    ("openai", SMOL, "openai_chat_parallel_tool_calls", README, ("tool_use", "tool_calls")),
-    ("openai", QWEN, "openai_chat_tool_call_noargs", [("current_time", {})], ("tool_use", "tool_calls")),
-    ("openai", QWEN, "openai_chat_tool_call_length", [("count_lines", CUT)], ("length", "length")),
-    ("openai", SMOL, "openai_chat_tool_call_length", [("count_lines", '{"path":')], ("length", "length")),
-    ("responses", SMOL, "responses_parallel_function_calls", README, ("tool_use", "completed")),
+# What real servers sent: its calls with their arguments, or what there is of them, how it ended,
+# and its usage: input, output, cache_read.
+RECORDED: list[tuple[str, str, str, list[tuple[str, Any]], tuple[str, str], tuple[int, int, int]]] = [
+    ("anthropic", SMOL, "anthropic_parallel_tool_use", README, ("tool_use", "tool_use"), (1, 59, 603)),
+    ("anthropic", QWEN, "anthropic_tool_use_noargs", [("current_time", {})], ("tool_use", "tool_use"), (10, 13, 186)),
+    (
+        "anthropic",
+        QWEN,
+        "anthropic_tool_use_max_tokens",
+        [("count_lines", CUT)],
+        ("length", "max_tokens"),
+        (23, 16, 186),
+    ),
+    ("openai", SMOL, "openai_chat_parallel_tool_calls", README, ("tool_use", "tool_calls"), (604, 59, 0)),
+    ("openai", QWEN, "openai_chat_tool_call_noargs", [("current_time", {})], ("tool_use", "tool_calls"), (10, 13, 186)),
+    ("openai", QWEN, "openai_chat_tool_call_length", [("count_lines", CUT)], ("length", "length"), (23, 16, 186)),
+    ("openai", SMOL, "openai_chat_tool_call_length", [("count_lines", '{"path":')], ("length", "length"), (1, 14, 399)),
+    ("responses", SMOL, "responses_parallel_function_calls", README, ("tool_use", "completed"), (1, 59, 603)),
     # This server calls an answer complete that it cut.
-    ("responses", QWEN, "responses_function_call_length", [("count_lines", CUT)], ("length", "completed")),
+    (
+        "responses",
+        QWEN,
+        "responses_function_call_length",
+        [("count_lines", CUT)],
+        ("length", "completed"),
+        (18, 16, 191),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "server", "file", "calls", "reasons"), RECORDED)
+@pytest.mark.parametrize(("name", "server", "file", "calls", "reasons", "usage"), RECORDED)
 def test_a_recorded_call_is_read_as_it_was_written(
-    name: str, server: str, file: str, calls: list[tuple[str, Any]], reasons: tuple[str, str]
+    name: str,
+    server: str,
+    file: str,
+    calls: list[tuple[str, Any]],
+    reasons: tuple[str, str],
+    usage: tuple[int, int, int],
 ) -> None:
     """failures.md C1, C2, C6, C9: never mended."""
     message = READINGS[name].message_of((FIXTURES / server / f"{file}.sse").read_bytes())
     assert [(call.name, chat.told(call)) for call in message.tool_calls] == calls
     assert (message.stop_reason, message.raw_stop_reason) == reasons
-    assert message.usage.known
+    assert (message.usage.input, message.usage.output, message.usage.cache_read) == usage
