@@ -219,7 +219,7 @@ MISTAKES: dict[str, tuple[Attempt, type[Exception], str]] = {
         r"input_filters is called with \(text\)",
     ),
     "a number as filter": (lambda: agent(input_filters=[5]), TypeError, "got 5"),
-    "a number as approval": (lambda: agent(approve=5), TypeError, "approve takes a function, got 5"),
+    "a number as approval": (lambda: agent(approve=5), TypeError, "approve takes a function, 'wait' or None, got 5"),
     "a source of steering of a wrong signature": (
         lambda: agent(get_steering_messages=two),
         TypeError,

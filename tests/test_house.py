@@ -61,6 +61,7 @@ WALL_CLOCK = {
     "times of messages, events and records": [
         "cli/run/output.py",
         "loop/inbox.py",
+        "loop/questions.py",
         "loop/resume.py",
         "loop/run.py",
         "loop/tool_calls/execution.py",

@@ -22,7 +22,7 @@ from steersman import (
 )
 from steersman.team.branches import BranchesResult
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_transcript, error, run_virtual, stall
-from steersman.types.events import AgentEnd, AgentStart, ToolExecutionUpdate, TurnStart
+from steersman.types.events import AgentEnd, AgentStart, ApprovalResolved, ToolExecutionUpdate, TurnStart
 
 
 def now() -> float:
@@ -395,3 +395,24 @@ async def test_an_abort_of_the_run_they_are_taken_for_ends_them() -> None:
     ends = [event.update["event"] for event in heard.of(ToolExecutionUpdate)]
     assert [event["end_reason"] for event in ends if event["type"] == "agent_end"] == ["aborted"] * 2
     assert len(heard.of(AgentEnd)) == 1
+
+
+async def test_the_agent_answers_when_calls_of_its_branches_need_approval() -> None:
+    """server.md S8: a branch is no place where a question waits that no agent can answer."""
+
+    @tool(needs_approval=True)
+    async def act(where: str) -> str:
+        """Act."""
+        return f"acted {where}"
+
+    script = ScriptedModel(answer(call("act", where="left")), answer(call("act", where="right")), "A", "B")
+    agent, heard = agent_of(script, [act], approve="wait")
+
+    def decide(event: Any) -> None:
+        if event.type == "approval_requested":
+            asyncio.get_running_loop().call_soon(agent.approve, event.approval_id)
+
+    agent.subscribe(decide)
+    result = await asyncio.wait_for(run_branches(agent, ["one", "two"]), 60)
+    statuses = [told(branch.result.messages)[0][3] for branch in result.branches]
+    assert (statuses, len(heard.of(ApprovalResolved))) == (["completed", "completed"], 2)

@@ -15,6 +15,8 @@ from steersman.types.events import (
     AgentEnd,
     AgentEvent,
     AgentStart,
+    ApprovalRequested,
+    ApprovalResolved,
     CompactionEnded,
     CompactionStarted,
     CustomEvent,
@@ -107,6 +109,17 @@ COMPACTION = [
     piece(CompactionStarted, estimated_tokens=9, message_count=2),
     piece(CompactionEnded, messages_before=2, messages_after=1, tokens_before=9, tokens_after=4, reduced=True),
 ]
+
+
+def asked(approval_id: str, call_id: str, *, parent: str | None = None, name: str = "look") -> Piece:
+    fields = {"approval_id": approval_id, "tool_call_id": call_id, "tool_name": name, "parent_tool_call_id": parent}
+    return piece(ApprovalRequested, **fields, args={}, preview="", reason="", deadline=None)
+
+
+def resolved(approval_id: str) -> Piece:
+    return piece(ApprovalResolved, approval_id=approval_id, decision="denied", by="loop", reason="")
+
+
 PROGRESS = piece(ToolExecutionUpdate, tool_call_id="b", tool_name="look", update="half")
 SPANS = [started("a"), started("b"), PROGRESS, ended(B), ended(A)]
 TOOLS = [*SPANS, *said(A), *said(B)]
@@ -135,6 +148,15 @@ GOOD: dict[str, list[AgentEvent]] = {
         *answered(SAYS),
         turn_end(SAYS, index=1),
         end(ASK, CALLS, A, B, SAYS),
+    ),
+    "questions about calls, and about the call of a sub-agent": run(
+        *HEAR,
+        *answered(CALLS),
+        *[asked("1", "a"), asked("2", "b"), resolved("2"), started("b"), asked("3", "x", parent="b", name="other")],
+        *[asked("4", "x", parent="b", name="other"), resolved("3"), resolved("1"), started("a"), ended(A)],
+        *[resolved("4"), ended(B), *said(A), *said(B)],
+        turn_end(CALLS, A, B),
+        end(ASK, CALLS, A, B, reason="stopped"),
     ),
     "a retry after shown text": run(
         *HEAR,
@@ -270,6 +292,31 @@ BAD: dict[str, tuple[list[AgentEvent], str]] = {
     "another result than told": (
         run(*HEAR, *answered(CALLS), *SPANS, *said(ToolResultMessage([TextContent("9")], tool_call_id="a"))),
         "expected the result its tool_execution_end told of",
+    ),
+    "a question before its turn": (run(START, asked("1", "a")), "expected turn_start first"),
+    "a question about no call": (run(*HEAR, *answered(SAYS), asked("1", "a")), "expected a call of this turn's answer"),
+    "a question about a started call": (
+        run(*HEAR, *answered(CALLS), started("a"), asked("1", "a")),
+        "expected approval_requested about 'a' before its tool_execution_start",
+    ),
+    "a question of a sub-agent of no running call": (
+        run(*HEAR, *answered(CALLS), asked("1", "x", parent="a")),
+        "expected tool_execution_start of 'a' first",
+    ),
+    "a question asked twice": (run(*HEAR, *answered(CALLS), asked("1", "a"), asked("1", "b")), "got a second"),
+    "two questions about a call": (run(*HEAR, *answered(CALLS), asked("1", "a"), asked("2", "a")), "got a second"),
+    "a call that starts before its answer": (
+        run(*HEAR, *answered(CALLS), asked("1", "a"), started("a")),
+        "expected approval_resolved of '1' before tool_execution_start",
+    ),
+    "a call that ends before the question of its sub-agent": (
+        run(*HEAR, *answered(CALLS), started("a"), asked("1", "x", parent="a"), ended(A)),
+        "expected approval_resolved of '1' before tool_execution_end",
+    ),
+    "an answer to no question": (run(*HEAR, *answered(CALLS), resolved("1")), "expected approval_requested of '1'"),
+    "a second answer": (
+        run(*HEAR, *answered(CALLS), asked("1", "a"), resolved("1"), resolved("1")),
+        "expected approval_requested of '1' first, and one approval_resolved",
     ),
     "a result too many": (run(*HEAR, *answered(CALLS), *TOOLS, *said(B)), "expected no more results"),
     "a result too few": (

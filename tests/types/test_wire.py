@@ -17,6 +17,8 @@ from steersman.types.events import (
     AgentEnd,
     AgentEvent,
     AgentStart,
+    ApprovalRequested,
+    ApprovalResolved,
     CompactionEnded,
     CompactionStarted,
     CustomEvent,
@@ -121,6 +123,9 @@ EVENTS: list[AgentEvent] = [
     RetryScheduled(*HEAD, 1, 0.5, ERROR),
     ModelFallback(*HEAD, "a:b", "c:d", ERROR),
     LoopDetected(*HEAD, ["read"], 8, "nudge"),
+    ApprovalRequested(*HEAD, "approval_1", "call_1", "bash", {"command": "ls"}, "ls", "no rule allows 'ls'", None),
+    ApprovalRequested(*HEAD, "approval_2", "call_1", "act", {}, "", "tool 'act' needs approval", 9.5, "call_0"),
+    ApprovalResolved(*HEAD, "approval_1", "denied", "application", ""),
     CustomEvent(*HEAD, "mine", {"a": 1}),
 ]
 
@@ -142,7 +147,7 @@ def test_every_type_of_event_has_been_tried() -> None:
         "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update", "message_end",
         "tool_execution_start", "tool_execution_update", "tool_execution_end", "compaction_started",
         "compaction_ended", "prun_applied", "input_rejected", "retry_scheduled", "model_fallback", "loop_detected",
-        "custom",
+        "approval_requested", "approval_resolved", "custom",
     }  # fmt: skip
 
 

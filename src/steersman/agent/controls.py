@@ -14,9 +14,11 @@ from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig, SteeringPolicy
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
+from steersman.loop.questions import Answer, Questions
 from steersman.tools.tool import Tool, Toolset
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
+from steersman.types.events import ApprovalRequested
 from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class AgentControls:
 
     __slots__ = (
         "__weakref__", "_channel", "_idle", "_output", "_session_link", "_sources", "_token", "config", "context",
-        "current_run", "dispatcher", "inbox", "tools",
+        "current_run", "dispatcher", "inbox", "questions", "tools",
     )  # fmt: skip
 
     # Queued messages
@@ -95,9 +97,12 @@ class AgentControls:
 
     # Watching
 
-    def subscribe(self, callback: Subscriber) -> SubscriptionId:
-        """Call `callback` with every event of every run from now on."""
-        return self.dispatcher.subscribe(callback)
+    def subscribe(self, callback: Subscriber, *, answers: bool = False) -> SubscriptionId:
+        """Call `callback` with every event of every run from now on.
+
+        `answers=True` says that tool calls that need approval get an answer by `approve` and `deny`: they wait for it.
+        """
+        return self.dispatcher.subscribe(callback, answers=answers)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Remove a subscriber."""
@@ -107,6 +112,26 @@ class AgentControls:
     def messages(self) -> Sequence[AgentMessage]:
         """Everything that was said, in order."""
         return self.context.messages
+
+    # Approval
+
+    def approve(self, approval_id: str, *, remember: bool = False, by: str = "application") -> bool:
+        """Let a tool call run that waits for approval, also one of a sub-agent. Safe from other threads.
+
+        Returns whether this answer counts: False if the question is resolved already. Raises `UnknownApproval` for an
+        id that this agent never had. `remember` approves the same call with the same arguments from now on; `by` is who
+        answers, for the `approval_resolved` event.
+        """
+        return self.questions.answer(approval_id, Answer("approved", by, "", remember))
+
+    def deny(self, approval_id: str, reason: str = "", *, by: str = "application") -> bool:
+        """Deny a tool call that waits for approval; the model reads the reason. Otherwise as `approve`."""
+        return self.questions.answer(approval_id, Answer("denied", by, reason))
+
+    @property
+    def open_approvals(self) -> Sequence[ApprovalRequested]:
+        """The questions that wait for an answer, oldest first."""
+        return [question.describe() for question in list(self.questions.open.values())]
 
     # The session
 
@@ -145,6 +170,8 @@ class AgentControls:
         self.context = context
         self.context.tools = tuple(tools.values())
         self.dispatcher = Dispatcher()
+        self.questions = Questions()
+        self.dispatcher.on_unanswered = self.questions.deny_unanswerable
         self._session_link: SessionLink | None = None
         self._output = output
         self.inbox = inbox

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         AgentEnd,
         AgentEvent,
         AgentStart,
+        ApprovalRequested,
+        ApprovalResolved,
         CompactionEnded,
         CompactionStarted,
         CustomEvent,
@@ -38,10 +40,10 @@ __getattr__, __dir__ = export_lazily(
     {
         "dispatch": "Subscriber SubscriptionId",
         "steersman.types.events": (
-            "AgentEnd AgentEvent AgentStart CompactionEnded CompactionStarted CustomEvent "
-            "InputRejected LoopConfigSnapshot LoopDetected MessageEnd MessageStart "
-            "MessageUpdate ModelFallback PrunApplied RetryScheduled ToolExecutionEnd "
-            "ToolExecutionStart ToolExecutionUpdate TurnEnd TurnStart UnknownEvent"
+            "AgentEnd AgentEvent AgentStart ApprovalRequested ApprovalResolved CompactionEnded "
+            "CompactionStarted CustomEvent InputRejected LoopConfigSnapshot LoopDetected "
+            "MessageEnd MessageStart MessageUpdate ModelFallback PrunApplied RetryScheduled "
+            "ToolExecutionEnd ToolExecutionStart ToolExecutionUpdate TurnEnd TurnStart UnknownEvent"
         ),
         "stream": "EventStream create_agent_stream",
     },
@@ -51,6 +53,8 @@ __all__ = [
     "AgentEnd",
     "AgentEvent",
     "AgentStart",
+    "ApprovalRequested",
+    "ApprovalResolved",
     "CompactionEnded",
     "CompactionStarted",
     "CustomEvent",

@@ -24,14 +24,22 @@ class Dispatcher:
     so that subscribing and unsubscribing inside a callback take effect with the next event.
     """
 
-    __slots__ = ("_subscribers", "callbacks")
+    __slots__ = ("_answering", "_subscribers", "callbacks", "on_unanswered")
 
     def __init__(self) -> None:
         self._subscribers: dict[SubscriptionId, Subscriber] = {}
         self.callbacks: tuple[tuple[SubscriptionId, Subscriber], ...] = ()
+        self._answering: set[SubscriptionId] = set()
+        # Called when the last subscriber that answers questions has gone.
+        self.on_unanswered: Callable[[], object] | None = None
 
-    def subscribe(self, callback: Subscriber) -> SubscriptionId:
-        """Call the callback with every event from now on."""
+    @property
+    def answers(self) -> bool:
+        """Whether a subscriber answers questions."""
+        return bool(self._answering)
+
+    def subscribe(self, callback: Subscriber, *, answers: bool = False) -> SubscriptionId:
+        """Call the callback with every event from now on; `answers` says that it sees to answers to questions."""
         if not callable(callback):
             raise TypeError(f"subscribe() takes a function of one event, got {callback!r}.")
         called = getattr(callback, "__call__", None)  # noqa: B004  # an object may be async only in its __call__
@@ -41,6 +49,8 @@ class Dispatcher:
                 "Iterate over the EventStream to await between events."
             )
         number = next(_ids)
+        if answers:
+            self._answering.add(number)
         self._subscribers[number] = callback
         self.callbacks = tuple(self._subscribers.items())
         return number
@@ -49,6 +59,10 @@ class Dispatcher:
         """Remove a subscriber; unknown ids are ignored, because one that raised was removed already."""
         if self._subscribers.pop(subscription, None) is not None:
             self.callbacks = tuple(self._subscribers.items())
+            if subscription in self._answering:
+                self._answering.discard(subscription)
+                if not self._answering and self.on_unanswered is not None:
+                    self.on_unanswered()
 
     def dispatch(self, event: AgentEvent) -> list[str] | None:
         """Call every subscriber with the event; returns the failures, if any."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.convert import default_convert_to_llm
@@ -38,6 +38,9 @@ _CALLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "get_follow_up_messages": ((),),
     "approve": (("call", "reason"), ("call",)),
 }
+WAIT: Final = "wait"
+"""The value of `approve` that says: the application answers, by `agent.approve()` and `agent.deny()`."""
+
 _ONE_OF: dict[str, tuple[str, ...]] = {
     "steering": ("skip", "cancel", "wait"),
     "length_policy": ("run_complete", "fail_all"),
@@ -77,8 +80,11 @@ def check_callable(name: str, value: object) -> None:
     """Raise `TypeError` unless the value is `None` or a function that takes the arguments it will get."""
     if value is None:
         return
+    if name == "approve" and value == WAIT:
+        return
     if not callable(value):
-        raise TypeError(f"{name} takes a function, got {value!r}.")
+        either = f", {WAIT!r} or None" if name == "approve" else ""
+        raise TypeError(f"{name} takes a function{either}, got {value!r}.")
     _check_signature(name, value, _CALLS[name])
 
 
@@ -222,7 +228,7 @@ class AgentLoopConfig:
     steering: SteeringPolicy = "skip"
     length_policy: Literal["run_complete", "fail_all"] = "run_complete"
     approval: Approval | None = None
-    approve: ApproveFn | None = None
+    approve: ApproveFn | Literal["wait"] | None = None
     approve_timeout: float | None = None
 
     input_filters: Sequence[InputFilter] = ()

@@ -14,9 +14,10 @@ from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.ask import ask_until_it_fits, commit_error
-from steersman.loop.config import AgentLoopConfig, check_callable
+from steersman.loop.config import WAIT, AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
 from steersman.loop.inbox import Inbox, QueuedMessage, is_answered
+from steersman.loop.questions import Questions
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop
@@ -70,6 +71,7 @@ class Host(Protocol):
     config: AgentLoopConfig
     inbox: Inbox
     dispatcher: Dispatcher
+    questions: Questions
     tools: dict[str, Tool]
     current_run: Run | None
 
@@ -85,13 +87,14 @@ class Host(Protocol):
 class BareContext:
     """A context without an `Agent` as the host of a run; it keeps the messages that a run did not take for the next."""
 
-    __slots__ = ("config", "context", "current_run", "dispatcher", "inbox", "tools")
+    __slots__ = ("config", "context", "current_run", "dispatcher", "inbox", "questions", "tools")
 
     def __init__(self, context: AgentContext, config: AgentLoopConfig) -> None:
         self.context = context
         self.config = config
         self.inbox = Inbox()
         self.dispatcher = Dispatcher()
+        self.questions = Questions()
         self.tools = build_tool_table(context.tools)
         self.current_run: Run | None = None
 
@@ -172,6 +175,8 @@ def _check(context: object, config: object) -> None:
         raise TypeError(f"context is an AgentContext, got {context!r}.")
     if not isinstance(config, AgentLoopConfig):
         raise TypeError(f"config is an AgentLoopConfig, got {config!r}.")
+    if config.approve == WAIT:
+        raise ValueError("approve='wait' needs an Agent: the answers are given by agent.approve() and agent.deny().")
     kind = context.continuation_kind
     if kind is not None and not is_instance(kind, ContinuationKind):
         raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")

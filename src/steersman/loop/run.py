@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from steersman.loop.ask import ResponseStreamState
     from steersman.loop.entry import Host, Start
     from steersman.loop.request import ModelClient
+    from steersman.loop.tool_calls.execution import Slot
 
 witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
 """Gets every event of every run started in its context; for test suites that check all of them."""
@@ -68,7 +69,7 @@ class FutileCompaction:
 class Turn:
     """One turn while it is taken; `answer` is there while the model answers."""
 
-    __slots__ = ("answer", "entry_id", "index", "message", "results")
+    __slots__ = ("answer", "entry_id", "index", "message", "results", "slots")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -76,6 +77,8 @@ class Turn:
         self.message: AssistantMessage | None = None
         self.entry_id = ""
         self.results: Sequence[ToolResultMessage] = ()
+        # Its tool calls on their way to their results.
+        self.slots: Sequence[Slot] = ()
 
 
 class Run:

@@ -20,6 +20,8 @@ from steersman.types.events import (
     AgentEnd,
     AgentEvent,
     AgentStart,
+    ApprovalRequested,
+    ApprovalResolved,
     CompactionEnded,
     CompactionStarted,
     InputRejected,
@@ -35,6 +37,7 @@ from steersman.types.messages import AgentMessage
 from steersman.types.model import ToolSpec
 
 _START_OMITS = frozenset(("type", "seq", "timestamp"))
+_QUESTION_OMITS = frozenset(("loop_id", "timestamp"))
 _EVENT_OMITS = frozenset(("loop_id", "seq", "timestamp"))
 
 _log = logging.getLogger("steersman")
@@ -47,6 +50,7 @@ class RunDetails:
         self._intended: set[str] = set()
         self._open: dict[str, int] = {}
         self._crowded: set[str] = set()
+        self._asked = False
         self._turns = 0
         self._trigger = ""
         self._before = ""
@@ -81,6 +85,7 @@ class RunDetails:
 
     def start_turn(self, event: TurnStart) -> None:
         """Count a turn. The first may only settle old calls; then the trigger of the run is that of the next one."""
+        self._asked = False
         if self._trigger in ("", "continuation"):
             self._trigger = event.triggered_by
         self._turns = event.turn_index + 1
@@ -99,11 +104,15 @@ class RunDetails:
         if len(self._open) > 1:
             self._crowded.update(self._open)
 
+    def add_question(self) -> None:
+        """Note a question about a call: from here on the order of the events of calls must be recorded."""
+        self._asked = True
+
     def end_call(self, event: ToolExecutionEnd) -> Payload:
         """The numbers of a call's two events if others lay between them, and its arguments if they are not recorded."""
         began = self._open.pop(event.tool_call_id, None)
         more: Payload = {}
-        if event.tool_call_id in self._crowded and began is not None:
+        if (self._asked or event.tool_call_id in self._crowded) and began is not None:
             self._crowded.discard(event.tool_call_id)
             more["span"] = [began, event.seq]
         if event.tool_call_id not in self._intended:
@@ -275,6 +284,12 @@ def _record_other_event(recorder: Recorder, event: AgentEvent) -> None:
     recorder.add("event", {name: value for name, value in to_json_value(event).items() if name not in _EVENT_OMITS})
 
 
+def _record_question(recorder: Recorder, event: ApprovalRequested | ApprovalResolved) -> None:
+    """Record a question about a call, or its answer, with its number: calls go on meanwhile."""
+    recorder.details.add_question()
+    recorder.add("event", {name: value for name, value in to_json_value(event).items() if name not in _QUESTION_OMITS})
+
+
 _RECORDERS: dict[type[Any], Callable[[Recorder, Any], None]] = {
     ToolExecutionEnd: _record_call_end,
     AgentStart: _record_run_start,
@@ -282,6 +297,8 @@ _RECORDERS: dict[type[Any], Callable[[Recorder, Any], None]] = {
     ToolExecutionStart: _note_call_start,
     TurnStart: _note_turn_start,
     TurnEnd: _note_turn_end,
+    ApprovalRequested: _record_question,
+    ApprovalResolved: _record_question,
     CompactionStarted: _record_other_event,
     CompactionEnded: _record_other_event,
     InputRejected: _record_other_event,

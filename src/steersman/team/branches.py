@@ -154,7 +154,11 @@ def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int 
 
 
 def _forward_events(way: _PreparedBranch, agent: Agent, ctx: ToolContext | None) -> None:
-    """Forward the events of a branch to the agent's subscribers, and with `ctx` as updates of the tool call."""
+    """Forward the events of a branch to the agent's subscribers, and with `ctx` as updates of the tool call.
+
+    The agent's `approve` and `deny` answer the questions of its branches.
+    """
+    way.agent.questions = agent.questions
     if ctx is None:
         way.agent.dispatcher = agent.dispatcher
     else:

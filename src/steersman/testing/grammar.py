@@ -11,7 +11,8 @@
     compaction := compaction_started compaction_ended
     answer     := message_start (message_update | retry_scheduled | model_fallback | compaction)* message_end(assistant)
     tools      := shuffle(span_1 .. span_n) result_1 .. result_n (loop_detected | prun_applied)*
-    span       := tool_execution_start tool_execution_update* tool_execution_end
+    span       := question? tool_execution_start (tool_execution_update | question)* tool_execution_end
+    question   := approval_requested approval_resolved                # before the start, or of a sub-agent after it
 
 `input_rejected` of steering and follow-ups may stand between turns and among what is heard; `custom` and unknown events
 anywhere between `agent_start` and `agent_end`. `Witness` collects the events of runs and checks each of them.
@@ -27,8 +28,9 @@ import msgspec
 from msgspec.structs import replace
 
 from steersman.provider.scripted.strict import find_request_fault, find_transcript_fault
+from steersman.testing.call_grammar import UnexpectedEvent
 from steersman.testing.turn_grammar import RULES as TURN_RULES
-from steersman.testing.turn_grammar import TurnGrammar, UnexpectedEvent
+from steersman.testing.turn_grammar import TurnGrammar
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StalledError,
         SteersmanError,
         ToolError,
+        UnknownApproval,
     )
     from steersman.types.messages import (
         AgentMessage,
@@ -87,7 +88,7 @@ __getattr__, __dir__ = export_lazily(
             "AgentBusy AuthenticationError ContextOverflowError ErrorInfo ErrorKind "
             "IncompleteStreamError InvalidRequestError MissingExtra NetworkError OverloadedError "
             "ProtocolError ProviderError QuotaError RateLimitError RefusedError StalledError "
-            "SteersmanError ToolError"
+            "SteersmanError ToolError UnknownApproval"
         ),
         "messages": (
             "AgentMessage AssistantMessage EndReason ExtensionMessage Message MessageLike "
@@ -177,6 +178,7 @@ __all__ = [
     "ToolResultMessage",
     "ToolSpec",
     "ToolStatus",
+    "UnknownApproval",
     "Usage",
     "UserMessage",
     "decode",

@@ -4,6 +4,7 @@ A model's failure is a message, a tool's failure is a result that the model read
 
     SteersmanError
       AgentBusy               a second prompt while one runs
+      UnknownApproval         an answer to a question that was never asked
       MissingExtra            a feature whose optional dependency is not installed
       ToolError               raised by a tool: its text is the error result the model reads
       ProviderError           raised inside a StreamFn: becomes the error message of the answer
@@ -81,6 +82,10 @@ class SteersmanError(Exception):
 
 class AgentBusy(SteersmanError, RuntimeError):
     """A run is already going on; steer it, queue a follow-up, or wait for it."""
+
+
+class UnknownApproval(SteersmanError, LookupError):
+    """The agent has asked no question with this id; the id is the `approval_id` of an `approval_requested` event."""
 
 
 class MissingExtra(SteersmanError, ImportError):

@@ -160,6 +160,42 @@ class ToolExecutionEnd(_ToolEvent, frozen=True, tag="tool_execution_end", kw_onl
     duration: float = 0.0
 
 
+class ApprovalRequested(_Event, frozen=True, tag="approval_requested"):
+    """A tool call needs approval; `agent.approve(approval_id)` and `agent.deny(approval_id)` answer.
+
+    `preview` shows what the call would do, `reason` says why it needs approval, and `deadline` is the Unix time when
+    the question expires. For the call of a sub-agent, `parent_tool_call_id` is the call of this run that it works for.
+    """
+
+    type: ClassVar[Literal["approval_requested"]] = "approval_requested"
+    approval_id: str
+    tool_call_id: str
+    tool_name: str
+    args: dict[str, Any]
+    preview: str
+    reason: str
+    deadline: float | None
+    parent_tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.args) is not FrozenDict:
+            force_setattr(self, "args", freeze(self.args))
+
+
+class ApprovalResolved(_Event, frozen=True, tag="approval_resolved"):
+    """A question about a tool call is answered.
+
+    `by` is `"function"` (the `approve` function), `"loop"` (no answer was possible or came in time) or the name given
+    to `agent.approve` or `agent.deny`, `"application"` by default.
+    """
+
+    type: ClassVar[Literal["approval_resolved"]] = "approval_resolved"
+    approval_id: str
+    decision: Literal["approved", "denied", "expired"]
+    by: str
+    reason: str
+
+
 class CompactionStarted(_Event, frozen=True, tag="compaction_started"):
     """The context is about to be compacted."""
 
@@ -269,6 +305,8 @@ AgentEvent: TypeAlias = (
     | ToolExecutionStart
     | ToolExecutionUpdate
     | ToolExecutionEnd
+    | ApprovalRequested
+    | ApprovalResolved
     | CompactionStarted
     | CompactionEnded
     | PrunApplied

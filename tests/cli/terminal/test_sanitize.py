@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from tests.cli.render.attacks import ANY_TEXT, ATTACKS, check_lines
 
-from steersman.cli.terminal.sanitize import escape_invisible, sanitize, sanitize_line
+from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.types.visible import escape_invisible
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)

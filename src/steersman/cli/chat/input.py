@@ -21,11 +21,12 @@ from steersman.cli.chat.commands import ALIASES, COMMANDS, list_thinking_levels
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import ApprovalAnswer
-from steersman.cli.terminal.sanitize import escape_invisible, sanitize, sanitize_line
+from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.provider.local.weights.cache import LOCAL_MODELS
 from steersman.provider.models.catalogue import list_known_models
 from steersman.provider.models.presets import PRESETS
 from steersman.types.model import Model
+from steersman.types.visible import escape_invisible
 
 if TYPE_CHECKING:
     from steersman.cli.chat.screen import Screen

@@ -10,6 +10,7 @@ from steersman.cli.terminal.numbers import format_count, format_duration
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
+    ApprovalResolved,
     CompactionEnded,
     CustomEvent,
     InputRejected,
@@ -71,6 +72,16 @@ def _describe_fallback(event: ModelFallback, _verbose: bool) -> Note:
     return Note(words, YELLOW, _AGAIN)
 
 
+def _describe_approval(event: ApprovalResolved, _verbose: bool) -> Note | None:
+    """The answers that the user of this terminal did not give."""
+    if event.decision == "expired":
+        return Note(f"Denied: {event.reason}", YELLOW, _STOP)
+    if event.by in ("function", "loop"):
+        return None
+    words = f"{event.decision.capitalize()} by {event.by}"
+    return Note(f"{words}: {event.reason}" if event.reason else words)
+
+
 def _describe_compaction(event: CompactionEnded, _verbose: bool) -> Note | None:
     if event.error is not None:
         return Note(f"The conversation could not be compacted: {event.error}", YELLOW)
@@ -105,6 +116,7 @@ def _describe_custom(event: CustomEvent, verbose: bool) -> Note | None:
 _NOTES: Mapping[type[Any], Callable[[Any, bool], Note | None]] = {
     RetryScheduled: _describe_retry_event,
     ModelFallback: _describe_fallback,
+    ApprovalResolved: _describe_approval,
     CompactionEnded: _describe_compaction,
     PrunApplied: _describe_prun,
     InputRejected: _describe_rejected,

@@ -1,8 +1,9 @@
 """One run without a chat, or many ordered by another program: the answer on stdout, everything else on stderr.
 
 Formats: text (plain, or drawn on a terminal), json (one object at the end) and stream-json (the events). In every
-case the run ends, its session is saved, and the exit code says how it ended. If there is no terminal to ask on, a
-tool call that needs approval is denied, and a message says how to allow it.
+case the run ends, its session is saved, and the exit code says how it ended. A tool call that needs approval is asked
+about on the terminal, or by an event if both formats are stream-json; else it is denied, and a message says how to
+allow it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from steersman.cli.terminal.signals import StopRequest, catch_signals
 from steersman.cli.terminal.stderr import StderrMessages
 from steersman.cli.terminal.stdout import OutputWriter
 from steersman.types.errors import MissingExtra
-from steersman.types.events import AgentEvent, ToolExecutionEnd
+from steersman.types.events import AgentEvent, ApprovalRequested, ApprovalResolved, ToolExecutionEnd
 from steersman.types.messages import EndReason
 from steersman.types.result import RunResult
 
@@ -151,6 +152,9 @@ class _Invocation:
         self._writer = stopping.writer = OutputWriter(STDOUT, on_failure=stopping.fail)
         self._format: _ProgramOutput | None = _make_program_output(options, self._writer)
         self._denied: set[str] = set()
+        # The calls of open questions, and those that were answered.
+        self._questions: dict[str, str] = {}
+        self._answered: set[str] = set()
         self._began = self._drawn = False
 
     async def run(self) -> int:
@@ -198,7 +202,8 @@ class _Invocation:
     async def _run_agent(self, started: StartedAgent, view: RunView) -> int:
         options, agent = self._options, started.agent
         if options.input_format == "stream-json":
-            driver = OrderDriver(agent, view, self._stderr.notify, self._report_end)
+            answers = options.output_format == "stream-json"
+            driver = OrderDriver(agent, view, self._stderr.notify, self._report_end, answers=answers)
             with self._stopping.call_on_stop(driver.stop):
                 await driver.drive(STDIN, first=options.prompt)
             self._report_undelivered(agent)
@@ -246,8 +251,14 @@ class _Invocation:
             self._stderr.notify(f"{_REASONS.get(result.end_reason, '')}{result.detail}")
 
     def _advise_on_denial(self, event: AgentEvent) -> None:
-        """Says once per tool how to allow a call that was denied because there is no terminal to ask on."""
+        """Says once per tool how to allow a call that was denied because no question was possible."""
+        if type(event) is ApprovalRequested:
+            self._questions[event.approval_id] = event.tool_call_id
+        elif type(event) is ApprovalResolved and event.by != "loop":
+            self._answered.add(self._questions.get(event.approval_id, ""))
         if type(event) is not ToolExecutionEnd or event.result.details.get("status") != "denied":
+            return
+        if event.tool_call_id in self._answered:
             return
         name = sanitize_line(event.tool_name)
         if _can_ask(self._options) or name in self._denied:

@@ -1,8 +1,9 @@
 """Lets another program drive the command: reads orders from standard input, one JSON object per line, in order.
 
 `prompt` starts a run, or waits until earlier runs have ended. `steer` and `follow_up` go to the current run, or start
-one if there is none. `abort` ends the current run; orders after it are not for that run. At the end of the input the
-orders so far are finished. A malformed line is reported on standard error and ignored.
+one if there is none. `abort` ends the current run; orders after it are not for that run. `approve` and `deny` answer
+the question of a tool call that needs approval. At the end of the input the orders so far are finished, and questions
+are denied. A malformed line is reported on standard error and ignored.
 """
 
 from __future__ import annotations
@@ -18,25 +19,39 @@ import msgspec
 
 from steersman.cli.terminal.stdin import MAX_LINE, LineReader
 from steersman.types.content import ImageContent, TextContent
+from steersman.types.errors import UnknownApproval
 from steersman.types.messages import AgentMessage, to_message
 from steersman.types.result import RunResult
 
 if TYPE_CHECKING:
     from steersman.agent.agent import Agent
+    from steersman.events.dispatch import SubscriptionId
     from steersman.events.stream import EventStream
+    from steersman.types.events import AgentEvent
 
 
 _MAX_WAITING = 64 << 20
 _BLOCKS = ("text", "image")
+_BY = "stdin"
 
 
 class Order(msgspec.Struct, frozen=True):
     """One line of the input; unknown keys are ignored."""
 
-    type: Literal["prompt", "steer", "follow_up", "abort"]
+    type: Literal["prompt", "steer", "follow_up", "abort", "approve", "deny"]
     content: str | list[dict[str, Any]] | None = None
     mode: Literal["skip", "cancel", "wait"] | None = None
     key: str | None = None
+    id: str | None = None
+    reason: str = ""
+    remember: bool = False
+
+    @property
+    def approval_id(self) -> str:
+        """The id of the question that is answered; raises `ValueError` if it is missing."""
+        if not self.id:
+            raise ValueError(f"{self.type!r} needs 'id': the 'approval_id' of an 'approval_requested' event")
+        return self.id
 
     @property
     def message(self) -> AgentMessage:
@@ -74,14 +89,27 @@ class RunView(Protocol):
         ...
 
 
+def _ignore(_: AgentEvent) -> None:
+    """The view shows the events."""
+
+
 _orders: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 
 
 class OrderDriver:
-    """Runs what is ordered, one run after another. `last` is the last result, `misread` counts malformed lines."""
+    """Runs what is ordered, one run after another. `last` is the last result, `misread` counts malformed lines.
+
+    `answers` says that the other program sees the questions about tool calls, so that it can answer them.
+    """
 
     def __init__(
-        self, agent: Agent, view: RunView, notify: Callable[[str], None], conclude: Callable[[RunResult], None]
+        self,
+        agent: Agent,
+        view: RunView,
+        notify: Callable[[str], None],
+        conclude: Callable[[RunResult], None],
+        *,
+        answers: bool = False,
     ) -> None:
         self.last: RunResult | None = None
         self.misread = 0
@@ -94,12 +122,15 @@ class OrderDriver:
         self._size = 0
         self._lines: LineReader | None = None
         self._ended = self._stopped = self._aborted = False
+        self._answers = answers
+        self._answering: SubscriptionId | None = None
         self._news = asyncio.Event()
 
     async def drive(self, descriptor: int, *, first: str | None = None) -> None:
         """Follows the orders until all are done, or until `stop`."""
         if first is not None:
             self._current = self._agent.prompt(first)
+        self._accept_answers()
         self._lines = lines = LineReader(descriptor, self.take_line, self._note_end)
         lines.start()
         while not self._stopped:
@@ -135,7 +166,9 @@ class OrderDriver:
         self._news.set()
 
     def _follow_order(self, order: Order, size: int) -> None:
-        if order.type == "abort":
+        if order.type in ("approve", "deny"):
+            self._answer(order)
+        elif order.type == "abort":
             self._aborted = self._current is not None
             self._agent.abort()
         elif self._current is None:
@@ -153,6 +186,31 @@ class OrderDriver:
         self._size += size
         if self._size > _MAX_WAITING and self._lines is not None:
             self._lines.pause()
+            self._refuse_answers()
+
+    def _answer(self, order: Order) -> None:
+        agent, approval_id = self._agent, order.approval_id
+        try:
+            if order.type == "approve":
+                counts = agent.approve(approval_id, remember=order.remember, by=_BY)
+            else:
+                counts = agent.deny(approval_id, order.reason, by=_BY)
+        except UnknownApproval:
+            self._notify(f"ignored an answer: there is no question with the id {approval_id!r}")
+        else:
+            if not counts:
+                self._notify(f"ignored an answer: the question {approval_id!r} is already resolved")
+
+    def _accept_answers(self) -> None:
+        """Lets questions wait for an answer from the input."""
+        if self._answers and self._answering is None:
+            self._answering = self._agent.subscribe(_ignore, answers=True)
+
+    def _refuse_answers(self) -> None:
+        """Denies questions, open and later ones: no line of the input can answer them."""
+        if self._answering is not None:
+            self._agent.unsubscribe(self._answering)
+            self._answering = None
 
     def _start_next(self) -> None:
         """After a run, starts the next prompt, or messages that came too late for that run."""
@@ -163,6 +221,7 @@ class OrderDriver:
             self._size -= size
             if self._size <= _MAX_WAITING and self._lines is not None:
                 self._lines.resume()
+                self._accept_answers()
             self._current = self._agent.prompt(message)
         elif self.last is not None and self.last.end_reason in ("done", "terminated"):
             queued = self._agent.queued
@@ -172,6 +231,7 @@ class OrderDriver:
     def _note_end(self) -> None:
         """Notes the end of the input."""
         self._ended = True
+        self._refuse_answers()
         self._news.set()
 
     def _report_misread(self, why: str) -> None:

@@ -12,11 +12,12 @@ from typing import TypeAlias
 
 from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import PROJECT_FILE, Settings, parse_settings, read_settings_bytes
-from steersman.cli.terminal.sanitize import escape_invisible, sanitize_line
+from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.tools.mcp.errors import McpError, UntrustedFile
 from steersman.tools.mcp.servers import McpServers, Problem
 from steersman.tools.mcp.trust import Trust, hash_content
 from steersman.tools.skills import find_project_folders
+from steersman.types.visible import escape_invisible
 
 AskTrust: TypeAlias = Callable[[str, str], Awaitable[bool]]
 Notify: TypeAlias = Callable[[str], None]

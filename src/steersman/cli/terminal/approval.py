@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from steersman.cli.terminal.columns import Canvas, Style, measure_cells, split_cells, wrap
 from steersman.cli.terminal.descriptors import STDERR, STDIN, count_columns, is_terminal
-from steersman.cli.terminal.sanitize import escape_invisible, sanitize_line
+from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved
+from steersman.policy.preview import Kind, describe_arguments
 from steersman.types.content import ToolCall
+from steersman.types.visible import escape_invisible
 
 CHOICES = "y yes, once · a always this exact call · n no · or type what to do instead"
 SETTLING = 0.3
 """Seconds during which a new question accepts no answer, so that keys typed before it was shown do not answer it."""
 
 _BAR, _FOLD = "  │ ", "  ┆ "
+_STYLES: dict[Kind, Style] = {"path": "bold", "added": "good", "removed": "bad", "note": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,9 @@ def describe_effect(call: ToolCall, why: str, workspace: Path, width: int, *, co
     """
     canvas = Canvas(width, color)
     lines = [canvas.style(line, "bold") for line in wrap(f"May the agent {_describe_action(call, workspace)}", width)]
-    for text, style in _format_arguments(call.name, call.arguments):
-        for line in _bar_lines(text, width):
+    for part in describe_arguments(call.name, call.arguments):
+        style = _STYLES.get(part.kind)
+        for line in _bar_lines(part.text, width):
             lines.append(canvas.style(line, style) if style else line)
     where = f"In {sanitize_line(escape_invisible(str(workspace)))}." if call.name == "bash" else ""
     because = f"Needs approval: {sanitize_line(escape_invisible(why))}." if why else ""
@@ -90,52 +92,6 @@ def _exists(workspace: Path, path: object) -> bool:
         return isinstance(path, str) and os.path.lexists(workspace / path)
     except ValueError:  # not a valid path
         return False
-
-
-def _format_arguments(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Style | None]]:
-    """Yields the arguments as people read them; those without a special form as JSON."""
-    rest = dict(arguments)
-    match name:
-        case "bash" if isinstance(rest.get("command"), str):
-            yield rest.pop("command"), None
-        case "fetch" if isinstance(rest.get("url"), str):
-            yield rest.pop("url"), None
-        case "write" if isinstance(rest.get("content"), str) and isinstance(rest.get("path"), str):
-            yield rest.pop("path"), "bold"
-            yield from _mark_lines("+", rest.pop("content"), "good")
-        case "edit" if isinstance(rest.get("path"), str) and _are_edits(rest.get("edits")):
-            yield rest.pop("path"), "bold"
-            for number, edit in enumerate(cast(list[dict[str, Any]], rest.pop("edits"))):
-                yield from [("", None)] if number else []
-                yield from [("all occurrences in the file:", None)] if edit.get("all") else []
-                yield from _mark_lines("-", edit["old"], "bad")
-                yield from _mark_lines("+", edit["new"], "good")
-        case _:
-            pass
-    if rest:
-        yield json.dumps(rest, ensure_ascii=False, indent=2, default=str), None
-
-
-def _are_edits(edits: object) -> bool:
-    """Whether the diff shows these edits completely."""
-    return isinstance(edits, list) and all(
-        isinstance(edit, Mapping) and _is_edit(cast(Mapping[str, Any], edit)) for edit in cast(list[object], edits)
-    )
-
-
-def _is_edit(edit: Mapping[str, Any]) -> bool:
-    texts = isinstance(edit.get("old"), str) and isinstance(edit.get("new"), str)
-    return texts and set(edit) <= {"old", "new", "all"} and isinstance(edit.get("all", False), bool)
-
-
-def _mark_lines(mark: str, text: str, style: Style) -> Iterator[tuple[str, Style | None]]:
-    if text:
-        lines = text.split("\n")
-        if not lines[-1]:
-            lines.pop()
-        yield "\n".join(f"{mark} {line}" for line in lines), style
-    else:
-        yield f"{mark} (nothing)", "dim"
 
 
 def _bar_lines(text: str, width: int) -> Iterator[str]:

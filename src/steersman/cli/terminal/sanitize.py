@@ -1,13 +1,14 @@
 """Makes untrusted text safe for a terminal: the result cannot move the cursor, colour, hide or title anything.
 
 `sanitize` and `sanitize_line` look at one character at a time, so text that arrives in pieces gives the same result
-wherever it was split. `escape_invisible` also looks at the character to the left.
+wherever it was split.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
+
+from steersman.types.visible import escape_character
 
 # C0 without \t and \n, DEL, C1 (such as ESC [ in one character), bidirectional controls, line and paragraph
 # separators, annotation marks, tag characters (invisible text), non-characters, lone surrogates.
@@ -16,13 +17,6 @@ _UNSAFE = re.compile(
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
 _BREAKS = re.compile("[\t\n]")
-_PLAIN = re.compile("[\t\n -~]*")
-
-# Characters that draw nothing although their category is letter or symbol.
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U0001d159")
-_UNSEEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"))
-_SELECTORS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-_MAX_MARKS = 2
 
 
 def sanitize(text: str) -> str:
@@ -35,44 +29,5 @@ def sanitize_line(text: str) -> str:
     return _BREAKS.sub(_escape_match, _UNSAFE.sub(_escape_match, text))
 
 
-def escape_invisible(text: str) -> str:
-    r"""Sanitizes text that a person must approve: every invisible character is also shown, as `\u{200b}`.
-
-    Line breaks and tabs stay. An accent stays on its letter; an accent without a letter is escaped.
-    """
-    if _PLAIN.fullmatch(text):
-        return text
-    shown: list[str] = []
-    marks: int | None = None
-    for character in text:
-        marks = _count_marks(character, marks)
-        shown.append(character if _is_visible(character, marks) else _escape(character))
-    return "".join(shown)
-
-
-def _count_marks(character: str, marks: int | None) -> int | None:
-    """Returns how many accents the current letter carries; `None` if there is no letter to carry one."""
-    category = unicodedata.category(character)
-    if category[0] == "M" and category != "Mc":
-        return None if marks is None else marks + 1
-    return 0 if (category[0] == "L" or category == "Mc") and character not in _BLANK else None
-
-
-def _is_visible(character: str, marks: int | None) -> bool:
-    if character in "\n\t " or "!" <= character <= "~":
-        return True
-    category = unicodedata.category(character)
-    if category in _UNSEEN_CATEGORIES or character in _BLANK or _SELECTORS.match(character):
-        return False
-    return category not in ("Mn", "Me") or (marks is not None and marks <= _MAX_MARKS)
-
-
 def _escape_match(match: re.Match[str]) -> str:
-    return _escape(match[0])
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\u2421" if code == 0x7F else f"\\u{{{code:x}}}"
+    return escape_character(match[0])

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 import msgspec
 
+from steersman.loop.questions import BY_LOOP, Answer, Level, Question, can_answer
 from steersman.loop.run import Run
 from steersman.loop.tool_calls.execution import Slot
 from steersman.policy.approval import Approval, Approved, Judgement, Says
 from steersman.policy.hooks import HookError, call_within
+from steersman.policy.preview import preview_call
 from steersman.tools.calling import is_async
 from steersman.tools.tool import Tool
 from steersman.types.errors import describe_exception
 from steersman.types.frozen import freeze, thaw
 
+_BY_FUNCTION = "function"
 _INSTEAD = "Do not repeat it; do something else, or ask the user what they want."
 
 
@@ -34,17 +37,21 @@ class Denial:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A question about a call: the run whose approver is asked, why, and the policies that remember the answer."""
+class _Need:
+    """Why a call needs approval: the run whose agent is asked, the reason, and the policies that remember a yes."""
 
     owner: Run | None
     why: str
     keepers: tuple[Approval, ...]
 
-    @property
-    def advice(self) -> str:
-        """What to say to a no where a policy asked."""
-        return f" It was asked about because {self.why}. {_INSTEAD}" if self.keepers else ""
+    def deny(self, reason: str) -> Denial:
+        """The denial for this reason; where a policy asked, the model also reads why."""
+        advice = f" It was asked about because {self.why}. {_INSTEAD}" if self.keepers else ""
+        return Denial(f"Denied: {reason.rstrip('. ') or 'not approved'}.{advice}")
+
+    def deny_unasked(self) -> Denial:
+        """The denial where no answer is possible."""
+        return Denial(f"Denied: {self.why} and there is no approver.{f' {_INSTEAD}' if self.keepers else ''}")
 
 
 def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
@@ -58,23 +65,22 @@ def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
 async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | None:
     """Ask the policies of this run and of all runs above it; returns the denial, or `None` when they approve."""
     slot.args = freeze(slot.args)
-    question = _find_question(run, slot, tool)
-    if not isinstance(question, _Question):
-        return question
-    owner = question.owner
-    if owner is None:
-        advice = f" {_INSTEAD}" if question.keepers else ""
-        return Denial(f"Denied: {question.why} and there is no approver.{advice}")
-    # Parallel sub-agents may all need approval: an approver gets one question at a time.
+    need = _find_need(run, slot, tool)
+    if not isinstance(need, _Need):
+        return need
+    owner = need.owner
+    if owner is None or not callable(owner.config.approve):
+        return await _ask_by_event(run, slot, tool, need)
+    # A function gets one question at a time, also where parallel sub-agents all need approval.
     lock = owner.approval_lock = owner.approval_lock or asyncio.Lock()
     waited = lock.locked()
     async with lock:
         if waited:
             # The answer to the question before may have been the answer to this one.
-            question = _find_question(run, slot, tool)
-            if not isinstance(question, _Question):
-                return question
-        return await _ask_approver(owner, slot, question)
+            need = _find_need(run, slot, tool)
+            if not isinstance(need, _Need):
+                return need
+        return await _ask_function(run, slot, need)
 
 
 def _iterate_policies(run: Run) -> Iterator[tuple[Run, Approval]]:
@@ -93,8 +99,8 @@ def _ask_policy(approval: Approval, tool: Tool, slot: Slot) -> Judgement:
     return judgement
 
 
-def _find_question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | None:
-    """The question to ask about a call; or why it is denied, or `None` if it may run."""
+def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
+    """Why a call needs approval; or why it is denied, or `None` if it may run."""
     asking: list[tuple[Run, Approval, str]] = []
     try:
         policies = list(_iterate_policies(run))
@@ -115,7 +121,7 @@ def _find_question(run: Run, slot: Slot, tool: Tool) -> _Question | Denial | Non
     # The approver is that of the run that asks, or of one above it: never that of a sub-agent below.
     start = asking[-1][0] if asking else run
     keepers = [approval for _, approval, _ in asking] or [policy for _, policy in policies[:1]]
-    return _Question(_find_approver(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
+    return _Need(_find_owner(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
 
 
 def _needs_approval(tool: Tool, slot: Slot) -> bool:
@@ -124,36 +130,116 @@ def _needs_approval(tool: Tool, slot: Slot) -> bool:
     return bool(cast(Callable[..., Any], tool.needs_approval)(thaw(slot.args)))
 
 
-def _find_approver(run: Run) -> Run | None:
-    """The nearest run, from this one up, that has an approver."""
+def _find_owner(run: Run) -> Run | None:
+    """The nearest run, from this one up, whose agent can answer."""
     level: Run | None = run
-    while level is not None and level.config.approve is None:
+    while level is not None and not can_answer(level):
         level = level.parent
     return level
 
 
-async def _ask_approver(owner: Run, slot: Slot, question: _Question) -> Denial | None:
+async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
+    """Ask by the event alone: subscribers or the application answer. Several such questions may be open at once."""
+    levels, owner = _find_levels(run, slot), need.owner
+    runs = [level.run for level in levels]
+    if owner is None or owner not in runs:
+        question = Question(levels, _build_fields(slot, need), None)
+        question.decide(Answer("denied", BY_LOOP, "there is no approver"))
+        question.open()
+        question.close()
+        return need.deny_unasked()
+    seconds = owner.config.approve_timeout
+    question = Question(levels, _build_fields(slot, need), seconds, runs[runs.index(owner) :])
+    question.is_moot = lambda: _find_need(run, slot, tool) is None
+    timer = None
+    if seconds is not None:
+        expired = Answer("expired", BY_LOOP, f"no answer within {seconds:g}s")
+        timer = asyncio.get_running_loop().call_later(seconds, question.decide, expired)
+    slot.waits = True  # the gates of other calls need not wait for a person
+    try:
+        question.open()
+        run.wake()
+        answer = await question.wait()
+    finally:
+        slot.waits = False
+        if timer is not None:
+            timer.cancel()
+        question.close()
+    return _apply_answer(owner, slot, need, answer)
+
+
+async def _ask_function(run: Run, slot: Slot, need: _Need) -> Denial | None:
+    """Ask the `approve` function; an answer to the event counts as well if it comes first."""
+    owner = cast(Run, need.owner)
+    question = Question(_find_levels(run, slot), _build_fields(slot, need), owner.config.approve_timeout)
+    task: asyncio.Task[None] | None = None
+    try:
+        question.open()
+        if question.answer is None:
+            task = asyncio.get_running_loop().create_task(_call_function(owner, slot, need, question))
+        answer = await question.wait()
+    finally:
+        question.close()
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=owner.config.cancel_grace)
+    return _apply_answer(owner, slot, need, answer)
+
+
+async def _call_function(owner: Run, slot: Slot, need: _Need, question: Question) -> None:
     approve, seconds = cast(Callable[..., Any], owner.config.approve), owner.config.approve_timeout
     # A copy: the approver cannot change the arguments that run.
     shown = msgspec.structs.replace(slot.call, arguments=thaw(slot.args))
-    arguments = (shown, question.why) if _takes_reason(approve) else (shown,)
+    arguments = (shown, need.why) if _takes_reason(approve) else (shown,)
+    answer = Answer("denied", _BY_FUNCTION)
     try:
         # A plain function runs in a thread: a person takes long to answer, and the run goes on meanwhile.
         threaded = not is_async(approve)
-        answer = await call_within(approve, arguments, seam="approve", seconds=seconds, threaded=threaded)
+        given = await call_within(approve, arguments, seam="approve", seconds=seconds, threaded=threaded)
+        if given is True or isinstance(given, Approved):
+            answer = Answer("approved", _BY_FUNCTION, remember=isinstance(given, Approved) and given.remember)
     except TimeoutError:
-        return Denial(f"Denied: no answer within {seconds:g}s.{question.advice}")
+        answer = Answer("expired", BY_LOOP, f"no answer within {seconds:g}s")
     except HookError as error:
-        return Denial(f"Denied: {error}.")
-    if isinstance(answer, Approved):
-        if answer.remember:
-            _remember(question, slot)
-        return None
-    return None if answer is True else Denial(f"Denied: not approved.{question.advice}")
+        answer = Answer("denied", _BY_FUNCTION, str(error))
+    finally:
+        question.decide(answer)
 
 
-def _remember(question: _Question, slot: Slot) -> None:
-    for approval in question.keepers:
+def _find_levels(run: Run, slot: Slot) -> list[Level]:
+    """The runs that tell a question about this call: this one, and those above it as long as their calls run."""
+    levels, loop = [Level(run, slot.call.id)], asyncio.get_running_loop()
+    while (parent := run.parent) is not None and parent.task is not None and parent.task.get_loop() is loop:
+        call_id = run.start.inherited.tool_call_id
+        slots: Sequence[Slot] = () if parent.turn is None else parent.turn.slots
+        if call_id is None or not any(each.call.id == call_id and each.is_running for each in slots):
+            break
+        levels.append(Level(parent, call_id))
+        run = parent
+    return levels
+
+
+def _build_fields(slot: Slot, need: _Need) -> dict[str, Any]:
+    return {
+        "tool_call_id": slot.call.id,
+        "tool_name": slot.call.name,
+        "args": slot.args,
+        "preview": preview_call(slot.call.name, slot.args),
+        "reason": need.why,
+    }
+
+
+def _apply_answer(owner: Run, slot: Slot, need: _Need, answer: Answer) -> Denial | None:
+    if answer.decision != "approved":
+        return need.deny(answer.reason)
+    if answer.remember:
+        _remember(need, slot)
+        owner.host.questions.approve_moot(answer.by)
+    return None
+
+
+def _remember(need: _Need, slot: Slot) -> None:
+    for approval in need.keepers:
         try:
             approval.remember(slot.call.name, slot.args)
         except (TypeError, ValueError, RecursionError):

@@ -47,7 +47,7 @@ async def execute_tool_calls(
 
     A call whose result is `known`, by its id, is answered with that.
     """
-    batch = [Slot(call, index, known.get(call.id)) for index, call in enumerate(calls)]
+    turn.slots = batch = [Slot(call, index, known.get(call.id)) for index, call in enumerate(calls)]
     try:
         if run.answer_calls is not None:
             await run.answer_calls(batch)
@@ -82,7 +82,6 @@ class _Batch:
         self._rung = False
         self._change: asyncio.Future[None] | None = None
         self._free = False
-        self._gate: asyncio.Task[None] | None = None
         mode = run.config.tool_execution
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
 
@@ -125,9 +124,10 @@ class _Batch:
 
     async def _collect_ended(self) -> None:
         """Take note of calls and gates that have ended; after a call, poll the sources of steering."""
-        if self._gate is not None and self._gate.done():
-            gate, self._gate = self._gate, None
-            gate.result()
+        asked = [slot.gate for slot in self.waiting if slot.gate is not None and slot.gate.done()]
+        if asked:
+            for gate in asked:
+                gate.result()
             self.waiting = [slot for slot in self.waiting if slot.result is None]
         running = [slot for slot in self.running if slot.result is None]
         if len(running) < len(self.running):
@@ -171,7 +171,8 @@ class _Batch:
     def _start_ready(self) -> bool:
         """Start the first call that may start now, or have its gates asked; whether there was one.
 
-        Gates are asked one call at a time, in a task of their own: calls without a gate do not wait for them.
+        Gates are asked one call at a time, in a task of their own: calls without a gate do not wait for them, and
+        questions that are asked by an event alone do not wait for each other.
         """
         for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
@@ -179,10 +180,14 @@ class _Batch:
                 start_call(self.run, slot)
                 self.running.append(slot)
                 return True
-            if self._gate is None:
-                self._gate = asyncio.get_running_loop().create_task(self._ask_gates(slot))
+            if slot.gate is None and not self._is_asking():
+                slot.gate = asyncio.get_running_loop().create_task(self._ask_gates(slot))
                 return True
         return False
+
+    def _is_asking(self) -> bool:
+        """Whether the gates of a call are asked, and it does not just wait for an answer."""
+        return any(slot.gate is not None and not slot.gate.done() and not slot.waits for slot in self.waiting)
 
     async def _start_after_saving(self) -> bool:
         """Start the next call, after the journal has saved which calls are about to start."""
@@ -201,12 +206,14 @@ class _Batch:
         finally:
             self._wake()
 
-    async def _close_gate(self) -> None:
-        """Stop asking the gates: the call they are asked about is not going to start."""
-        gate, self._gate = self._gate, None
-        if gate is not None:
+    async def _close_gates(self) -> None:
+        """Stop asking the gates: the calls they are asked about are not going to start."""
+        gates = [slot.gate for slot in self.waiting if slot.gate is not None]
+        for gate in gates:
             gate.cancel()
-            await asyncio.wait((gate,), timeout=self.run.config.cancel_grace)
+        if gates:
+            await asyncio.wait(gates, timeout=self.run.config.cancel_grace)
+        for gate in gates:
             if gate.done() and not gate.cancelled() and (error := gate.exception()) is not None:
                 self.run.log_problem(f"A gate that was no longer asked raised {describe_exception(error)}.")
 
@@ -228,7 +235,7 @@ class _Batch:
 
     async def _apply_steering(self, mode: SteeringPolicy) -> bool:
         """Skip calls that have not started and, if asked to, cancel the others; returns whether the batch is over."""
-        await self._close_gate()
+        await self._close_gates()
         for slot in self.waiting:
             settle(self.run, slot, SKIPPED, status="not_started")
         self.waiting.clear()
@@ -240,7 +247,7 @@ class _Batch:
     async def _wind_down(self) -> None:
         """End the batch after a cancel or a stop: waiting calls do not start, running ones are cancelled or awaited."""
         run = self.run
-        await self._close_gate()
+        await self._close_gates()
         aborted = run.token.cancelled
         text = ABORTED if aborted else f"Not run: {run.ending.detail or 'the run was stopped.'}"
         for slot in self.waiting:

@@ -35,8 +35,8 @@ class Slot:
     """A tool call on its way to its result."""
 
     __slots__ = (
-        "admitted", "answer", "args", "began", "call", "effects", "index", "intended", "keys", "result", "started",
-        "stopping", "task", "terminate", "timer", "token", "tool",
+        "admitted", "answer", "args", "began", "call", "effects", "gate", "index", "intended", "keys", "result",
+        "started", "stopping", "task", "terminate", "timer", "token", "tool", "waits",
     )  # fmt: skip
 
     def __init__(self, call: ToolCall, index: int, result: ToolResultMessage | None = None) -> None:
@@ -58,6 +58,14 @@ class Slot:
         self.result = result
         self.effects: tuple[Effect, ...] = ()
         self.terminate = False
+        # Its gates are asked in this task; once it only waits for an answer, those of other calls can be asked.
+        self.gate: asyncio.Task[None] | None = None
+        self.waits = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+        return self.started and self.result is None
 
     @property
     def is_alone(self) -> bool:
@@ -114,6 +122,8 @@ def settle(
         return
     if slot.timer is not None:
         slot.timer.cancel()
+    if run.host.questions.open:
+        run.host.questions.close_call(run, slot.call.id)
     if not slot.started:
         emit_start(run, slot)
     content = output if isinstance(output, str) else output.content

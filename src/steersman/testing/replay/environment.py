@@ -28,7 +28,14 @@ from steersman.testing.replay.recorded import (
 )
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ErrorInfo
-from steersman.types.events import InputRejected, LoopDetected, ToolExecutionEnd, ToolExecutionStart
+from steersman.types.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    InputRejected,
+    LoopDetected,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+)
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import (
@@ -286,8 +293,12 @@ class ReplayEnvironment(RecordCursor):
         open_slots = {slot.call.id: slot for slot in slots if slot.result is None}
         known = [(slot.call, self.part.calls[id]) for id, slot in open_slots.items() if id in self.part.calls]
         ended = sorted(known, key=lambda pair: pair[1].seq)
-        for begins, asked, call in order_call_events(ended):
-            self._emit_call(open_slots[asked.id], call, begins=begins)
+        for moment in order_call_events(ended, self.part.find_questions(open_slots)):
+            if isinstance(moment, RecordedEvent):
+                self._emit_question(moment)
+            else:
+                begins, asked, call = moment
+                self._emit_call(open_slots[asked.id], call, begins=begins)
         given = _collect_results(self._iterate_ahead())
         for slot in slots:
             slot.result = slot.result or given.get(slot.call.id)
@@ -310,6 +321,10 @@ class ReplayEnvironment(RecordCursor):
         elif call.result is not None:
             slot.result = call.result
             self.run.emit(ToolExecutionEnd, **about, result=call.result, is_error=call.result.is_error)
+
+    def _emit_question(self, event: RecordedEvent) -> None:
+        kind = ApprovalRequested if event.type == "approval_requested" else ApprovalResolved
+        self.run.emit(kind, **{name: value for name, value in event.fields.items() if name not in ("type", "seq")})
 
     def _apply_effects(self, slots: Sequence[Slot]) -> None:
         """Set the effects of the calls, as far as they were applied."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -79,8 +79,19 @@ class RecordedRun:
     end: Payload | None = None
     items: list[Item] = field(default_factory=list[Item])
     calls: dict[str, RecordedCall] = field(default_factory=dict[str, RecordedCall])
+    questions: dict[str, list[RecordedEvent]] = field(default_factory=dict[str, list[RecordedEvent]])
+    """The two events of each question about a call, by its id; one that was open when the program ended has one."""
     asked: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """The arguments of the calls that were about to start."""
+
+    def find_questions(self, call_ids: Container[str]) -> list[RecordedEvent]:
+        """The events of the answered questions about these calls, or about calls of sub-agents that worked for them."""
+        found: list[RecordedEvent] = []
+        for pair in self.questions.values():
+            asked = pair[0].fields
+            if len(pair) == 2 and str(asked.get("parent_tool_call_id") or asked["tool_call_id"]) in call_ids:
+                found += pair
+        return found
 
     @property
     def loop_id(self) -> str:
@@ -135,6 +146,8 @@ def _add_record(part: RecordedRun, record: Record) -> None:
     if record.type in TREE:
         if (entry := read_entry(record)) is not None:
             part.items.append(RecordedEntry(record.seq, record.parent, entry))
+    elif record.type == "event" and fields.get("type") in ("approval_requested", "approval_resolved"):
+        part.questions.setdefault(fields["approval_id"], []).append(RecordedEvent(record.seq, fields))
     elif record.type == "event":
         part.items.append(RecordedEvent(record.seq, fields))
     elif record.type == "intent":
@@ -170,23 +183,30 @@ def is_input(item: Item | None) -> bool:
     )
 
 
-def order_call_events(calls: Iterable[tuple[ToolCall, RecordedCall]]) -> Iterator[tuple[bool, ToolCall, RecordedCall]]:
-    """The beginnings (`True`) and ends of calls that are given in the order in which they ended."""
-    crowd: list[tuple[int, bool, ToolCall, RecordedCall]] = []
+Moment: TypeAlias = tuple[bool, ToolCall, RecordedCall]
+"""A call begins (`True`) or ends."""
+
+
+def order_call_events(
+    calls: Iterable[tuple[ToolCall, RecordedCall]], questions: Sequence[RecordedEvent] = ()
+) -> Iterator[Moment | RecordedEvent]:
+    """The beginnings and ends of calls that are given in the order in which they ended, and the questions about them.
+
+    Calls that ended after the first question have a span.
+    """
+    crowd: list[tuple[int, Moment | RecordedEvent]] = []
     for asked, call in calls:
         if call.span is not None:
-            crowd += [(call.span[0], True, asked, call), (call.span[1], False, asked, call)]
+            crowd += [(call.span[0], (True, asked, call)), (call.span[1], (False, asked, call))]
             continue
         # It began when no other call was open, so all calls before it have ended.
         yield from _sort_overlapping(crowd)
         crowd = []
         yield True, asked, call
         yield False, asked, call
-    yield from _sort_overlapping(crowd)
+    yield from _sort_overlapping([*crowd, *[(event.fields["seq"], event) for event in questions]])
 
 
-def _sort_overlapping(
-    crowd: list[tuple[int, bool, ToolCall, RecordedCall]],
-) -> Iterator[tuple[bool, ToolCall, RecordedCall]]:
-    for _, begins, asked, call in sorted(crowd, key=lambda moment: moment[0]):
-        yield begins, asked, call
+def _sort_overlapping(crowd: list[tuple[int, Moment | RecordedEvent]]) -> Iterator[Moment | RecordedEvent]:
+    for _, moment in sorted(crowd, key=lambda pair: pair[0]):
+        yield moment

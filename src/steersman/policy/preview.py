@@ -1,0 +1,85 @@
+"""What a tool call would do, as a person reads it: the command, the changed lines, or the arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from steersman.types.visible import escape_invisible
+
+Kind: TypeAlias = Literal["plain", "path", "added", "removed", "note"]
+
+MAX_PREVIEW = 20_000
+"""How many characters of a call a preview shows; the beginning and the end of what is longer."""
+
+_TAIL = MAX_PREVIEW // 4
+
+
+class Part(NamedTuple):
+    """One or more lines that belong together. The text is the model's, with all its invisible characters."""
+
+    text: str
+    kind: Kind = "plain"
+
+
+def describe_arguments(name: str, arguments: Mapping[str, Any]) -> Iterator[Part]:
+    """The arguments as people read them; those without a special form as JSON. Nothing is left out."""
+    rest = dict(arguments)
+    match name:
+        case "bash" if isinstance(rest.get("command"), str):
+            yield Part(rest.pop("command"))
+        case "fetch" if isinstance(rest.get("url"), str):
+            yield Part(rest.pop("url"))
+        case "write" if isinstance(rest.get("content"), str) and isinstance(rest.get("path"), str):
+            yield Part(rest.pop("path"), "path")
+            yield _mark_lines("+", rest.pop("content"), "added")
+        case "edit" if isinstance(rest.get("path"), str) and _are_edits(rest.get("edits")):
+            yield Part(rest.pop("path"), "path")
+            for number, edit in enumerate(cast(list[dict[str, Any]], rest.pop("edits"))):
+                yield from [Part("")] if number else []
+                yield from [Part("all occurrences in the file:")] if edit.get("all") else []
+                yield _mark_lines("-", edit["old"], "removed")
+                yield _mark_lines("+", edit["new"], "added")
+        case _:
+            pass
+    if rest:
+        yield Part(_encode_rest(rest))
+
+
+def preview_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """The arguments as one text for a person, safe to show: invisible characters are escaped, long texts are cut."""
+    text = "\n".join([part.text for part in describe_arguments(name, arguments)])
+    if len(text) <= MAX_PREVIEW:
+        return escape_invisible(text)
+    left_out = len(text) - MAX_PREVIEW
+    head, tail = escape_invisible(text[: MAX_PREVIEW - _TAIL]), escape_invisible(text[-_TAIL:])
+    return f"{head}\n[{left_out:,} characters are left out here; args has all of them]\n{tail}"
+
+
+def _encode_rest(rest: dict[str, Any]) -> str:
+    try:
+        return json.dumps(rest, ensure_ascii=False, indent=2, default=str)
+    except (TypeError, ValueError, RecursionError):  # a hook may have put anything into them
+        return repr(rest)
+
+
+def _are_edits(edits: object) -> bool:
+    """Whether the marked lines show these edits completely."""
+    return isinstance(edits, list) and all(
+        isinstance(edit, Mapping) and _is_edit(cast(Mapping[str, Any], edit)) for edit in cast(list[object], edits)
+    )
+
+
+def _is_edit(edit: Mapping[str, Any]) -> bool:
+    texts = isinstance(edit.get("old"), str) and isinstance(edit.get("new"), str)
+    return texts and set(edit) <= {"old", "new", "all"} and isinstance(edit.get("all", False), bool)
+
+
+def _mark_lines(mark: str, text: str, kind: Kind) -> Part:
+    if not text:
+        return Part(f"{mark} (nothing)", "note")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return Part("\n".join([f"{mark} {line}" for line in lines]), kind)
