@@ -16,7 +16,7 @@ from statistics import fmean, median
 
 from bench.child import import_seconds, spawn
 from bench.measure import Pair, Row, medians, say, show
-from bench.script import text_turn, tool_turn, turns_of
+from bench.script import long_call_turn, text_turn, tool_turn, turns_of
 from bench.work import Done, Job, Play, Watch, done, floor, steersman
 
 MICRO = 1e6
@@ -63,6 +63,11 @@ def delta_job(watch: Watch, *, paced: bool = False) -> Callable[[int], Job]:
     return lambda count: Job(turns_of(text_turn("word " * count, count)), watch, paced=paced)
 
 
+def write_job(watch: Watch) -> Callable[[int], Job]:
+    """One answer that calls a tool with a long text, in so many deltas."""
+    return lambda count: Job(turns_of(long_call_turn(count), text_turn("It is 42.")), watch)
+
+
 def text_job(watch: Watch) -> Callable[[int], Job]:
     """So many answers of four deltas, each to a follow-up."""
     return lambda count: Job(turns_of(*[text_turn("It is 42.")] * count), watch, follow_ups=count - 1)
@@ -98,6 +103,25 @@ def slopes(sizes: Sizes) -> list[Row]:
         compare("run of one turn, to a subscriber", run_job("subscriber"), 5, turns, rounds, None),
         compare("run of one turn, to a reader", run_job("reader"), 5, turns, rounds, None),
     ]
+
+
+def partials(sizes: Sizes) -> list[Row]:
+    """Reading the answer so far at every delta of a long one, against not reading it."""
+    many = 10_000
+    name, call = f"delta, the answer so far read at each of {many:,}", "the same, the arguments of a call"
+    return [
+        _compare_watches(name, lambda watch: delta_job(watch)(many), many, sizes.rounds, 3),
+        _compare_watches(call, lambda watch: write_job(watch)(many), many, sizes.rounds, 4),
+    ]
+
+
+def _compare_watches(name: str, job: Callable[[Watch], Job], deltas: int, rounds: int, most: float | None) -> Row:
+    """A row for a job with a watcher that reads the answer so far, against one that does not."""
+    say(f"  {name}")
+    reading, plain = job("partial"), job("subscriber")
+    pair = Pair(lambda: done(steersman, reading).seconds / deltas, lambda: done(steersman, plain).seconds / deltas)
+    ours, least = medians(pair, rounds)
+    return Row(name, "us", ours * MICRO, least * MICRO, most)
 
 
 def growth(sizes: Sizes) -> list[Row]:
@@ -175,7 +199,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="less of everything, for a first look")
     sizes = QUICK if parser.parse_args().quick else FULL
     say("Measuring ...")
-    rows = [*slopes(sizes), *growth(sizes), *memory(sizes), *imports(sizes)]
+    rows = [*slopes(sizes), *partials(sizes), *growth(sizes), *memory(sizes), *imports(sizes)]
     print(f"Python {platform.python_version()}, {platform.machine()}, medians of {sizes.rounds} rounds of CPU time\n")
     show(rows)
     missed = [row.name for row in rows if row.missed]

@@ -104,6 +104,21 @@ def tool_turn(number: int, calls: int = 1) -> list[Plain]:
     return [*events, _done(content, "tool_use")]
 
 
+def long_call_turn(deltas: int) -> list[Plain]:
+    """An answer that calls a tool with a text of twenty characters for each delta; the tool refuses it."""
+    arguments = {"a": "def f(x):\n\treturn x\n" * deltas, "b": 1}
+    call: Plain = {"type": "tool_call", "id": "call_0", "name": "add", "arguments": arguments}
+    written = msgspec.json.encode(arguments).decode()
+    pieces = [written[len(written) * at // deltas : len(written) * (at + 1) // deltas] for at in range(deltas)]
+    return [
+        {"type": "start"},
+        {"type": "tool_call_start", "content_index": 0, "id": call["id"], "name": "add"},
+        *({"type": "tool_call_delta", "delta": piece, "content_index": 0} for piece in pieces),
+        {"type": "tool_call_end", "content_index": 0, "tool_call": call},
+        _done([call], "tool_use"),
+    ]
+
+
 def _done(content: list[Plain], stop_reason: str) -> Plain:
     message = {
         "role": "assistant",

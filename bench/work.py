@@ -13,8 +13,9 @@ from bench.floor import FloorAgent
 from bench.script import MODEL, PROVIDER, Script, Turns, add
 
 from steersman import Agent, ExecutionLimits, Model, tool
+from steersman.events import AgentEvent
 
-Watch: TypeAlias = Literal["subscriber", "reader", "nobody"]
+Watch: TypeAlias = Literal["subscriber", "reader", "partial", "nobody"]
 NO_TURN_LIMIT = 1_000_000
 LIMITS = ExecutionLimits(max_turns=NO_TURN_LIMIT, max_total_tokens=None)
 TOOL = tool(add)
@@ -59,6 +60,8 @@ async def steersman(job: Job) -> Done:
     events: list[str] = []
     if job.watch == "subscriber":
         agent.subscribe(lambda event: events.append(event.type))
+    elif job.watch == "partial":
+        agent.subscribe(lambda event: events.append(_read_partial(event)))
     answer = ""
     began = process_time()
     for _ in range(job.prompts):
@@ -70,6 +73,13 @@ async def steersman(job: Job) -> Done:
         else:
             answer = (await agent.run("Begin.")).text
     return Done(process_time() - began, answer, events, requests)
+
+
+def _read_partial(event: AgentEvent) -> str:
+    """The type of an event, after a look at the answer so far."""
+    if event.type == "message_update" and event.message is None:
+        raise RuntimeError("Expected every update to have the answer so far.")
+    return event.type
 
 
 async def floor(job: Job) -> Done:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from bench.child import crowd, idle
 from bench.floor import FloorAgent
-from bench.loop import calls_job, delta_job, run_job, slope, text_job, tool_job
+from bench.loop import calls_job, delta_job, run_job, slope, text_job, tool_job, write_job
 from bench.measure import Pair, Row, medians
 from bench.script import MODEL, PROVIDER, Script, add, text_turn, tool_turn, turns_of
 from bench.work import TOOL, Done, Job, Watch, floor, steersman
@@ -41,6 +43,13 @@ async def test_both_sides_of_a_job_give_the_same_events_and_the_same_answer(name
     ours, theirs = await steersman(job), await floor(job)
     assert (ours.answer, ours.events) == (answer, ["agent_start", *events, "agent_end"])
     assert (theirs.answer, theirs.events) == (ours.answer, ours.events)
+
+
+@pytest.mark.parametrize("job", [delta_job, write_job])
+async def test_a_watcher_that_reads_the_answer_so_far_gets_the_same_events(job: Callable[[Watch], Any]) -> None:
+    plain, reading = await steersman(job("subscriber")(4)), await steersman(job("partial")(4))
+    assert (reading.answer, reading.events) == (plain.answer, plain.events)
+    assert reading.events.count("message_update") >= 6
 
 
 async def test_a_marked_job_reads_the_clock_at_each_request() -> None:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from steersman.context.log import MessageView
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
+from steersman.types.ids import new_id
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,
@@ -319,3 +320,19 @@ def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage
     if message.tool_name != call.name:
         changes["tool_name"] = call.name
     return replace(message, **changes) if changes else message
+
+
+def make_ids_unique(content: Sequence[Content], calls: Sequence[ToolCall], taken: Set[str]) -> Sequence[Content]:
+    """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`."""
+    own = {call.id for call in calls}
+    if len(own) == len(calls) and "" not in own and own.isdisjoint(taken):
+        return content
+    own.clear()
+    unique: list[Content] = []
+    for block in content:
+        if type(block) is ToolCall:
+            if not block.id or block.id in taken or block.id in own:
+                block = replace(block, id=new_id("call"), provider_id=block.id or None)
+            own.add(block.id)
+        unique.append(block)
+    return unique

@@ -13,23 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
+from steersman.context.repair import make_ids_unique
 from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
 from steersman.loop.request import get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.streaming.batches import Batch, Batches
 from steersman.provider.streaming.normalize import DELTAS, stream_batches
-from steersman.provider.streaming.partial import partial_message
-from steersman.types.content import Content, ToolCall
+from steersman.provider.streaming.partial import GrowingAnswer, partial_message
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
-from steersman.types.ids import new_id
-from steersman.types.messages import AssistantMessage
+from steersman.types.messages import AssistantMessage, PartialMessage, StopReason
 from steersman.types.model import Model, Request, ToolChoice
 from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
 from steersman.types.usage import Usage
@@ -42,8 +39,8 @@ class ResponseStreamState:
     """An answer while it arrives: the deltas so far, and the outcome of the last attempt."""
 
     __slots__ = (
-        "asked", "deltas", "end_reason_before", "error", "fallbacks", "is_counted", "model", "provider", "started",
-        "timestamp", "tool_choice", "usage",
+        "asked", "deltas", "end_reason_before", "error", "fallbacks", "growing", "is_counted", "model", "provider",
+        "started", "timestamp", "tool_choice", "usage",
     )  # fmt: skip
 
     def __init__(self, run: Run, tool_choice: ToolChoice = "auto") -> None:
@@ -51,6 +48,8 @@ class ResponseStreamState:
         # Set before the answer if this is the last one, after a limit.
         self.end_reason_before = run.ending.reason
         self.deltas: list[StreamEvent] = []
+        # The partial message, once it has been read.
+        self.growing: GrowingAnswer | None = None
         # The failure of the last attempt.
         self.error: ErrorInfo | None = None
         # What the last attempt cost, until it is added to the usage of the run.
@@ -84,16 +83,24 @@ class ResponseStreamState:
         resets = [index for index, delta in enumerate(self.deltas) if type(delta) is Reset]
         return self.deltas[resets[-1] + 1 :] if resets else list(self.deltas)
 
-    def build_partial(self, count: int) -> AssistantMessage:
-        """The answer after its first `count` deltas."""
-        return partial_message(
-            self.deltas[:count], stop_reason="stop", model=self.model, provider=self.provider, timestamp=self.timestamp
-        )
+    def read_partial(self, count: int) -> PartialMessage:
+        """The answer after its first `count` deltas, or later; nothing is done for it before it is read."""
+        if self.growing is None:
+            head = PartialMessage(model=self.model, provider=self.provider, timestamp=self.timestamp)
+            self.growing = GrowingAnswer(self.deltas, head)
+        return self.growing.read(count)
 
-    def break_off(self, stop_reason: Any, error: str) -> AssistantMessage:
-        """The part of the answer that had arrived when it broke off."""
-        message = self.build_partial(len(self.deltas))
-        return msgspec.structs.replace(message, stop_reason=stop_reason, error_message=error, usage=self.usage)
+    def break_off(self, stop_reason: StopReason, error: str) -> AssistantMessage:
+        """The part of the answer that had arrived when it broke off; tool calls that are not complete are left out."""
+        return partial_message(
+            self.deltas,
+            stop_reason=stop_reason,
+            error_message=error,
+            usage=self.usage,
+            model=self.model,
+            provider=self.provider,
+            timestamp=self.timestamp,
+        )
 
 
 async def ask_until_it_fits(run: Run, turn: Turn, tool_choice: ToolChoice = "auto") -> AssistantMessage | None:
@@ -146,7 +153,7 @@ async def ask_once(
 
 async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
     """Emit each delta as it comes and return the final message. This is the hot path: it runs for every batch."""
-    token, channel, deltas, partial = run.token, run.channel, state.deltas, state.build_partial
+    token, channel, deltas, partial = run.token, run.channel, state.deltas, state.read_partial
     async for batch in batches:
         while batch:
             event = batch[0]
@@ -306,7 +313,7 @@ def _discard_answer(run: Run, state: ResponseStreamState, usage: Usage) -> None:
 
 def _reset(run: Run, state: ResponseStreamState) -> None:
     if state.is_visible:
-        run.emit_deltas((Reset(),), state.deltas, state.build_partial)
+        run.emit_deltas((Reset(),), state.deltas, state.read_partial)
 
 
 async def _yield_once(batch: Batch) -> Batches:
@@ -368,27 +375,10 @@ def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -
         reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
     return msgspec.structs.replace(
         message,
-        content=_make_ids_unique(run, message, calls) if calls else message.content,
+        content=make_ids_unique(message.content, calls, run.context.log.call_ids) if calls else message.content,
         stop_reason=reason,
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
         provider=message.provider or state.provider,
         error_message=None if message.error_message is None else run.redact(message.error_message),
     )
-
-
-def _make_ids_unique(run: Run, message: AssistantMessage, calls: Sequence[ToolCall]) -> Sequence[Content]:
-    """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`."""
-    taken = run.context.log.call_ids
-    own = {call.id for call in calls}
-    if len(own) == len(calls) and "" not in own and taken.isdisjoint(own):
-        return message.content
-    own.clear()
-    content: list[Content] = []
-    for block in message.content:
-        if type(block) is ToolCall:
-            if not block.id or block.id in taken or block.id in own:
-                block = msgspec.structs.replace(block, id=new_id("call"), provider_id=block.id or None)
-            own.add(block.id)
-        content.append(block)
-    return content

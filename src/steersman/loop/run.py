@@ -24,7 +24,7 @@ from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, PartialMessage, ToolResultMessage
 from steersman.types.secrets import redact
 from steersman.types.stream import Delta, StreamEvent
 from steersman.types.usage import Usage
@@ -211,7 +211,7 @@ class Run:
                 self._report_subscribers(failures)
 
     def emit_deltas(
-        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], AssistantMessage]
+        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
     ) -> int:
         """Emit deltas of an answer: `emit` for the one event that comes by the thousand.
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ExtensionMessage,
         Message,
         MessageLike,
+        PartialMessage,
         StopReason,
         ToolResultMessage,
         ToolStatus,
@@ -91,7 +92,7 @@ __getattr__, __dir__ = export_lazily(
             "SteersmanError ToolError UnknownApproval"
         ),
         "messages": (
-            "AgentMessage AssistantMessage EndReason ExtensionMessage Message MessageLike "
+            "AgentMessage AssistantMessage EndReason ExtensionMessage Message MessageLike PartialMessage "
             "StopReason ToolResultMessage ToolStatus UserMessage"
         ),
         "model": ("Model Request StreamFn StreamOptions StreamResponse ThinkingLevel ToolChoice ToolSpec"),
@@ -138,6 +139,7 @@ __all__ = [
     "Model",
     "NetworkError",
     "OverloadedError",
+    "PartialMessage",
     "Prices",
     "ProtocolError",
     "ProviderError",

@@ -50,6 +50,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
 
     `raw_arguments` is set when the arguments are not a JSON object: the text is kept as written and never repaired.
     `provider_id` is the provider's own id where `id` had to be another one because that id was taken.
+    While the call still arrives, `complete` is False: `arguments` is what can be read so far, `raw_arguments` the text.
     """
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
@@ -59,6 +60,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", tag_field="type", o
     raw_arguments: str | None = None
     signature: str | None = None
     provider_id: str | None = None
+    complete: bool = True
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 from steersman.types.continuation import ContinuationKind, TurnTrigger
 from steersman.types.errors import ErrorInfo
 from steersman.types.frozen import FrozenDict, FrozenList, freeze
-from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, PartialMessage, ToolResultMessage
 from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
@@ -94,13 +94,13 @@ class MessageStart(_Event, frozen=True, tag="message_start"):
 
 
 class _PartialSlot:
-    """A slot for the function that rebuilds the partial message; it is no struct field, so it is never encoded."""
+    """A slot for the function that reads the partial message; it is no struct field, so it is never encoded."""
 
     __slots__ = ("_partial",)
 
 
 class MessageUpdate(_PartialSlot, msgspec.Struct, frozen=True, tag="message_update", tag_field="type", gc=False):
-    """More of an answer."""
+    """More of an answer: `delta` is what is new, `message` the answer so far."""
 
     type: ClassVar[Literal["message_update"]] = "message_update"
     loop_id: str
@@ -109,9 +109,12 @@ class MessageUpdate(_PartialSlot, msgspec.Struct, frozen=True, tag="message_upda
     delta: Delta
 
     @property
-    def message(self) -> AssistantMessage | None:
-        """The partial answer up to this delta, built on access; `None` on a decoded event."""
-        partial: tuple[Callable[[int], AssistantMessage], int] | None = getattr(self, "_partial", None)
+    def message(self) -> PartialMessage | None:
+        """The answer so far; `None` on a decoded event.
+
+        It is read-only, is only put together when it is read, and goes on growing afterwards: copy it to keep it.
+        """
+        partial: tuple[Callable[[int], PartialMessage], int] | None = getattr(self, "_partial", None)
         return None if partial is None else partial[0](partial[1])
 
 

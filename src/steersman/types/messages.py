@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -101,6 +102,22 @@ class AssistantMessage(_MessageFields, frozen=True, kw_only=True, tag="assistant
 _FAILED = frozenset(("error", "aborted", "refusal"))
 
 
+class PartialMessage(AssistantMessage, frozen=True, kw_only=True, tag="assistant", omit_defaults=False):
+    """The answer so far: the `message` of a `message_update`. It grows while the answer arrives; copy it to keep it.
+
+    It cannot be changed, and has no `stop_reason` yet. Its last tool call may not be `complete`.
+    """
+
+    stop_reason: None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # only a complete answer has one
+
+    def __post_init__(self) -> None:
+        _MessageFields.__post_init__(self)
+
+    def __copy__(self) -> PartialMessage:
+        """A copy that no longer grows."""
+        return copy.deepcopy(self)
+
+
 class ToolResultMessage(_MessageFields, frozen=True, kw_only=True, tag="tool_result"):
     """The result of a tool call; `details["status"]` says what happened to it."""
 
@@ -151,6 +168,8 @@ def to_message(value: MessageLike) -> AgentMessage:
     Raises `ValueError` for a dict with a key that is not known, at any level.
     """
     if isinstance(value, _TYPES):
+        if type(value) is PartialMessage:
+            raise ValueError("The message of a message_update still grows; take the message of its message_end.")
         return value
     if isinstance(value, str):
         if not value.strip():
