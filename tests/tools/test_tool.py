@@ -16,7 +16,8 @@ import pytest
 
 from steersman.tools.output import ToolContext
 from steersman.tools.schema.validation import InvalidArguments
-from steersman.tools.tool import Tool, build_tool_table, describe_unknown_tool, tool
+from steersman.tools.table import build_tool_table, describe_unknown_tool
+from steersman.tools.tool import Tool, tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import parse_tool_call
 from steersman.types.errors import ToolError

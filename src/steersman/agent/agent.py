@@ -30,7 +30,8 @@ from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.retry import RetryStrategy
 from steersman.tools.output import ToolContext
-from steersman.tools.tool import Tool, Toolset, build_tool_table, has_toolsets
+from steersman.tools.table import ToolLike, build_tool_table, has_toolsets
+from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.journal import Journal
@@ -54,7 +55,7 @@ class Agent(AgentControls):
         self,
         model: str | Model,
         *,
-        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
+        tools: Sequence[ToolLike] = (),
         system_prompt: str = "",
         output_type: Any = None,
         base_url: str | None = None,
@@ -109,7 +110,7 @@ class Agent(AgentControls):
         cls,
         config: AgentLoopConfig,
         *,
-        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
+        tools: Sequence[ToolLike] = (),
         system_prompt: str = "",
         messages: Sequence[MessageLike] = (),
     ) -> Agent:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from steersman.agent.options import add_output_policy
 from steersman.context.context import AgentContext
@@ -15,7 +15,8 @@ from steersman.loop.config import AgentLoopConfig, SteeringPolicy
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
 from steersman.loop.questions import Answer, Questions
-from steersman.tools.tool import Tool, Toolset
+from steersman.tools.table import ToolLike
+from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
 from steersman.types.events import ApprovalRequested
@@ -159,7 +160,7 @@ class AgentControls:
         self,
         config: AgentLoopConfig,
         tools: dict[str, Tool],
-        sources: Sequence[Tool | Toolset | Callable[..., Any]] | None,
+        sources: Sequence[ToolLike] | None,
         output: OutputPolicy | None,
         context: AgentContext,
         inbox: Inbox,

@@ -22,7 +22,8 @@ from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop
 from steersman.policy.limits import ExecutionTracker
-from steersman.tools.tool import Tool, build_tool_table
+from steersman.tools.table import build_tool_table
+from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy

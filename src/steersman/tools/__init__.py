@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from steersman.lazy import export_lazily
-from steersman.tools.tool import Tool, Toolset, tool  # not lazy: the module and the decorator have the same name
+from steersman.tools.tool import Tool, tool  # not lazy: the module and the decorator have the same name
 
 if TYPE_CHECKING:
     from steersman.tools.builtin import builtin_tools
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from steersman.tools.openapi.build import Operation, openapi_tools
     from steersman.tools.output import ToolContext
     from steersman.tools.skills import Skill, Skills, find_skills
+    from steersman.tools.table import AgentTool, ToolLike, Toolset
     from steersman.types.tools import Prun, ToolOutput
 
 __getattr__, __dir__ = export_lazily(
@@ -57,11 +58,13 @@ __getattr__, __dir__ = export_lazily(
         "mcp": ("ChangedTool HttpServer McpError McpServers ServerLost StdioServer Trust UntrustedFile"),
         "openapi.build": "Operation openapi_tools",
         "skills": "Skill Skills find_skills",
+        "table": "AgentTool ToolLike Toolset",
         "steersman.types.tools": "Prun ToolOutput",
     },
 )
 
 __all__ = [
+    "AgentTool",
     "ChangedTool",
     "HttpServer",
     "McpError",
@@ -74,6 +77,7 @@ __all__ = [
     "StdioServer",
     "Tool",
     "ToolContext",
+    "ToolLike",
     "ToolOutput",
     "Toolset",
     "Trust",

@@ -280,21 +280,69 @@ def build_convention_from_schema(
     context = next((p.name for p in named if is_context_parameter(p.name, hints)), None)
     properties = cast(Mapping[str, Any], schema.get("properties", {}))
     others = [p for p in named if p.name != context]
+    if any(p.name in _ROLES and p.name not in properties for p in others):
+        return _build_convention_with_roles(function, schema, tool, listed, context)
     unknown = [p for p in others if p.name not in properties and p.default is p.empty]
     if len(unknown) == len(others) == 1:
         return _bundle_arguments(function, schema, threaded, context, named)
     if len(unknown) == len(others) == 2 and context is None:
         return CallingConvention(function, schema, threaded, bundled=True, context="")
     if unknown:
-        names = ", ".join(repr(p.name) for p in unknown)
-        raise TypeError(
-            f"The function of tool {tool!r} needs {names}, which its schema does not have. "
-            "Take the schema's properties by name, or one dict of all arguments, and 'ctx' for the context."
-        )
+        raise _make_parameters_error(tool, unknown)
     positional = [p.name for p in others if p.kind is p.POSITIONAL_ONLY]
     needed = [p.name for p in others if p.default is p.empty]
     closed = _close_schema(schema, [p.name for p in others], needed, tool, rest=rest)
     return CallingConvention(function, closed, threaded, context=context, positional=positional)
+
+
+# Parts of the context that a function may take by these names: pi's tools are `execute(tool_call_id, params, signal,
+# on_update)`, and so are those of its relatives.
+_ROLES: dict[str, Callable[[ToolContext], Any]] = {
+    "tool_call_id": lambda ctx: ctx.tool_call_id,
+    "signal": lambda ctx: ctx.token,
+    "on_update": lambda ctx: ctx.update,
+}
+
+
+def _build_convention_with_roles(
+    function: Callable[..., Any],
+    schema: Mapping[str, Any],
+    tool: str,
+    listed: Sequence[inspect.Parameter],
+    context: str | None,
+) -> CallingConvention:
+    """Describe how to call a function that takes parts of the context by name, beside its arguments."""
+    properties = cast(Mapping[str, Any], schema.get("properties", {}))
+    named = [p for p in listed if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD]
+    roles = {p.name: _ROLES[p.name] for p in named if p.name in _ROLES and p.name not in properties}
+    others = [p for p in named if p.name not in roles and p.name != context]
+    unknown = [p for p in others if p.name not in properties and p.default is p.empty]
+    bundle = unknown[0].name if len(unknown) == len(others) == 1 else None
+    if unknown and bundle is None:
+        raise _make_parameters_error(tool, unknown)
+    if bundle is None:
+        needed = [p.name for p in others if p.default is p.empty]
+        rest = len(named) < len(listed)
+        schema = _close_schema(schema, [p.name for p in others], needed, tool, rest=rest)
+    positional = [p.name for p in named if p.kind is p.POSITIONAL_ONLY]
+
+    def call_with_roles(arguments: dict[str, Any], ctx: ToolContext) -> Any:
+        given = {name: role(ctx) for name, role in roles.items()}
+        given.update(arguments if bundle is None else {bundle: arguments})
+        if context is not None:
+            given[context] = ctx
+        first = [given.pop(name) for name in positional if name in given]
+        return function(*first, **given)
+
+    return CallingConvention(call_with_roles, schema, not is_async(function), bundled=True, context="")
+
+
+def _make_parameters_error(tool: str, unknown: Sequence[inspect.Parameter]) -> TypeError:
+    names = ", ".join(repr(p.name) for p in unknown)
+    return TypeError(
+        f"The function of tool {tool!r} needs {names}, which its schema does not have. "
+        "Take the schema's properties by name, or one dict of all arguments, and 'ctx' for the context."
+    )
 
 
 def is_async(function: Callable[..., Any]) -> bool:

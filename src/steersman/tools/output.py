@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import msgspec
 
@@ -19,18 +19,30 @@ from steersman.types.content import (
 )
 from steersman.types.tools import ToolOutput
 
+if TYPE_CHECKING:
+    # Only a type checker knows defaults of type parameters before Python 3.13: `ToolContext` alone has any `deps`.
+    from typing_extensions import TypeVar  # noqa: TID251  # nothing imports it when a program runs
 
-def drop_update(_: Any) -> None:
+    Deps = TypeVar("Deps", default=Any)
+else:
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")
+
+
+def drop_update(*_: Any) -> None:
     """Drop an update that has no reader."""
 
 
-class ToolContext:
-    """One tool call: its ids, whether it is cancelled, and a way to report progress.
+class ToolContext(Generic[Deps]):
+    """One tool call: its ids, the `deps` of its run, whether it is cancelled, and ways to report to subscribers.
 
     `scope` belongs to the caller that runs the tool. `on_late` gets the outcome of an abandoned `def` tool.
     """
 
-    __slots__ = ("idempotency_key", "on_late", "on_update", "scope", "token", "tool_call_id", "tool_name")
+    __slots__ = (
+        "deps", "idempotency_key", "on_emit", "on_late", "on_update", "scope", "token", "tool_call_id", "tool_name",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -39,7 +51,9 @@ class ToolContext:
         token: CancelToken,
         *,
         idempotency_key: str = "",
+        deps: Any = None,
         on_update: Callable[[Any], None] = drop_update,
+        on_emit: Callable[[str, Any], None] = drop_update,
         on_late: Callable[[ToolOutput | BaseException], None] | None = None,
         scope: Any = None,
     ) -> None:
@@ -47,7 +61,9 @@ class ToolContext:
         self.tool_name = tool_name
         self.token = token
         self.idempotency_key = idempotency_key
+        self.deps: Deps = deps
         self.on_update = on_update
+        self.on_emit = on_emit
         self.on_late = on_late
         self.scope = scope
 
@@ -63,6 +79,13 @@ class ToolContext:
     def progress(self, text: str) -> None:
         """Report a line of progress."""
         self.on_update({"type": "progress", "text": text})
+
+    def emit(self, name: str, data: Any = None) -> None:
+        """Send a `custom` event of the application to the subscribers of the run. Safe from any thread.
+
+        `data` is any JSON value; what has no JSON form is shown by its `repr`.
+        """
+        self.on_emit(name, data)
 
     def __repr__(self) -> str:
         return f"ToolContext({self.tool_call_id!r}, {self.tool_name!r})"

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_args, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    cast,
+    get_args,
+    overload,
+)
 
 import msgspec
 
@@ -26,9 +37,33 @@ Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
 NeedsApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
 Access: TypeAlias = Literal["read", "edit", "full"]
 
+if TYPE_CHECKING:
+    # Only a type checker knows defaults of type parameters before Python 3.13: `Tool` alone is a tool of any function.
+    from typing_extensions import ParamSpec, TypeVar  # noqa: TID251  # nothing imports it when a program runs
 
-class Tool:
-    """A function that the model can call.
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+Q = ParamSpec("Q")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class _Wrapped:
+    """`__wrapped__` of a tool, by which `inspect.signature` finds that of the function; the class `Tool` has none."""
+
+    def __get__(self, instance: Tool | None, owner: type[Any]) -> Callable[..., Any]:
+        if instance is None:
+            raise AttributeError(f"{owner.__name__} wraps no function; its instances do.")
+        return instance.execute
+
+
+class Tool(Generic[P, R]):
+    """A function that the model can call; calling the tool itself calls the function, with its own signature.
 
     `sequential` tools run alone; calls whose `keys` share an element run one after another; steering does not cancel
     `uninterruptible` ones; an `idempotent` tool may be called twice with the effect of one call. `access` says what a
@@ -37,7 +72,6 @@ class Tool:
 
     __slots__ = (
         "__name__",
-        "__wrapped__",
         "_calling",
         "_check",
         "_parameters",
@@ -53,13 +87,14 @@ class Tool:
         "timeout",
         "uninterruptible",
     )
+    __wrapped__ = _Wrapped()
 
     def __init__(
         self,
         name: str,
         description: str,
         parameters: Mapping[str, Any],
-        execute: Callable[..., Any],
+        execute: Callable[P, R],
         *,
         timeout: float | None = None,
         sequential: bool = False,
@@ -79,7 +114,7 @@ class Tool:
         self.name = self.__name__ = name
         self.description = description
         self.parameters: Mapping[str, Any] = _check_object_schema(name, parameters)
-        self.execute = self.__wrapped__ = execute
+        self.execute = execute
         self.timeout = _check_timeout(name, timeout)
         self.sequential = sequential
         self.keys = keys
@@ -153,15 +188,21 @@ class Tool:
 
         return await run_in_thread(lambda: function(*positional, **named), on_late=report_late)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, without checks."""
         return self.execute(*args, **kwargs)
 
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Tool:
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self: Tool[Concatenate[S, Q], T], instance: S, owner: type[Any] | None = None) -> Tool[Q, T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Self: ...
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """Bind a tool that was made from a method to its object."""
         if instance is None or self._parameters is None or not self._parameters.method:
             return self
-        bound = self._copy(self.execute.__get__(instance, owner))
+        bound = self._copy(cast(Any, self.execute).__get__(instance, owner))
         bound._set_calling(build_convention_from_signature(bound.execute, self._parameters))
         return bound
 
@@ -169,7 +210,7 @@ class Tool:
         copy = object.__new__(Tool)
         for slot in Tool.__slots__:
             setattr(copy, slot, getattr(self, slot))
-        copy.execute = copy.__wrapped__ = execute
+        copy.execute = execute
         return copy
 
     def __repr__(self) -> str:
@@ -177,7 +218,7 @@ class Tool:
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[Q, T], /) -> Tool[Q, T]: ...
 @overload
 def tool(
     *,
@@ -190,7 +231,7 @@ def tool(
     idempotent: bool = False,
     needs_approval: NeedsApproval = False,
     access: Access = "full",
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> Callable[[Callable[Q, T]], Tool[Q, T]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -198,7 +239,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     **settings: Any,
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> Any:
     """Make a tool from a typed function: its schema from the signature, its descriptions from the docstring.
 
     A parameter `ctx: ToolContext` gets the context of the call and is not shown to the model.
@@ -206,74 +247,29 @@ def tool(
     if function is None:
 
         def decorate(function: Callable[..., Any]) -> Tool:
-            return _make_tool(function, name, description, settings)
+            return make_tool(function, name, description, settings)
 
         return decorate
-    return _make_tool(function, name, description, settings)
+    return make_tool(function, name, description, settings)
 
 
-class Toolset(Protocol):
-    """Tools that come together and may change from run to run, such as those of MCP servers."""
-
-    @property
-    def tools(self) -> Sequence[Tool]: ...
-
-
-def has_toolsets(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> bool:
-    """Whether the same list may hold other tools at the next run."""
-    return any(_find_members(item) is not None for item in tools)
-
-
-def build_tool_table(tools: Iterable[Tool | Toolset | Callable[..., Any]]) -> dict[str, Tool]:
-    """Return the tools by name; plain functions become tools, and a toolset adds the tools it has now."""
-    table: dict[str, Tool] = {}
-    if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
-        raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
-    for item in _expand_toolsets(tools):
-        found = item if isinstance(item, Tool) else _make_tool(item, None, None, {})
-        if found.name in table:
-            raise ValueError(f"Two tools are named {found.name!r}; give one another name with @tool(name=...).")
-        table[found.name] = found
-    return table
-
-
-def _expand_toolsets(tools: Iterable[Any]) -> Iterator[Any]:
-    for item in tools:
-        members = _find_members(item)
-        yield from (item,) if members is None else members
-
-
-def _find_members(item: Any) -> Sequence[Tool] | None:
-    """Return the tools of a toolset; `None` for anything else."""
-    if isinstance(item, Tool):
-        return None
-    found = getattr(item, "tools", None)
-    return cast(Sequence[Tool], found) if isinstance(found, list | tuple) else None
-
-
-def describe_unknown_tool(name: str, names: Iterable[str]) -> str:
-    """Describe a call of an unknown tool, for the model."""
-    from difflib import get_close_matches  # a millisecond at import, and only errors need it
-
-    known = list(names)
-    text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
-    near = get_close_matches(name, known, 1)
-    return f"{text} Did you mean {near[0]!r}?" if near else text
-
-
-def _make_tool(function: Any, name: str | None, description: str | None, settings: dict[str, Any]) -> Tool:
+def make_tool(function: Any, name: str | None, description: str | None, settings: dict[str, Any]) -> Tool:
+    """Make a tool from a typed function; `settings` are those of a `Tool`."""
     if isinstance(function, Tool):
         raise TypeError(f"{function!r} is a tool already; use @tool once.")
     if not callable(function) or isinstance(function, type):
-        raise TypeError(f"A tool is a typed function, @tool on one, or a Tool(...), got {function!r}.")
+        raise TypeError(
+            "A tool is a typed function, @tool on one, a Tool(...), or an object with name, description, parameters "
+            f"and execute, got {function!r}."
+        )
     if name is None:
         name = cast(str, getattr(function, "__name__", None) or type(function).__name__)
         if name == "<lambda>":
             raise ValueError("A lambda has no name for the model to call; write a def, or use tool(name=...).")
     parameters = read_parameters(function, name)
     summary = parameters.description if description is None else description
-    made = Tool(name, summary, parameters.schema, _take_dict, **settings)
-    made.execute = made.__wrapped__ = function
+    made: Tool = Tool(name, summary, parameters.schema, _take_dict, **settings)
+    made.execute = function
     made._parameters = parameters  # pyright: ignore[reportPrivateUsage]  # the second half of making one
     made._set_calling(build_convention_from_signature(function, parameters))  # pyright: ignore[reportPrivateUsage]  # as above
     return made

@@ -19,6 +19,10 @@ class CancelToken:
         """Whether `cancel()` was called."""
         return self.reason is not None
 
+    def is_set(self) -> bool:
+        """The same by the name that an `asyncio.Event` has for it."""
+        return self.reason is not None
+
     def cancel(self, reason: str = "aborted") -> None:
         """Ask the run to stop; the first reason stays."""
         if self.reason is not None:

@@ -39,7 +39,8 @@ from steersman.provider.models.presets import PRESETS
 from steersman.tools.builtin import builtin_tools
 from steersman.tools.schema.from_types import build_output_codec
 from steersman.tools.skills import Skills, find_skills
-from steersman.tools.tool import Tool, Toolset
+from steersman.tools.table import Toolset
+from steersman.tools.tool import Tool
 from steersman.types.errors import MissingExtra
 from steersman.types.model import Model, ThinkingLevel
 

@@ -10,7 +10,8 @@ from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.execution import Slot, settle
 from steersman.policy.hooks import admit
 from steersman.tools.schema.validation import InvalidArguments
-from steersman.tools.tool import Tool, describe_unknown_tool
+from steersman.tools.table import describe_unknown_tool
+from steersman.tools.tool import Tool
 
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 

@@ -78,8 +78,8 @@ def make_tool(name: str, definition: Definition, execute: Execute, access: Acces
     # First, because it refuses schemas that are too complicated to process.
     schema = build_validation_schema(definition.parameters)
     try:
-        made = Tool(name, definition.description, definition.parameters, _take_all, access=access)
-        made.execute = made.__wrapped__ = execute
+        made: Tool = Tool(name, definition.description, definition.parameters, _take_all, access=access)
+        made.execute = execute
         # An untrusted schema may have a property of any name, so its arguments are never passed by name.
         made._set_calling(CallingConvention(execute, schema, threaded=False, bundled=True, context=""))  # pyright: ignore[reportPrivateUsage]  # the second half of making one
     except (TypeError, ValueError, RecursionError, OverflowError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, get_args, get_origin
 
 import msgspec
 
@@ -120,7 +120,7 @@ def resolve_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 def is_context_parameter(name: str, hints: Mapping[str, Any]) -> bool:
     """Whether a parameter takes the `ToolContext`: by its type, or by the name `ctx` without another type."""
     hint = hints.get(name, Any)
-    if hint is ToolContext or ToolContext in getattr(hint, "__args__", ()):
+    if any(get_origin(each) is ToolContext or each is ToolContext for each in (hint, *get_args(hint))):
         return True
     return name == "ctx" and hint is Any
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import httpx2
@@ -333,7 +333,7 @@ def their_conversation(url: str) -> Iterator[str]:
                 {
                     "type": "tool_result",
                     "tool_use_id": block.id,
-                    "content": [{"type": "text", "text": str(add(**block.input))}],
+                    "content": [{"type": "text", "text": str(add(**cast(Any, block.input)))}],
                 }
                 for block in message.content
                 if block.type == "tool_use"

@@ -1,0 +1,97 @@
+"""What `tools=[...]` takes, and the table of tools by name that a run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+from steersman.tools.tool import Tool, make_tool
+
+
+class AgentTool(Protocol):
+    """An object that is a tool: it has these four, as attributes, properties or methods.
+
+    `execute` is sync or async and takes what the function of a `Tool` may take: the arguments by name or as one dict,
+    and the `ToolContext`. Attributes named after the settings of a `Tool`, such as `timeout` or `access`, count too.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+    @property
+    def execute(self) -> Callable[..., Any]: ...
+
+
+class Toolset(Protocol):
+    """Tools that come together and may change from run to run, such as those of MCP servers."""
+
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+
+ToolLike: TypeAlias = Tool | AgentTool | Toolset | Callable[..., Any]
+"""What `tools=[...]` takes."""
+
+
+def has_toolsets(tools: Iterable[ToolLike]) -> bool:
+    """Whether the same list may hold other tools at the next run."""
+    return any(_find_members(item) is not None for item in tools)
+
+
+def build_tool_table(tools: Iterable[ToolLike]) -> dict[str, Tool]:
+    """Return the tools by name; functions and objects become tools, and a toolset adds the tools it has now."""
+    table: dict[str, Tool] = {}
+    if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
+        raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
+    for item in _expand_toolsets(tools):
+        found = cast(Tool, item) if isinstance(item, Tool) else _make_any_tool(item)
+        if found.name in table:
+            raise ValueError(f"Two tools are named {found.name!r}; give one another name with @tool(name=...).")
+        table[found.name] = found
+    return table
+
+
+def _expand_toolsets(tools: Iterable[Any]) -> Iterator[Any]:
+    for item in tools:
+        members = _find_members(item)
+        yield from (item,) if members is None else members
+
+
+def _find_members(item: Any) -> Sequence[Tool] | None:
+    """Return the tools of a toolset; `None` for anything else."""
+    if isinstance(item, Tool) or hasattr(item, "execute"):
+        return None
+    found = getattr(item, "tools", None)
+    return cast(Sequence[Tool], found) if isinstance(found, list | tuple) else None
+
+
+def describe_unknown_tool(name: str, names: Iterable[str]) -> str:
+    """Describe a call of an unknown tool, for the model."""
+    from difflib import get_close_matches  # a millisecond at import, and only errors need it
+
+    known = list(names)
+    text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
+    near = get_close_matches(name, known, 1)
+    return f"{text} Did you mean {near[0]!r}?" if near else text
+
+
+_PARTS = ("name", "description", "parameters", "execute")
+_SETTINGS = ("timeout", "sequential", "keys", "uninterruptible", "idempotent", "needs_approval", "access")
+
+
+def _make_any_tool(item: Any) -> Tool:
+    """Make a tool from a function, or from an object with the parts of one."""
+    if not hasattr(item, "execute"):
+        return make_tool(item, None, None, {})
+    if isinstance(item, type):
+        raise TypeError(f"Tools are objects, and {item.__name__} is a class: give an instance, {item.__name__}(...).")
+    missing = [part for part in _PARTS if not hasattr(item, part)]
+    if missing:
+        raise TypeError(
+            f"An object that is a tool has {', '.join(_PARTS)}; {item!r} has no {' and no '.join(map(repr, missing))}."
+        )
+    settings = {name: getattr(item, name) for name in _SETTINGS if hasattr(item, name)}
+    return Tool(item.name, item.description, item.parameters, item.execute, **settings)
