@@ -225,6 +225,9 @@ LINES: dict[str, list[str]] = {
     ],
 }
 
+# It runs until it is stopped; test_web_service_example.py is its client.
+SERVICE = "24_web_service.py"
+
 # With one of these an example would ask the real one.
 KEYS = ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY")
 
@@ -245,7 +248,7 @@ def missing(wanted: list[str], lines: list[str]) -> list[str]:
 
 
 def test_every_example_is_checked_here() -> None:
-    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(LINES)
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted([*LINES, SERVICE])
 
 
 @pytest.mark.parametrize("name", sorted(LINES))
@@ -255,7 +258,7 @@ def test_an_example_runs_offline_and_says_what_it_promises(name: str) -> None:
     assert missing(LINES[name], lines) == [], "\n".join(lines)
 
 
-@pytest.mark.parametrize("name", sorted(LINES))
+@pytest.mark.parametrize("name", sorted([*LINES, SERVICE]))
 def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < LONGEST
 
