@@ -55,7 +55,7 @@ async def test_a_context_over_its_threshold_is_compacted_before_the_answer() -> 
     """loop.md T5, C3"""
     messages = history(10, 4_000)
     script = ScriptedModel("ok")
-    agent, heard = agent_of(script, [echo], messages=messages, context_config=config_of(4_000))
+    agent, heard = agent_of(script, messages=messages, context_config=config_of(4_000))
     before = estimate_total_tokens([*messages, user_message("go on")])
     result = await agent.run("go on")
     assert result.text == "ok"
@@ -103,9 +103,7 @@ async def test_a_hook_may_forbid_a_compaction() -> None:
 
     messages = history(10, 4_000)
     script = ScriptedModel("ok")
-    agent, heard = agent_of(
-        script, [echo], messages=messages, context_config=config_of(4_000), before_compaction_start=forbid
-    )
+    agent, heard = agent_of(script, messages=messages, context_config=config_of(4_000), before_compaction_start=forbid)
     await agent.run("go on")
     assert asked == [(estimate_total_tokens([*messages, user_message("go on")]), 23)]
     assert heard.of(CompactionStarted) == []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never, cast, overload
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
 from steersman.context.repair import Repairer
+from steersman.context.tokens import HeadSize
 from steersman.types.continuation import ContinuationKind
 from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
@@ -88,6 +89,7 @@ class AgentContext:
     __slots__ = (
         "agent_id",
         "continuation_kind",
+        "head",
         "last_loop_id",
         "log",
         "loop_id",
@@ -123,6 +125,7 @@ class AgentContext:
         self.tools: Sequence[Any] = list(tools)
         self.undelivered: list[Any] = []
         self.running = False
+        self.head = HeadSize()
         self.repairer: Repairer | None = None
         self.recovery: Recovery | None = None
         self.agent_id = agent_id

@@ -14,18 +14,17 @@ from steersman.context.entries import (
     Pruned,
     PrunEntry,
     UndoEntry,
-    complete_groups,
-    find_owners,
     make_part_id,
 )
 from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
 from steersman.context.visible import (
     VisibleMessages,
     apply_prun,
+    choose_groups,
     compute_visible,
     find_group_end,
-    find_indexes,
     find_last_question,
+    list_inrun,
     list_undo_targets,
 )
 from steersman.types.content import ToolCall
@@ -115,6 +114,7 @@ class Log:
         "_entries",
         "_estimator",
         "_ids",
+        "_is_measured",
         "_messages",
         "_tokens",
         "_usage_from",
@@ -141,6 +141,7 @@ class Log:
         self._call_ids: set[str] = set()
         self._tokens = 0
         self._counted = 0
+        self._is_measured = False
         self._usage_from = 0
         for message in messages:
             self.append(message)
@@ -203,11 +204,18 @@ class Log:
                 and (known := _get_reported_tokens(message))
             ):
                 tokens = known
+                self._is_measured = True
             else:
                 tokens += self._estimator(message)
         self._tokens = tokens
         self._counted = len(visible)
         return tokens
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether `tokens` begins with what a provider reported: it counts the system prompt and the tools too."""
+        _ = self.tokens  # counts what is new
+        return self._is_measured
 
     @property
     def estimator(self) -> Estimator:
@@ -218,7 +226,7 @@ class Log:
     def estimator(self, value: Estimator) -> None:
         if value is not self._estimator:
             self._estimator = value
-            self._tokens = self._counted = 0
+            self._forget_count()
 
     @property
     def user_context(self) -> list[UserMessage]:
@@ -228,19 +236,7 @@ class Log:
     @property
     def inrun_context(self) -> list[Live | Pruned]:
         """What the model and its tools said, and whether the model still wants to see it."""
-        void = list_undo_targets(self._entries)
-        gone = {
-            entry_id
-            for entry in self._entries
-            if type(entry) is PrunEntry and entry.id not in void
-            for entry_id in entry.entry_ids
-        }
-        hidden = complete_groups(self._messages, find_indexes(self._ids, gone))
-        return [
-            Pruned(message) if index in hidden else Live(message)
-            for index, message in enumerate(self._messages)
-            if isinstance(message, AssistantMessage | ToolResultMessage)
-        ]
+        return list_inrun(self._entries, self._messages, self._ids)
 
     def visible_id(self, index: int) -> str:
         """The id of `visible[index]`."""
@@ -256,21 +252,12 @@ class Log:
         The group whose assistant message has the id `spare` stays, and so do the groups after it.
         """
         visible = self._visible
-        groups: dict[int, list[int]] = {}
-        for index, owner in enumerate(find_owners(visible)):
-            groups.setdefault(owner, []).append(index)
-        freed = 0
-        taken: list[int] = []
-        for head in range(self._find_spared_index(spare) - 1, -1, -1):
-            if freed >= tokens:
-                break
-            group = groups.get(head, ())
-            taken += group
-            freed += estimate_total_tokens((visible[index] for index in group), self._estimator)
+        end = len(visible) if spare is None else self._find_spared_index(spare)
+        taken, freed = choose_groups(visible, end, tokens, self._estimator)
         if not taken:
             return None
         note = memo.strip() if memo else ""
-        hidden = [self._visible_ids[index] for index in sorted(taken)]
+        hidden = [self._visible_ids[index] for index in taken]
         entry = PrunEntry(self.mint("entry"), hidden, freed, note or None)
         self._set_visible(apply_prun(entry, visible, self._visible_ids))
         self._add_entry(entry)
@@ -358,7 +345,11 @@ class Log:
         self._visible = seen.messages
         self._visible_ids = seen.ids
         self._usage_from = seen.usage_from
+        self._forget_count()
+
+    def _forget_count(self) -> None:
         self._tokens = self._counted = 0
+        self._is_measured = False
 
     def _rebuild_visible(self) -> None:
         seen = compute_visible(self._entries)
@@ -366,9 +357,7 @@ class Log:
             seen.messages, seen.ids = self._messages, self._ids
         self._set_visible(seen)
 
-    def _find_spared_index(self, spare: str | None) -> int:
-        if spare is None:
-            return len(self._visible)
+    def _find_spared_index(self, spare: str) -> int:
         for index in range(len(self._visible_ids) - 1, -1, -1):
             if self._visible_ids[index] == spare:
                 return index

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from steersman.context.entries import (
     CompactionEntry,
     Entry,
+    Live,
     MessageEntry,
+    Pruned,
     PrunEntry,
     UndoEntry,
     complete_groups,
+    find_owners,
     make_memo_message,
     make_part_id,
 )
+from steersman.context.tokens import Estimator, estimate_total_tokens
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 
 
@@ -67,6 +71,41 @@ def apply_prun(entry: PrunEntry, messages: Sequence[AgentMessage], ids: Sequence
             seen.ids.append(make_part_id(entry.id, 0))
     seen.usage_from = len(seen.messages)
     return seen
+
+
+def choose_groups(
+    messages: Sequence[AgentMessage], end: int, tokens: int, estimator: Estimator
+) -> tuple[list[int], int]:
+    """The most recent whole groups before `end`, until `tokens` are freed: their indexes, and what they free."""
+    groups: dict[int, list[int]] = {}
+    for index, owner in enumerate(find_owners(messages)):
+        groups.setdefault(owner, []).append(index)
+    freed = 0
+    taken: list[int] = []
+    for head in range(end - 1, -1, -1):
+        if freed >= tokens:
+            break
+        group = groups.get(head, ())
+        taken += group
+        freed += estimate_total_tokens((messages[index] for index in group), estimator)
+    return sorted(taken), freed
+
+
+def list_inrun(entries: Sequence[Entry], messages: Sequence[AgentMessage], ids: Sequence[str]) -> list[Live | Pruned]:
+    """What the model and its tools said, and whether a prun hides it."""
+    void = list_undo_targets(entries)
+    gone = {
+        entry_id
+        for entry in entries
+        if type(entry) is PrunEntry and entry.id not in void
+        for entry_id in entry.entry_ids
+    }
+    hidden = complete_groups(messages, find_indexes(ids, gone))
+    return [
+        Pruned(message) if index in hidden else Live(message)
+        for index, message in enumerate(messages)
+        if isinstance(message, AssistantMessage | ToolResultMessage)
+    ]
 
 
 def find_group_end(entries: Sequence[Entry], place: int) -> int:

@@ -188,6 +188,8 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     turn.entry_id = run.append(message)
     if not state.is_counted:
         run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
+    if message.usage.total is not None and not message.failed:
+        run.context.head.mark_billed()
     run.emit(MessageEnd, message=message)
     return message
 

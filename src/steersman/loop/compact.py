@@ -21,7 +21,7 @@ from steersman.context.compaction.strategies import (
 )
 from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
 from steersman.loop.config import can_take, resolve
-from steersman.loop.request import make_options
+from steersman.loop.request import count_tokens, make_options
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, call, decide
 from steersman.policy.verdicts import Skip, Stop
@@ -121,26 +121,59 @@ def _quote(message: Message) -> str:
 
 _STANDARD = DefaultCompaction()
 _IMAGES = ImageCompaction()
+_UNSIZED = ContextConfig()
 # A pass that freed nothing is tried again only when the context has grown by this much.
 _GROWTH = 1.1
 
 
-async def compact_if_needed(run: Run, *, forced: bool) -> None:
-    """Compact when the estimate is over the threshold; `forced`, compact in any case."""
-    config = run.config.context_config or ContextConfig()
-    log = run.context.log
-    if not forced and (log.tokens <= config.limit or log.tokens < run.futile.estimated * _GROWTH):
+def _find_config(run: Run) -> ContextConfig:
+    """The configuration with a size: its own, or the one it takes from the model, if that is known."""
+    config = run.config.context_config or _UNSIZED
+    size = config.find_size(run.config.model, run.config.max_tokens)
+    return config if size is None or size == config.max_context_tokens else replace(config, max_context_tokens=size)
+
+
+async def compact_before_request(run: Run, *, forced: bool) -> None:
+    """Compact what is over the threshold, unless that was futile just before; `forced`, compact in any case."""
+    config, tokens = _find_config(run), count_tokens(run)
+    if not forced and _is_futile(run, tokens, config):
         return
-    if not await _ask_hooks(run):
+    if not await _ask_hooks(run, tokens):
         return
-    _, error = await compact(run, halve_limit(config, log.tokens) if forced and log.tokens <= config.limit else config)
-    if log.tokens > config.max_context_tokens:
+    _, error = await compact(run, halve_limit(config, tokens) if forced and tokens <= config.limit else config)
+    tokens = count_tokens(run)
+    if tokens > config.limit:
+        run.futile.estimated = tokens
+    if tokens > config.size:
         if isinstance(error, ProviderError):
             raise error  # a shorter context does not help against a wrong key
+        _report_excess(run, tokens, config)
+
+
+def _is_futile(run: Run, tokens: int, config: ContextConfig) -> bool:
+    """Whether compaction freed too little before, and the context has hardly grown since and not over its size."""
+    before = run.futile.estimated
+    return tokens < before * _GROWTH and (tokens <= config.size or before > config.size)
+
+
+def _report_excess(run: Run, tokens: int, config: ContextConfig) -> None:
+    """Raise for a context over the caller's own limit.
+
+    A size taken from the model is an estimate, and no compaction helps against a system prompt that is too long: then
+    the provider decides.
+    """
+    head, own = run.context.head.tokens, run.config.context_config
+    about = f"about {tokens} tokens" + (f" ({head} of them system prompt and tool schemas)" if head else "")
+    if own is not None and own.max_context_tokens is not None and head <= config.size:
         raise ContextOverflowError(
-            f"The context has about {log.tokens} tokens, more than max_context_tokens={config.max_context_tokens}, and "
-            "compaction can free no more: shorten what the user said or raise the limit."
+            f"The context has {about}, more than max_context_tokens={config.size}, and compaction can free no more: "
+            "shorten what the user said or raise the limit."
         )
+    advice = "the system prompt or the tools" if head > config.size else "what the user said"
+    run.log_problem(
+        f"The request has {about}, more than the {config.size} there is room for, and compaction can free no more: "
+        f"shorten {advice}. It is sent as it is."
+    )
 
 
 def is_hopeless(run: Run, overflow: Overflow) -> bool:
@@ -153,14 +186,15 @@ async def compact_after_overflow(run: Run, overflow: Overflow) -> str | None:
 
     If the request had too many bytes and most of them are images, only old images are dropped.
     """
-    if not await _ask_hooks(run):
+    tokens = count_tokens(run)
+    if not await _ask_hooks(run, tokens):
         return REFUSED
-    config = run.config.context_config or ContextConfig()
+    config = _find_config(run)
     log = run.context.log
     if overflow.too_many_bytes and _can_drop_images(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return None
-    freed, _ = await compact(run, halve_limit(config, min(log.tokens, overflow.window or config.max_context_tokens)))
+    freed, _ = await compact(run, halve_limit(config, min(tokens, overflow.window or config.size)))
     if freed:
         return None
     return STUCK_BYTES if overflow.too_many_bytes else STUCK
@@ -181,16 +215,17 @@ async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | No
     """
     log = run.context.log
     messages_before, tokens_before = len(log.visible), estimate_total_tokens(log.visible, config.estimator)
-    run.emit(CompactionStarted, estimated_tokens=log.tokens, message_count=messages_before)
+    tokens = count_tokens(run)
+    run.emit(CompactionStarted, estimated_tokens=tokens, message_count=messages_before)
     error: Exception | None = None
     problem: str | None = "cancelled"
     try:
-        error = await _apply_strategy(run, subtract_overhead(config, log.visible, log.tokens))
+        error = await _apply_strategy(run, subtract_overhead(config, log.visible, tokens))
         problem = None if error is None else describe_exception(error)
     finally:
         messages_after, tokens_after = len(log.visible), estimate_total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before
-        run.futile.estimated = -1 if reduced else log.tokens
+        run.futile.estimated = -1 if reduced else tokens
         run.futile.billed = -1 if reduced else run.futile.billed
         run.emit(
             CompactionEnded,
@@ -230,9 +265,9 @@ def _call_strategy(
     return work(visible, config, partial(summarise, run)) if can_take(work, 3) else work(visible, config)
 
 
-async def _ask_hooks(run: Run) -> bool:
+async def _ask_hooks(run: Run, tokens: int) -> bool:
     """Whether every `before_compaction_start` hook allows the compaction; a `Stop` also ends the run."""
-    arguments = (run.context.log.tokens, len(run.context.log.visible))
+    arguments = (tokens, len(run.context.log.visible))
     for hook in run.config.seams.before_compaction_start:
         said = await call(hook, arguments, seam="before_compaction_start")
         if isinstance(said, Stop):

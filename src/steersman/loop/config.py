@@ -318,7 +318,7 @@ class AgentLoopConfig:
             else f"batched({self.tool_execution.size})",
             steering=self.steering,
             limits=None if limits is None else {name: getattr(limits, name) for name in limits.__slots__},
-            context=None if context is None else {"max_context_tokens": context.max_context_tokens},
+            context=None if context is None else {"max_context_tokens": context.find_size(self.model, self.max_tokens)},
             fallbacks=[cast(Model, model).name for model in self.fallbacks],
         )
 

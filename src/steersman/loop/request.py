@@ -9,6 +9,7 @@ from typing import Any
 
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
+from steersman.context.tokens import find_context_size
 from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message
@@ -35,19 +36,42 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
             for message in decision.inject:
                 add_message(run, message)
             messages = await _transform(run, overflow=overflow)
-    prompt, instruction = run.context.system_prompt, run.config.output_instruction
-    if instruction:
-        prompt = f"{prompt}\n\n{instruction}".strip()
     config = run.config
     # The count of the log only holds if no function of the caller has changed the messages.
     own = not config.transforms and config.convert_to_llm is default_convert_to_llm
     tokens = run.context.log.tokens if own and config.model.context_window is not None else None
     said = messages if config.fallbacks else None
     repairer = run.context.get_repairer(config.model.provider, config.model.id)
-    request = Request(prompt, repairer.apply(messages), run.tool_specs, tokens, said)
+    request = Request(build_system_prompt(run), repairer.apply(messages), run.tool_specs, tokens, said)
     if not request.messages:
         raise ValueError("There is nothing to send to the model: no message is left after transform and conversion.")
     return request
+
+
+def build_system_prompt(run: Run) -> str:
+    """The system prompt of the requests: that of the context, and what an output type has to say."""
+    prompt, instruction = run.context.system_prompt, run.config.output_instruction
+    return f"{prompt}\n\n{instruction}".strip() if instruction else prompt
+
+
+def count_tokens(run: Run) -> int:
+    """About how many tokens the next request has: system prompt, tool schemas and messages."""
+    context = run.context
+    context.head.measure(build_system_prompt(run), run.tool_specs, context.log.estimator)
+    return context.log.tokens + context.head.find_missing(measured=context.log.is_measured)
+
+
+def exceeds_threshold(run: Run) -> bool:
+    """Whether the next request is over the threshold of the context: that of its config, or of the model's window."""
+    config, model = run.config.context_config, run.config.model
+    if config is None:
+        return False
+    if config.max_context_tokens is not None:
+        return count_tokens(run) > config.limit
+    if model.context_window is None:
+        return False
+    size = find_context_size(model.context_window, model.max_output_tokens, run.config.max_tokens)
+    return count_tokens(run) > int(size * config.threshold)
 
 
 async def _transform(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from steersman.loop.ask import ask_until_it_fits, commit_error
-from steersman.loop.compact import compact_if_needed
+from steersman.loop.compact import compact_before_request
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message, add_pending
+from steersman.loop.request import exceeds_threshold
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import Outcome, execute_tool_calls
 from steersman.policy.hooks import HookError, decide, observe
@@ -24,8 +25,9 @@ async def take_turn(run: Run) -> Turn:
     try:
         add_pending(run)
         if await _may_ask(run, turn):
-            if run.config.context_config is not None or _must_compact(run):
-                await compact_if_needed(run, forced=_must_compact(run))
+            forced = _must_compact(run)
+            if forced or exceeds_threshold(run):
+                await compact_before_request(run, forced=forced)
             if run.ending.reason is None:
                 message = await ask_until_it_fits(run, turn, _choose_tool_use(run))
                 if message is not None:

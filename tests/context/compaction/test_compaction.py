@@ -315,7 +315,7 @@ def test_the_configuration_has_one_limit() -> None:
 
 def test_after_an_overflow_half_of_it_has_to_do() -> None:
     """loop.md C5"""
-    config = ContextConfig(keep_recent=10)
+    config = ContextConfig(max_context_tokens=200_000, keep_recent=10)
     assert (halve_limit(config).limit, halve_limit(config).keep_recent) == (80_000, 5)
     assert halve_limit(config, tokens=20_000).limit == 10_000
     assert halve_limit(config, tokens=900_000).limit == 80_000

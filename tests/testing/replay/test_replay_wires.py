@@ -24,6 +24,7 @@ from steersman.testing.servers import (
     StrictServer,
 )
 from steersman.types.content import ImageContent, TextContent
+from steersman.types.events import CompactionStarted
 
 pytestmark = pytest.mark.real_time
 
@@ -56,7 +57,9 @@ def script(words: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("context_config", [None, ContextConfig(max_context_tokens=400, threshold=0.5, keep_recent=2)])
+@pytest.mark.parametrize(
+    "context_config", [None, ContextConfig(max_context_tokens=1_200, threshold=0.5, keep_recent=2)]
+)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_the_next_request_is_the_same_to_the_byte(
     protocol: str, context_config: ContextConfig | None, tmp_path: Path
@@ -65,7 +68,7 @@ async def test_the_next_request_is_the_same_to_the_byte(
     kind, name, wire = PROTOCOLS[protocol]
     path, heard = tmp_path / "sessions.db", EventCollector()
     options: dict[str, Any] = {"system_prompt": "You sail.", "tools": [look, prun_with_memo], "max_tokens": 2_000}
-    with kind(*script(0 if context_config is None else 80)) as server:
+    with kind(*script(0 if context_config is None else 300)) as server:
         agent = Agent(server.model(name), session=path, retry=AT_ONCE, context_config=context_config, **options)
         agent.subscribe(heard)
         await agent.run("Look around.")
@@ -76,6 +79,7 @@ async def test_the_next_request_is_the_same_to_the_byte(
         result = await agent.run("Thank you.")
         agent.close()
     assert (result.text, server.left) == ("Goodbye.", 0)
+    assert bool(heard.of(CompactionStarted)) is (context_config is not None)
     assert normalize_events(replayed.events) == normalize_events(unaided.events)
     assert normalize_events(replayed.events) == normalize_events(heard.events)[: len(normalize_events(replayed.events))]
     body = replayed.encode_next_request(wire, "Thank you.") if context_config is None else None

@@ -280,8 +280,8 @@ def _build_limits(
 
 
 def make_context_config(model: Model) -> ContextConfig:
-    """Returns a context config for the context window of a model."""
-    return ContextConfig(max_context_tokens=model.context_window or UNKNOWN_WINDOW)
+    """Returns a context config that takes its size from the model, or a usual one if its window is unknown."""
+    return ContextConfig(max_context_tokens=None if model.context_window is not None else UNKNOWN_WINDOW)
 
 
 def add_usual_prices(model: Model) -> Model:

@@ -18,9 +18,10 @@ from steersman.context.compaction.steps import (
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.log import Log
-from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens
+from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens, find_context_size
 from steersman.context.visible import list_undo_targets
 from steersman.types.messages import AgentMessage, Message, UserMessage, user_message
+from steersman.types.model import Model
 
 Compacted: TypeAlias = Sequence[AgentMessage]
 Summarise: TypeAlias = Callable[[Sequence[Message]], Awaitable[str]]
@@ -45,16 +46,24 @@ class CompactionConfig:
     in_memory_strategy: CompactionStrategy | None = None
 
 
+# For a compaction by hand, where no model is known.
+_USUAL_WINDOW = 200_000
+
+
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
     """How much the model is shown.
+
+    `max_context_tokens` is for a whole request: system prompt, tool schemas and messages. `None` takes it from the
+    context window of the model, less the token budget of the answer; without a known window nothing is compacted before
+    the provider reports an overflow.
 
     One threshold is both trigger and target: above `limit` tokens the context is compacted until it is below. The first
     `keep_first` user messages always stay, the last `keep_recent` messages as long as they fit. Tool outputs outside of
     these are cut to `old_output_chars`; every tool output is capped by bytes and lines when it comes in.
     """
 
-    max_context_tokens: int = 200_000
+    max_context_tokens: int | None = None
     threshold: float = 0.8
     keep_first: int = 1
     keep_recent: int = 10
@@ -68,6 +77,8 @@ class ContextConfig:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value: object = getattr(self, name)
+            if value is None and name == "max_context_tokens":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"ContextConfig.{name} is a whole number, at least {least}, got {value!r}.")
         if not 0 < self.threshold <= 1:
@@ -76,9 +87,21 @@ class ContextConfig:
             )
 
     @property
+    def size(self) -> int:
+        """`max_context_tokens`, or a usual context window; a strategy in a run gets a config that says its size."""
+        return _USUAL_WINDOW if self.max_context_tokens is None else self.max_context_tokens
+
+    @property
     def limit(self) -> int:
         """The most tokens that are sent without compaction."""
-        return int(self.max_context_tokens * self.threshold)
+        return int(self.size * self.threshold)
+
+    def find_size(self, model: Model, max_tokens: int | None = None) -> int | None:
+        """The most tokens of a request to this model with an answer of `max_tokens`; `None` if it is not known."""
+        window = model.context_window
+        if self.max_context_tokens is not None or window is None:
+            return self.max_context_tokens
+        return find_context_size(window, model.max_output_tokens, max_tokens)
 
 
 _LEAST = {
@@ -191,7 +214,7 @@ def _split_to_fit(messages: Sequence[Message], config: ContextConfig) -> list[li
     size = 0
     for message in messages:
         tokens = config.estimator(message)
-        if pieces[-1] and size + tokens > config.max_context_tokens:
+        if pieces[-1] and size + tokens > config.size:
             pieces.append([])
             size = 0
         pieces[-1].append(message)

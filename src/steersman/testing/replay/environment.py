@@ -208,6 +208,13 @@ class ReplayEnvironment(RecordCursor):
         """Whether the recorded run compacted here."""
         return self._is_compaction_next()
 
+    def find_recorded_estimate(self, estimated_tokens: int) -> int:
+        """How many tokens there were by the estimate of that time; how they are estimated may have changed since."""
+        item = self._next
+        if isinstance(item, RecordedEvent) and item.type == "compaction_started":
+            return item.fields.get("estimated_tokens", estimated_tokens)
+        return estimated_tokens
+
     def _is_compaction_next(self) -> bool:
         item = self._next
         return isinstance(item, RecordedEvent) and item.type == "compaction_started"

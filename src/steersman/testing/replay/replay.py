@@ -42,7 +42,7 @@ from steersman.testing.replay.environment import ReplayEnvironment
 from steersman.testing.replay.recorded import Move, RecordedEntry, RecordedRun, read_steps
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind
-from steersman.types.events import AgentEvent, LoopConfigSnapshot, MessageStart
+from steersman.types.events import AgentEvent, CompactionStarted, LoopConfigSnapshot, MessageStart
 from steersman.types.messages import AgentMessage, EndReason, MessageLike, UserMessage, to_messages
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.usage import Usage
@@ -105,6 +105,8 @@ class _RunOfRecords(Run):
                 else self.new_messages[-1]
             )
             fields["message"] = said
+        elif kind is CompactionStarted:
+            fields["estimated_tokens"] = self.environment.find_recorded_estimate(fields["estimated_tokens"])
         super().emit(kind, **fields)
 
     def append(self, message: AgentMessage) -> str:
