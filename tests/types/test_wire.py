@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,3 +217,67 @@ def test_the_halves_of_an_emoji_join_and_a_lone_half_is_replaced() -> None:
     """failures.md C18"""
     assert user_message("\ud83d\ude42").text == "\N{SLIGHTLY SMILING FACE}"
     assert user_message("a\ud83db").text == "a\N{REPLACEMENT CHARACTER}b"
+
+
+NAMED = {
+    "message_start": "message",
+    "message_update": "delta",
+    "message_end": "message",
+    "tool_execution_start": "tool_call_id tool_name args",
+    "tool_execution_update": "tool_call_id tool_name args update",
+    "tool_execution_end": "tool_call_id tool_name args result is_error duration",
+    "turn_start": "turn_index triggered_by",
+    "turn_end": "message tool_results reason",
+    "agent_start": "agent_id session_id continuation_kind parent_loop_id parent_tool_call_id config_snapshot",
+    "agent_end": "messages usage end_reason detail",
+}
+COMMON = {"type", "loop_id", "seq", "timestamp"}
+MESSAGE = {"role", "content", "timestamp", "synthetic"}
+ROLES: dict[str, set[str]] = {
+    "user": MESSAGE,
+    "assistant": MESSAGE | {"stop_reason", "raw_stop_reason", "usage", "model", "provider", "error_message"},
+    "tool_result": MESSAGE | {"tool_call_id", "tool_name", "is_error", "details"},
+    "extension": MESSAGE | {"kind", "data"},
+}
+EMPTY: list[AgentEvent] = [
+    AgentStart(*HEAD, "a", "s", Initial()),
+    TurnStart(*HEAD, 0, "user"),
+    MessageStart(*HEAD, UserMessage()),
+    MessageUpdate(*HEAD, TextStart()),
+    MessageEnd(*HEAD, AssistantMessage([ToolCall("c1", "look")])),
+    ToolExecutionStart(*HEAD, "c1", "look"),
+    ToolExecutionUpdate(*HEAD, "c1", "look"),
+    ToolExecutionEnd(*HEAD, tool_call_id="c1", tool_name="look", result=ToolResultMessage()),
+    TurnEnd(*HEAD, 0, None, (), ""),
+    MessageEnd(*HEAD, ExtensionMessage()),
+    AgentEnd(*HEAD, (), Usage(), "done"),
+]
+
+
+@pytest.mark.parametrize("event", EMPTY, ids=lambda event: event.type)
+def test_the_named_fields_are_in_the_json_also_when_they_are_false_or_empty(event: AgentEvent) -> None:
+    """api.md, details that outside tests rely on: the fields of events and messages."""
+    fields = msgspec.json.decode(wire.encode(event))
+    assert COMMON | set(NAMED[event.type].split()) <= fields.keys()
+    for part in (fields.get("message"), fields.get("result")):
+        if part is not None:
+            assert ROLES[part["role"]] <= part.keys()
+    message: dict[str, Any] = fields.get("message") or {}
+    for usage in (fields.get("usage"), message.get("usage")):
+        if usage is not None:
+            assert {"input", "output", "cache_read", "cache_write", "reasoning", "total"} <= usage.keys()
+    for block in message.get("content", ()):
+        assert {"type", "id", "name", "arguments"} <= block.keys()
+    assert wire.decode(wire.encode(event)) == event
+
+
+@pytest.mark.parametrize("event", EMPTY, ids=lambda event: event.type)
+def test_json_without_the_fields_that_have_defaults_is_decoded_as_before(event: AgentEvent) -> None:
+    fields = msgspec.json.decode(wire.encode(event))
+    required = {field.name for field in msgspec.structs.fields(type(event)) if field.required}
+    short = {name: value for name, value in fields.items() if name in required | {"type"}}
+    for name in ("message", "result"):
+        if short.get(name) is not None:
+            kept = ("role", "content") if short[name]["content"] else ("role",)
+            short[name] = {key: short[name][key] for key in kept}
+    assert wire.decode(msgspec.json.encode(short)) == event

@@ -10,7 +10,7 @@ from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message, add_pending
 from steersman.loop.request import exceeds_threshold
 from steersman.loop.run import Run, Turn
-from steersman.loop.tool_calls.dispatch import Outcome, execute_tool_calls
+from steersman.loop.tool_calls.dispatch import SKIPPED, STEERED, Outcome, execute_tool_calls
 from steersman.policy.hooks import HookError, decide, observe
 from steersman.types.continuation import Branch, Compaction, Initial, TurnTrigger
 from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart
@@ -171,11 +171,23 @@ async def _call_on_error(run: Run, text: str) -> None:
         run.interrupt()
 
 
+def _find_reason(run: Run, turn: Turn) -> str:
+    """Why a turn ended: what its results say about steering, so that a replay finds the same."""
+    if turn.message is None:
+        return run.ending.reason or ""
+    # Results that the loop made are synthetic; a tool may use the same words.
+    for result in turn.results:
+        if result.synthetic and result.text in (SKIPPED, STEERED):
+            return "steered"
+    return turn.message.stop_reason
+
+
 def close_turn(run: Run, turn: Turn) -> None:
     """Emit `turn_end`, the only place that does, after the notice of a limit if that is why the run ends."""
     if run.ending.reason == "limit":
         _add_limit_notice(run)
-    reason = turn.message.stop_reason if turn.message is not None else run.ending.reason or ""
-    run.emit(TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=reason)
+    run.emit(
+        TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=_find_reason(run, turn)
+    )
     run.turn_index += 1
     run.turn = None

@@ -27,7 +27,7 @@ class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omi
             force_setattr(self, "text", replace_lone_surrogates(self.text))
 
 
-class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True, gc=False):
+class ImageContent(msgspec.Struct, frozen=True, tag="image", tag_field="type", gc=False):
     """An image as base64 text."""
 
     type: ClassVar[Literal["image"]] = "image"

@@ -16,7 +16,7 @@ from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
+class _Event(msgspec.Struct, frozen=True, tag_field="type", gc=False):
     loop_id: str
     seq: int
     timestamp: float
@@ -74,7 +74,11 @@ class TurnStart(_Event, frozen=True, tag="turn_start"):
 
 
 class TurnEnd(_Event, frozen=True, tag="turn_end"):
-    """A turn is over. `reason` is the answer's stop reason, or what ended the turn before there was one."""
+    """A turn is over.
+
+    `reason` is `steered` if calls of it were skipped or cancelled for a steering message; else the answer's stop
+    reason, or what ended the turn before there was an answer.
+    """
 
     type: ClassVar[Literal["turn_end"]] = "turn_end"
     turn_index: int

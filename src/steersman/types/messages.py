@@ -43,7 +43,7 @@ class _MessageType(msgspec.StructMeta):
             return _build(cls, *content, **fields)
 
 
-class _Content(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, gc=False, metaclass=_MessageType):
+class _Content(msgspec.Struct, frozen=True, tag_field="role", gc=False, metaclass=_MessageType):
     content: Sequence[Content] = ()
 
 
@@ -102,7 +102,7 @@ class AssistantMessage(_MessageFields, frozen=True, kw_only=True, tag="assistant
 _FAILED = frozenset(("error", "aborted", "refusal"))
 
 
-class PartialMessage(AssistantMessage, frozen=True, kw_only=True, tag="assistant", omit_defaults=False):
+class PartialMessage(AssistantMessage, frozen=True, kw_only=True, tag="assistant"):
     """The answer so far: the `message` of a `message_update`. It grows while the answer arrives; copy it to keep it.
 
     It cannot be changed, and has no `stop_reason` yet. Its last tool call may not be `complete`.

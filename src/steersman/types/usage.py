@@ -15,7 +15,7 @@ class Prices(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_write: float | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one request, or of many added up.
 
     `input`, `cache_read` and `cache_write` are disjoint; `reasoning` is part of `output`; `total` is all of them.

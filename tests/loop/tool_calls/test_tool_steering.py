@@ -9,7 +9,7 @@ from tests.loop.toolbox import Workshop, agent_of, customs, echo, texts, told
 
 from steersman import Agent, ToolContext, ToolResultMessage, batched, tool
 from steersman.testing import EventCollector, ScriptedModel, answer, call
-from steersman.types.events import ToolExecutionEnd
+from steersman.types.events import ToolExecutionEnd, TurnEnd
 
 SKIPPED = "Skipped due to queued user message."
 STEERED = "tool call cancelled: user requested steering interrupt"
@@ -49,6 +49,27 @@ async def test_skip_is_the_default_and_answers_what_has_not_started() -> None:
     assert results == [*DONE[:2], ("job", SKIPPED, True, "not_started")]
     assert (log, end) == (["+a", "+b", "-a", "-b"], 10.0)
     assert texts(scene.result.messages)[-2:] == [("user", "other way"), ("assistant", "heard you")]
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("skip", "steered"), ("cancel", "steered"), ("wait", "tool_use")])
+async def test_the_turn_says_that_steering_ended_it(mode: Any, reason: str) -> None:
+    """loop.md D6"""
+    scene = Scene()
+    await scene.play(lambda agent: agent.steer("other way", mode=mode))
+    assert [turn.reason for turn in scene.heard.of(TurnEnd)] == [reason, "stop"]
+
+
+async def test_a_tool_that_says_the_words_of_steering_was_not_steered() -> None:
+    """loop.md D6"""
+
+    @tool
+    def mimic() -> str:
+        """Say it."""
+        return SKIPPED
+
+    agent, heard = agent_of(ScriptedModel(call("mimic"), "ok"), [mimic])
+    await agent.run("go")
+    assert [turn.reason for turn in heard.of(TurnEnd)] == ["tool_use", "stop"]
 
 
 async def test_cancel_stops_what_runs_after_a_short_grace() -> None:

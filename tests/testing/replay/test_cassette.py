@@ -215,7 +215,7 @@ async def test_events_nobody_knows_are_kept_and_come_back(tmp_path: Path) -> Non
     assert [line["event"] for line in lines(path)[2:]] == [
         {"type": "start"},
         {"type": "scent_delta", "delta": "lavender"},
-        {"type": "done", "message": {"role": "assistant", "content": [], "usage": {}}},
+        {"type": "done", "message": msgspec.to_builtins(AssistantMessage(stop_reason="stop"))},
     ]
 
 

@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, cast
@@ -36,6 +37,7 @@ Mode: TypeAlias = Literal["once", "replay", "record"]
 _MODES = ("once", "replay", "record")
 _LONGEST_DIFF = 60
 # What a server says about an answer, or what differs each time, and no wire sends.
+_USUAL_IMAGE = "image/png"
 _UNSENT = frozenset(("timestamp", "usage", "response_id", "raw_stop_reason", "details", "synthetic"))
 
 
@@ -207,14 +209,27 @@ def _make_plain_sampling(options: StreamOptions) -> dict[str, Any]:
 
 def _make_plain_message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
     """A message; its calls are numbered, because an id may have been made here and not by the server."""
-    fields = {name: value for name, value in to_json_value(message).items() if name not in _UNSENT}
+    defaults = _get_defaults(type(message))
+    fields = {
+        name: value
+        for name, value in to_json_value(message).items()
+        if name not in _UNSENT and (name not in defaults or value != defaults[name])
+    }
     if "tool_call_id" in fields:
         fields["tool_call_id"] = _number(fields["tool_call_id"], ids)
     for block in fields.get("content", ()):
         if block["type"] == "tool_call":
             block["id"] = _number(block["id"], ids)
             block.pop("provider_id", None)
+        elif block["type"] == "image" and block["mime_type"] == _USUAL_IMAGE:
+            del block["mime_type"]
     return fields
+
+
+@cache
+def _get_defaults(kind: type[Message]) -> dict[str, Any]:
+    """The fields of an empty message: a cassette leaves them out."""
+    return {name: value for name, value in to_json_value(kind()).items() if name != "role"}
 
 
 def _number(id: str, ids: dict[str, str]) -> str:
