@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 from tests.session.kit import check_sendable, cut, done, planted, records, reopened, said, types
 
-from steersman import Agent, Compaction, Default, Inject, Session, Skip, ToolCall, ToolContext, ToolOutput, prun, tool
+from steersman import (
+    Agent,
+    Approval,
+    Compaction,
+    Default,
+    Inject,
+    Rewrite,
+    Session,
+    Skip,
+    ToolCall,
+    ToolContext,
+    ToolOutput,
+    prun,
+    tool,
+)
 from steersman.context.repair import NOT_STARTED, UNKNOWN
 from steersman.session.records import Record
 from steersman.session.stores.store import Store
@@ -636,3 +650,34 @@ async def test_open_calls_that_were_put_there_by_hand_are_not_run(stores: Store)
     await again.continue_()
     done(again)
     assert bench.done == []
+
+
+@pytest.mark.parametrize("change", [False, True], ids=["the same call", "another call"])
+async def test_an_open_question_is_asked_again_under_its_id_after_a_crash(stores: Store, *, change: bool) -> None:
+    """server.md S7: it survives a restart of the process, bound to the exact name and arguments."""
+    bench = Bench()
+    script = ScriptedModel(answer(call("pay", to="a")), "Done.")
+    with Session.create(stores) as session:
+        agent = Agent(script.model, tools=bench.tools, session=session, approval=Approval(), approve="wait")
+        stream = agent.prompt("Go.")
+        await asyncio.sleep(1)
+        (asked,) = agent.open_approvals
+        await session.recorder.save()
+        kept = records(stores, session.id)
+        agent.abort()
+        await stream
+    events = [record.payload for record in kept if record.type == "event"]
+    assert [(event["type"], event["approval_id"]) for event in events] == [("approval_requested", asked.approval_id)]
+
+    def rewrite(_: ToolCall) -> Rewrite | None:
+        return Rewrite({"to": "b"}) if change else None
+
+    options = {"tools": bench.tools, "approval": Approval(), "approve": "wait", "before_tool_execution": rewrite}
+    agent, _ = reopened(stores, planted(stores, kept), "Done.", **options)
+    stream = agent.continue_()
+    await asyncio.sleep(1)
+    (question,) = agent.open_approvals
+    assert (question.approval_id == asked.approval_id) is not change
+    assert agent.approve(question.approval_id)
+    await stream
+    assert bench.done == ["pay b" if change else "pay a"]

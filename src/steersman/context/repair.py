@@ -35,11 +35,21 @@ NOT_STARTED = "Not run: the program ended before this call could start."
 
 
 @dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question whether a call may run, with the exact call that it is about."""
+
+    approval_id: str
+    tool_name: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
-    """By call id: the results of calls that had ended, and the calls that were about to start or had started."""
+    """By call id: results of calls that had ended, calls that were about to start or had started, open questions."""
 
     results: Mapping[str, ToolResultMessage] = field(default_factory=dict[str, ToolResultMessage])
     started: Set[str] = frozenset()
+    questions: Mapping[str, OpenQuestion] = field(default_factory=dict[str, OpenQuestion])
 
 
 @dataclass(frozen=True, slots=True)

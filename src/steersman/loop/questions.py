@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 
 if TYPE_CHECKING:
+    from steersman.context.repair import OpenQuestion
     from steersman.loop.run import Run
 
 Decision: TypeAlias = Literal["approved", "denied", "expired"]
@@ -68,7 +69,7 @@ class Question:
     def __init__(
         self, levels: Sequence[Level], fields: dict[str, Any], seconds: float | None, answerers: Sequence[Run] = ()
     ) -> None:
-        self.id = new_id("approval")
+        self.id: str = fields.pop("approval_id", None) or new_id("approval")
         self.answer: Answer | None = None
         self.answerers = answerers
         # Whether the call needs approval no more, because the same call was approved for good.
@@ -157,11 +158,13 @@ class Question:
 class Questions:
     """The open questions of an agent, by their ids."""
 
-    __slots__ = ("_resolved", "open")
+    __slots__ = ("_resolved", "open", "recovered")
 
     def __init__(self) -> None:
         self.open: dict[str, Question] = {}
         self._resolved: deque[str] = deque(maxlen=_REMEMBERED_IDS)
+        # By call id: the questions that were open when another program ended, while their calls are settled.
+        self.recovered: Mapping[str, OpenQuestion] = {}
 
     def answer(self, approval_id: str, answer: Answer) -> bool:
         """Answer a question; returns whether the answer counts, which it does not if there is one already."""

@@ -33,6 +33,7 @@ async def resume(run: Run) -> None:
         return
     turn = run.turn = Turn(run.turn_index)
     turn.message, turn.entry_id = left.message, run.context.log.entry_id_of(left.index)
+    run.host.questions.recovered = recovery.questions
     run.emit(TurnStart, turn_index=turn.index, triggered_by="continuation")
     try:
         known = (
@@ -44,6 +45,7 @@ async def resume(run: Run) -> None:
     except asyncio.CancelledError:
         run.interrupt()
     finally:
+        run.host.questions.recovered = {}
         close_turn(run, turn)
         run.first_turn = run.turn_index
     if run.ending.reason is None and not any(type(item) is QueuedMessage for item in run.pending):

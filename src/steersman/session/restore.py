@@ -13,7 +13,7 @@ import msgspec
 
 from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, make_part_id
 from steersman.context.log import Log
-from steersman.context.repair import Recovery, find_open_calls
+from steersman.context.repair import OpenQuestion, Recovery, find_open_calls
 from steersman.session.records import Payload, Record
 from steersman.session.tree import Tree
 from steersman.types.messages import AgentMessage, ToolResultMessage
@@ -114,9 +114,14 @@ def find_recovery(log: Log, tree: Tree, records_after: Callable[[int], Iterator[
     path = {node.id for node in tree.path_to(log.entries[-1].id) if node.seq >= answer.seq}
     results: dict[str, ToolResultMessage] = {}
     started: set[str] = set()
+    questions: dict[str, OpenQuestion] = {}
     for record in records_after(answer.seq):
         call_id = record.payload.get("tool_call_id")
-        if record.parent not in path or call_id not in ids or not isinstance(call_id, str):
+        if record.parent not in path:
+            continue
+        if record.type == "event":
+            _follow_questions(record.payload, questions)
+        if call_id not in ids or not isinstance(call_id, str):
             continue
         if record.type == "intent":
             started.add(call_id)
@@ -124,4 +129,18 @@ def find_recovery(log: Log, tree: Tree, records_after: Callable[[int], Iterator[
             message = read_message(record.payload.get("message"))
             if isinstance(message, ToolResultMessage) and message.tool_call_id == call_id:
                 results.setdefault(call_id, message)
-    return Recovery(results, frozenset(started))
+    return Recovery(results, frozenset(started), questions)
+
+
+def _follow_questions(fields: Payload, questions: dict[str, OpenQuestion]) -> None:
+    """Add a question to the open ones, or remove the one that is resolved."""
+    match fields:
+        case {"parent_tool_call_id": str()}:
+            return  # about the call of a sub-agent, which is not run again
+        case {"type": "approval_requested", "approval_id": str(id), "tool_call_id": str(call_id)}:
+            questions[call_id] = OpenQuestion(id, str(fields.get("tool_name")), fields.get("args") or {})
+        case {"type": "approval_resolved", "approval_id": str(id)}:
+            for call_id in [call_id for call_id, question in questions.items() if question.approval_id == id]:
+                del questions[call_id]
+        case _:
+            return

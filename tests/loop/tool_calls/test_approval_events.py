@@ -11,7 +11,17 @@ import pytest
 from tests.loop.tool_calls.test_approval import Person, Shop
 from tests.loop.toolbox import agent_of, told
 
-from steersman import Agent, AgentContext, AgentLoopConfig, Approval, Approved, ToolCall, agent_loop, tool
+from steersman import (
+    Agent,
+    AgentContext,
+    AgentLoopConfig,
+    Approval,
+    Approved,
+    ToolCall,
+    ToolContext,
+    agent_loop,
+    tool,
+)
 from steersman.events import (
     AgentEvent,
     ApprovalRequested,
@@ -499,7 +509,7 @@ async def test_a_sub_agent_left_running_by_a_call_that_ended_has_no_one_to_ask()
     child = Agent(ScriptedModel(answer(call("deploy", targets=["a"])), "inner").model, tools=shop.tools)
 
     @tool(access="read")
-    async def spawn(ctx: Any) -> str:
+    async def spawn(ctx: ToolContext) -> str:
         """Start a sub-agent and do not wait for it."""
 
         async def later() -> Any:
@@ -559,3 +569,23 @@ async def test_a_hook_before_another_call_is_asked_while_a_question_is_open() ->
     for asked in questions:
         agent.deny(asked.approval_id)
     await stream
+
+
+async def test_a_call_that_ends_takes_the_questions_of_its_sub_agents_with_it() -> None:
+    """loop.md D2: nothing of a call comes after its end; and no question stays open that no event could close."""
+    shop, left = Shop(), list[asyncio.Task[Any]]()
+    child = Agent(ScriptedModel(answer(call("deploy", targets=["a"])), "inner").model, tools=shop.tools)
+
+    @tool(access="read")
+    async def spawn(ctx: ToolContext) -> str:
+        """Start a sub-agent and leave it alone once it has asked."""
+        left.append(asyncio.get_running_loop().create_task(child.run_for(ctx, "do it")))
+        await asyncio.sleep(1)
+        return "started"
+
+    agent, heard = agent_of(ScriptedModel(answer(call("spawn")), "ok"), [spawn], approval=Approval(), approve="wait")
+    await agent.run("go")
+    result = await left[0]
+    types = [event.type for event in heard if isinstance(event, ApprovalResolved | ToolExecutionEnd)]
+    assert (types, told(result.messages)[0][3]) == (["approval_resolved", "tool_execution_end"], "denied")
+    assert (shop.log, list(agent.open_approvals)) == ([], [])

@@ -143,13 +143,13 @@ async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial
     levels, owner = _find_levels(run, slot), need.owner
     runs = [level.run for level in levels]
     if owner is None or owner not in runs:
-        question = Question(levels, _build_fields(slot, need), None)
+        question = Question(levels, _build_fields(run, slot, need), None)
         question.decide(Answer("denied", BY_LOOP, "there is no approver"))
         question.open()
         question.close()
         return need.deny_unasked()
     seconds = owner.config.approve_timeout
-    question = Question(levels, _build_fields(slot, need), seconds, runs[runs.index(owner) :])
+    question = Question(levels, _build_fields(run, slot, need), seconds, runs[runs.index(owner) :])
     question.is_moot = lambda: _find_need(run, slot, tool) is None
     timer = None
     if seconds is not None:
@@ -171,7 +171,7 @@ async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial
 async def _ask_function(run: Run, slot: Slot, need: _Need) -> Denial | None:
     """Ask the `approve` function; an answer to the event counts as well if it comes first."""
     owner = cast(Run, need.owner)
-    question = Question(_find_levels(run, slot), _build_fields(slot, need), owner.config.approve_timeout)
+    question = Question(_find_levels(run, slot), _build_fields(run, slot, need), owner.config.approve_timeout)
     task: asyncio.Task[None] | None = None
     try:
         question.open()
@@ -219,8 +219,13 @@ def _find_levels(run: Run, slot: Slot) -> list[Level]:
     return levels
 
 
-def _build_fields(slot: Slot, need: _Need) -> dict[str, Any]:
+def _build_fields(run: Run, slot: Slot, need: _Need) -> dict[str, Any]:
+    before = run.host.questions.recovered.get(slot.call.id)
+    if before is not None and (before.tool_name, before.args) != (slot.call.name, slot.args):
+        before = None
     return {
+        # A question that was open when another program ended keeps its id, if it is about the exact same call.
+        "approval_id": None if before is None else before.approval_id,
         "tool_call_id": slot.call.id,
         "tool_name": slot.call.name,
         "args": slot.args,
