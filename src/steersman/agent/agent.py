@@ -58,6 +58,7 @@ class Agent(AgentControls):
         tools: Sequence[ToolLike] = (),
         system_prompt: str = "",
         output_type: Any = None,
+        deps: Any = None,
         base_url: str | None = None,
         api_key: str | Callable[[], str | Awaitable[str]] | None = None,
         thinking_level: ThinkingLevel = "off",
@@ -84,6 +85,7 @@ class Agent(AgentControls):
         config = AgentLoopConfig(
             model=get_model(model, base_url=base_url, api_key=api_key),
             stream_fn=stream_fn,
+            deps=deps,
             thinking_level=thinking_level,
             max_tokens=max_tokens,
             temperature=temperature,
@@ -141,35 +143,39 @@ class Agent(AgentControls):
 
     # Prompts and queued messages
 
-    def prompt(self, x: MessageLike | Sequence[MessageLike]) -> EventStream:
-        """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both."""
+    def prompt(self, x: MessageLike | Sequence[MessageLike], *, deps: Any = None) -> EventStream:
+        """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both.
+
+        `deps` is what tools get as `ctx.deps` in this run, in place of the agent's own.
+        """
         prompts = read_prompts(x)
         if self.context.running or self._session_link is not None:
             self._check_idle()
-        return start_run(self, Start(prompts, Initial()))
+        return start_run(self, Start(prompts, Initial(), deps=deps))
 
-    async def run(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
+    async def run(self, x: MessageLike | Sequence[MessageLike], *, deps: Any = None) -> RunResult:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
         prompts = read_prompts(x)
         if self.context.running or self._session_link is not None:
             self._check_idle()
-        return await start_run(self, Start(prompts, Initial(), silent=True))
+        return await start_run(self, Start(prompts, Initial(), silent=True, deps=deps))
 
-    def run_sync(self, x: MessageLike | Sequence[MessageLike]) -> RunResult:
+    def run_sync(self, x: MessageLike | Sequence[MessageLike], *, deps: Any = None) -> RunResult:
         """The same without an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(self.run(x))
+            return asyncio.run(self.run(x, deps=deps))
         raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
 
     # Continuing, rerunning, branching
 
-    def continue_(self, kind: ContinuationKind | None = None) -> EventStream:
+    def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = None) -> EventStream:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._check_idle()
         check_answerable(self.context.log.messages, queued=len(self.inbox) > 0)
-        return start_run(self, Start((), Default() if kind is None or type(kind) is Initial else kind))
+        kind = Default() if kind is None or type(kind) is Initial else kind
+        return start_run(self, Start((), kind, deps=deps))
 
     def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream:
         """Repeat the last answer, or the one at the entry `at`.

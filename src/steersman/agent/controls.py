@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from steersman.agent.options import add_output_policy
 from steersman.context.context import AgentContext
@@ -113,6 +113,21 @@ class AgentControls:
     def messages(self) -> Sequence[AgentMessage]:
         """Everything that was said, in order."""
         return self.context.messages
+
+    def emit(self, name: str, data: Any = None) -> None:
+        """Send a `custom` event of the application to the readers and subscribers of the run. Safe from other threads.
+
+        `data` is any JSON value; what has no JSON form is shown by its `repr`. Raises `RuntimeError` without a run.
+        """
+        run = self.current_run
+        if run is None or run.ending.is_closing:
+            raise RuntimeError(
+                f"agent.emit({name!r}) needs a run, and none is going on: an event belongs to one. "
+                "Call it between agent_start and agent_end, or in a tool as ctx.emit(...)."
+            )
+        from steersman.loop.custom_events import emit_custom  # only applications with events of their own need it
+
+        emit_custom(run, name, data)
 
     # Approval
 

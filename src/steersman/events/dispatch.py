@@ -24,12 +24,14 @@ class Dispatcher:
     so that subscribing and unsubscribing inside a callback take effect with the next event.
     """
 
-    __slots__ = ("_answering", "_subscribers", "callbacks", "on_unanswered")
+    __slots__ = ("_answering", "_subscribers", "callbacks", "dispatching", "has_held_events", "on_unanswered")
 
     def __init__(self) -> None:
         self._subscribers: dict[SubscriptionId, Subscriber] = {}
         self.callbacks: tuple[tuple[SubscriptionId, Subscriber], ...] = ()
         self._answering: set[SubscriptionId] = set()
+        # Whether a subscriber is being called, and whether it gave rise to an event that must wait for this one.
+        self.dispatching = self.has_held_events = False
         # Called when the last subscriber that answers questions has gone.
         self.on_unanswered: Callable[[], object] | None = None
 
@@ -65,8 +67,11 @@ class Dispatcher:
                     self.on_unanswered()
 
     def dispatch(self, event: AgentEvent) -> list[str] | None:
-        """Call every subscriber with the event; returns the failures, if any."""
+        """Call every subscriber with the event; returns the failures, if any, and an empty list for held events."""
+        if not self.callbacks:
+            return None
         failures: list[str] | None = None
+        outer, self.dispatching = self.dispatching, True
         for number, callback in self.callbacks:
             try:
                 callback(event)
@@ -74,4 +79,8 @@ class Dispatcher:
                 self.unsubscribe(number)
                 failures = [*(failures or ()), f"{callback!r} raised {type(error).__name__}: {error}"]
                 _log.error("A subscriber raised on %s and was removed.", event.type, exc_info=error)
+        self.dispatching = outer
+        if self.has_held_events and not outer:
+            self.has_held_events = False
+            return failures or []
         return failures

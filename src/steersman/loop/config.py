@@ -203,6 +203,8 @@ class AgentLoopConfig:
     seed: int | None = None
     output_schema: dict[str, Any] | None = None
     output_instruction: str = ""
+    # Anything that the tools need: their `ctx.deps`. Sub-agents without their own get it too.
+    deps: Any = None
 
     convert_to_llm: ConvertToLlmFn = default_convert_to_llm
     transform_context: TransformContextFn | None = None

@@ -46,10 +46,12 @@ class Phase(IntEnum):
 class Ending:
     """The phase of a run, and why and how it ends."""
 
-    __slots__ = ("cancelled_by", "cancels", "detail", "error", "phase", "reason")
+    __slots__ = ("cancelled_by", "cancels", "detail", "error", "is_closing", "phase", "reason")
 
     def __init__(self) -> None:
         self.phase = Phase.NEW
+        # Whether `agent_end` is the next event, or was emitted.
+        self.is_closing = False
         self.reason: EndReason | None = None
         self.detail = ""
         # What is known of the failure: of the last answer, or of what else ended the run.

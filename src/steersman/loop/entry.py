@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Start(msgspec.Struct, frozen=True):
     """How a run starts: with prompts, or going on from what is there, perhaps with another log.
 
     `signal` cancels the run, `stream_fn` is asked in place of the model's provider, and a `silent` run keeps no events
-    for a reader.
+    for a reader. `deps` takes the place of those of the configuration.
     """
 
     prompts: Sequence[AgentMessage]
@@ -63,6 +63,7 @@ class Start(msgspec.Struct, frozen=True):
     signal: asyncio.Event | CancelToken | None = None
     stream_fn: StreamFn | None = None
     silent: bool = False
+    deps: Any = None
 
 
 class Host(Protocol):

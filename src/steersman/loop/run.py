@@ -9,14 +9,12 @@ from contextvars import ContextVar
 from time import time
 from typing import TYPE_CHECKING, Any, get_args
 
-import msgspec
 from msgspec.structs import force_setattr, replace
 
 from steersman.events.stream import Channel
-from steersman.loop.config import AgentLoopConfig
 from steersman.loop.ending import DEADLINE, Ending, Phase
 from steersman.loop.inbox import QueuedMessage
-from steersman.policy.hooks import Decision, PolicyView
+from steersman.policy.hooks import Decision, Guards, PolicyView, join_guards
 from steersman.policy.limits import ExecutionTracker
 from steersman.policy.repetition import RepeatWatch
 from steersman.types.cancel import CancelToken
@@ -38,20 +36,9 @@ if TYPE_CHECKING:
 witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
 """Gets every event of every run started in its context; for test suites that check all of them."""
 
-_Hooks = tuple[Callable[..., Any], ...]
 _DELTAS = frozenset(get_args(Delta))
 _ENDED = Phase.ENDED  # read for every event, and an attribute of an enum is slow
 _log = logging.getLogger("steersman")
-
-
-class Guards(msgspec.Struct, frozen=True):
-    """What decides about the tool calls of a run: its own guards first, then those of the runs above it."""
-
-    pre_dispatch_policies: _Hooks
-    before_tool_execution: _Hooks
-    after_tool_execution: _Hooks
-    has_policy: bool
-    """Whether the run, or one above it, has an approval policy."""
 
 
 class FutileCompaction:
@@ -92,12 +79,14 @@ class Run:
         "client",
         "config",
         "context",
+        "deps",
         "dispatcher",
         "ending",
         "filtering",
         "first_turn",
         "futile",
         "guards",
+        "held",
         "host",
         "inbox",
         "is_admitted",
@@ -153,7 +142,13 @@ class Run:
             parent=start.inherited.budget or (None if parent is None else parent.tracker),
             depth=0 if parent is None else parent.tracker.depth + 1,
         )
-        self.guards = _build_guards(config, None if parent is None else parent.guards)
+        seams, has_policy = config.seams, config.approval is not None
+        guards = Guards(
+            seams.pre_dispatch_policies, seams.before_tool_execution, seams.after_tool_execution, has_policy
+        )
+        self.guards = guards if parent is None else join_guards(guards, parent.guards)
+        own: Any = config.deps if start.deps is None else start.deps
+        self.deps: Any = parent.deps if own is None and parent is not None else own
         # The progress of the run.
         self.ending = Ending()
         # Whether `before_loop` and the input filters have let it begin.
@@ -180,6 +175,8 @@ class Run:
         self.on_wake: Callable[[], None] | None = None
         # Settles the calls of a batch in place of the tools; for replays.
         self.answer_calls: Callable[[Sequence[Any]], Awaitable[None]] | None = None
+        # Custom events of the application that wait for `agent_start`, or for the event that is being dispatched.
+        self.held: list[tuple[str, Any]] = []
         self.witness = witness.get()
 
     @property
@@ -244,7 +241,15 @@ class Run:
         return emitted
 
     def _report_subscribers(self, failures: list[str]) -> None:
-        self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
+        if failures:
+            self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
+        self.emit_held()
+
+    def emit_held(self) -> None:
+        """Emit the custom events of the application that had to wait."""
+        while self.held:
+            name, data = self.held.pop(0)
+            self.emit(CustomEvent, name=name, data=data)
 
     # Ending
 
@@ -378,20 +383,3 @@ class Run:
             tool_results=() if turn is None else turn.results,
             call=call,
         )
-
-
-def _build_guards(config: AgentLoopConfig, above: Guards | None) -> Guards:
-    seams, has_policy = config.seams, config.approval is not None
-    if above is None:
-        return Guards(seams.pre_dispatch_policies, seams.before_tool_execution, seams.after_tool_execution, has_policy)
-    return Guards(
-        _join(seams.pre_dispatch_policies, above.pre_dispatch_policies),
-        _join(seams.before_tool_execution, above.before_tool_execution),
-        _join(seams.after_tool_execution, above.after_tool_execution),
-        has_policy or above.has_policy,
-    )
-
-
-def _join(own: _Hooks, inherited: _Hooks) -> _Hooks:
-    """Both, each once: an agent may be its own sub-agent."""
-    return (*own, *[hook for hook in inherited if hook not in own])

@@ -132,6 +132,7 @@ def _emit_start(run: Run) -> None:
         parent_tool_call_id=run.start.inherited.tool_call_id,
         config_snapshot=run.config.snapshot([*run.tools]) if run.has_listeners else None,
     )
+    run.emit_held()
 
 
 # Between turns
@@ -178,6 +179,7 @@ def _end(run: Run) -> None:
     ending.finish("done")
     if run.token.reason not in (None, DEADLINE):
         ending.prefer_abort()
+    ending.is_closing = True
     run.emit(AgentEnd, messages=run.new_messages, usage=run.usage, end_reason=ending.reason, detail=ending.detail)
     ending.phase = Phase.ENDED
     context = run.context

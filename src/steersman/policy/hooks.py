@@ -101,6 +101,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 PROCEED = Decision()
+_Callables: TypeAlias = tuple[Callable[..., Any], ...]
 
 
 class Seams:
@@ -180,6 +181,31 @@ def _find_nearest_seam(name: str) -> str:
         return alike, SequenceMatcher(None, name, seam).ratio()
 
     return max(SEAMS, key=rate)
+
+
+class Guards(msgspec.Struct, frozen=True):
+    """What decides about the tool calls of a run: its own guards first, then those of the runs above it."""
+
+    pre_dispatch_policies: _Callables
+    before_tool_execution: _Callables
+    after_tool_execution: _Callables
+    has_policy: bool
+    """Whether the run, or one above it, has an approval policy."""
+
+
+def join_guards(own: Guards, above: Guards) -> Guards:
+    """The guards of a run, and after them those of the run above it."""
+    return Guards(
+        _join(own.pre_dispatch_policies, above.pre_dispatch_policies),
+        _join(own.before_tool_execution, above.before_tool_execution),
+        _join(own.after_tool_execution, above.after_tool_execution),
+        own.has_policy or above.has_policy,
+    )
+
+
+def _join(own: _Callables, inherited: _Callables) -> _Callables:
+    """Both, each once: an agent may be its own sub-agent."""
+    return (*own, *[hook for hook in inherited if hook not in own])
 
 
 def _find_policy_function(policy: object, name: str, seam: str) -> Any:

@@ -37,6 +37,7 @@ _APART: dict[str, Any] = {
     **dict.fromkeys(("get_follow_up_messages", "get_steering_messages", "message_provider", *SEAMS)),
     **dict.fromkeys(("hooks", "input_filters", *POLICY_SEAMS), ()),
     "tool_choice": "auto",
+    "deps": None,  # those of the parent's run, which may have its own
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from steersman.context.compaction.strategies import ContextConfig
+from steersman.loop.custom_events import emit_custom
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, revise
 from steersman.tools.calling import call_in_thread, call_soon_in
@@ -284,7 +285,9 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
         slot.call.name,
         slot.token,
         idempotency_key=_build_idempotency_key(run, slot),
+        deps=run.deps,
         on_update=update,
+        on_emit=partial(emit_custom, run),
         on_late=lambda outcome: report_late_output(run, slot, outcome),
         scope=run,
     )
