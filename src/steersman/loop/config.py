@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.convert import default_convert_to_llm
+from steersman.loop.transforms import Transform, bind_transform
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 _CALLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "stream_fn": (("model", "request", "options"),),
     "convert_to_llm": (("messages",),),
-    "transform_context": (("messages", "overflow"), ("messages",)),
-    "async_transform_context": (("messages", "overflow"), ("messages",)),
     "get_api_key": (("provider",), ()),
     "get_steering_messages": ((),),
     "get_follow_up_messages": ((),),
@@ -251,7 +250,7 @@ class AgentLoopConfig:
     after_loop: Callable[..., Any] | None = None
 
     seams: Seams = field(init=False, repr=False, compare=False)
-    transforms: tuple[Callable[[list[AgentMessage], bool], Any], ...] = field(init=False, repr=False, compare=False)
+    transforms: tuple[Transform, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set(self, "model", get_model(self.model))
@@ -265,13 +264,12 @@ class AgentLoopConfig:
         hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)
         single = {seam: getattr(self, seam) for seam in SEAMS}
         policies = {name: getattr(self, name) for name in POLICY_SEAMS}
-        found = (self.async_transform_context, self.transform_context)
-        _set(
-            self,
-            "transforms",
-            tuple([_adapt_transform(transform) for transform in found if transform is not None]),
-        )
+        _set(self, "transforms", self._bind_transforms())
         _set(self, "seams", _build_seams(cast(Sequence[object], hooks), single, policies))
+
+    def _bind_transforms(self) -> tuple[Transform, ...]:
+        names = ("async_transform_context", "transform_context")
+        return tuple([bind_transform(name, found) for name in names if (found := getattr(self, name)) is not None])
 
     def _check(self) -> None:
         mode: Any = self.tool_execution
@@ -342,11 +340,6 @@ def _set(config: AgentLoopConfig, name: str, value: object) -> None:
 async def resolve(value: Any) -> Any:
     """The value, awaited if it is awaitable."""
     return await cast(Awaitable[Any], value) if isinstance(value, Awaitable) else value
-
-
-def _adapt_transform(transform: Callable[..., Any]) -> Callable[[list[AgentMessage], bool], Any]:
-    """A transform with a second parameter gets whether the provider just reported an overflow."""
-    return transform if can_take(transform, 2) else lambda messages, _: transform(messages)
 
 
 def can_take(function: Callable[..., Any], count: int) -> bool:

@@ -79,7 +79,7 @@ async def _transform(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     config = run.config
     messages: Sequence[AgentMessage] = run.context.log.visible
     for transform in config.transforms:
-        messages = to_messages(await resolve(transform(list(messages), overflow)))
+        messages = to_messages(await resolve(transform(list(messages), run.start.signal or run.token, overflow)))
     if config.convert_to_llm is not default_convert_to_llm:  # the repair drops what the default would drop
         messages = to_messages(await resolve(config.convert_to_llm(list(messages))))
     return messages
