@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from steersman.types.cancel import CancelToken
     from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
     from steersman.types.continuation import Branch, Compaction, Default, Initial, Rerun
-    from steersman.types.errors import AgentBusy, ProviderError, SteersmanError, ToolError
+    from steersman.types.errors import AgentBusy, ProviderError, RunFailed, SteersmanError, ToolError
     from steersman.types.events import AgentEvent
     from steersman.types.messages import (
         AgentMessage,
@@ -87,7 +87,7 @@ __getattr__, __dir__ = export_lazily(
         "types.cancel": "CancelToken",
         "types.content": "ImageContent TextContent ThinkingContent ToolCall",
         "types.continuation": "Branch Compaction Default Initial Rerun",
-        "types.errors": "AgentBusy ProviderError SteersmanError ToolError",
+        "types.errors": "AgentBusy ProviderError RunFailed SteersmanError ToolError",
         "types.events": "AgentEvent",
         "types.messages": "AgentMessage AssistantMessage ExtensionMessage ToolResultMessage UserMessage",
         "types.model": "Model Request StreamFn StreamOptions",
@@ -132,6 +132,7 @@ __all__ = [
     "Rerun",
     "Retry",
     "Rewrite",
+    "RunFailed",
     "RunResult",
     "STREAM_UPDATE_EVENTS",
     "Session",

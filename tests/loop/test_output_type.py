@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import msgspec
 import pydantic
@@ -87,7 +87,7 @@ async def test_after_too_many_answers_that_do_not_fit_the_run_ends_as_an_error()
     script = ScriptedModel("no", repeat_last=True)
     agent, _ = agent_of(script, output_type=City)
     result = await agent.run("Which city?")
-    assert (result.output, result.end_reason, script.asked) == (None, "error", 3)
+    assert (result.has_output, result.end_reason, script.asked) == (False, "error", 3)
     assert "The answer did not fit output_type after 3 attempts: it is not JSON" in result.detail
 
 
@@ -117,26 +117,26 @@ async def test_a_failed_run_has_no_output(turn: Any) -> None:
     """loop.md T9"""
     agent, _ = agent_of(ScriptedModel(turn), output_type=City)
     result = await agent.run("Which city?")
-    assert (result.output, result.end_reason) == (None, "error")
+    assert (result.has_output, result.end_reason) == (False, "error")
 
 
 async def test_the_output_of_one_run_is_not_that_of_the_next() -> None:
     script = ScriptedModel('{"name": "Ulm"}', error("authentication"), "no", '{"name": "Bonn"}')
     agent, _ = agent_of(script, output_type=City)
-    outputs = [(await agent.run("Which city?")).output for _ in range(3)]
-    assert outputs == [City("Ulm"), None, City("Bonn")]
+    results = [await agent.run("Which city?") for _ in range(3)]
+    assert [result.output if result.has_output else None for result in results] == [City("Ulm"), None, City("Bonn")]
 
 
 async def test_an_aborted_run_has_no_output() -> None:
     agent, _ = agent_of(ScriptedModel(stall('{"name": "Ulm"}')), output_type=City)
     agent.subscribe(lambda event: agent.abort() if event.type == "message_update" else None)
     result = await agent.run("Which city?")
-    assert (result.output, result.end_reason) == (None, "aborted")
+    assert (result.has_output, result.end_reason) == (False, "aborted")
 
 
 def test_a_type_that_has_no_schema_is_refused_where_it_is_given() -> None:
     with pytest.raises((TypeError, ValueError)):
-        Agent(ScriptedModel("x").model, output_type=object())
+        Agent(ScriptedModel("x").model, output_type=cast(Any, object()))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ async def test_the_output_of_an_earlier_answer_is_not_that_of_a_run_that_failed_
     agent, _ = agent_of(script, output_type=City)
     agent.follow_up("And another?")
     result = await agent.run("Which city?")
-    assert (result.output, result.end_reason) == (None, "error")
+    assert (result.has_output, result.end_reason) == (False, "error")
 
 
 async def test_the_form_is_asked_for_whatever_becomes_of_the_system_prompt() -> None:

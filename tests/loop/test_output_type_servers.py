@@ -234,7 +234,7 @@ async def test_after_three_attempts_the_run_is_an_error_that_says_why(server: st
     made = SERVERS[server]
     async with made.make(saying({"name": "Ulm"}), repeat_last=True) as running:
         result = await made.agent(running, output_type=City).run("Which?")
-    assert (result.output, result.end_reason, len(running.requests)) == (None, "error", 3)
+    assert (result.has_output, result.end_reason, len(running.requests)) == (False, "error", 3)
     assert result.detail.startswith("The answer did not fit output_type after 3 attempts: ")
     assert "people" in result.detail
 
@@ -268,7 +268,12 @@ async def test_a_refusal_is_an_error_and_not_asked_again(server: str) -> None:
     made = SERVERS[server]
     async with made.make(answer("I will not.", stop_reason="refusal")) as running:
         result = await made.agent(running, output_type=City).run("Which?")
-    assert (result.output, result.end_reason, result.error_kind, len(running.requests)) == (None, "error", "refused", 1)
+    assert (result.has_output, result.end_reason, result.error_kind, len(running.requests)) == (
+        False,
+        "error",
+        "refused",
+        1,
+    )
 
 
 @pytest.mark.parametrize("server", ["anthropic, older", "google, older", "chat"])

@@ -110,7 +110,7 @@ async def test_what_was_shown_of_a_failed_answer_stays_in_its_message() -> None:
     script = ScriptedModel(error("authentication", call(FINAL_TOOL_NAME, name="Ulm", people=3), after=2, deltas=4))
     agent, _ = asking(script)
     result = await agent.run("Which city?")
-    assert (result.end_reason, result.error_kind, result.output) == ("error", "authentication", None)
+    assert (result.end_reason, result.error_kind, result.has_output) == ("error", "authentication", False)
     assert result.text
     assert '{"name":"Ulm","people":3}'.startswith(result.text)
 
@@ -143,7 +143,7 @@ async def test_an_abort_in_the_middle_of_the_call_leaves_no_output() -> None:
     agent, _ = asking(script)
     agent.subscribe(lambda event: agent.abort() if event.type == "message_update" else None)
     result = await agent.run("Which city?")
-    assert (result.output, result.end_reason, script.streaming) == (None, "aborted", 0)
+    assert (result.has_output, result.end_reason, script.streaming) == (False, "aborted", 0)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +192,6 @@ async def test_a_last_answer_without_tools_is_asked_for_without_this_one_too() -
     script = ScriptedModel(answer(call("echo", text="x")), "That is all.")
     agent, _ = asking(script, tools=[echo], limits=ExecutionLimits(max_turns=1, wrap_up=True))
     result = await agent.run("Which city?")
-    assert (result.end_reason, result.output, result.text) == ("limit", None, "That is all.")
+    assert (result.end_reason, result.has_output, result.text) == ("limit", False, "That is all.")
     request, options = script.requests[1]
     assert ([tool.name for tool in request.tools], options.tool_choice) == (["echo"], "none")

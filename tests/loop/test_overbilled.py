@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 from tests.loop.test_compaction import history
-from tests.loop.toolbox import agent_of, echo, texts, told
+from tests.loop.toolbox import echo, texts, told
+from tests.loop.toolbox import unmanaged_agent_of as agent_of
 
 from steersman import Agent, AssistantMessage, ContextConfig, Retry, Stop, Usage
 from steersman.provider.scripted.script import Turn

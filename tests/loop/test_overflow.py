@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.loop.test_compaction import history
-from tests.loop.toolbox import agent_of, echo, texts
+from tests.loop.toolbox import echo, texts
+from tests.loop.toolbox import unmanaged_agent_of as agent_of
 
 from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Skip, Stop, Usage
 from steersman.context.compaction.strategies import CompactionConfig

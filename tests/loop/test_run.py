@@ -193,6 +193,7 @@ async def test_agent_start_tells_who_runs_with_which_configuration() -> None:
             "max_sub_agents_at_once": 16,
             "max_sub_agent_depth": 3,
         },
+        context={"max_context_tokens": None},
         fallbacks=["scripted:other"],
     )
 

@@ -25,6 +25,13 @@ def agent_of(
     return agent, heard
 
 
+def unmanaged_agent_of(
+    script: ScriptedModel, tools: Sequence[Tool | Callable[..., Any]] = (), **options: Any
+) -> tuple[Agent, EventCollector]:
+    """The same without context management, for what happens after a provider's refusal."""
+    return agent_of(script, tools, **{"context_config": None, **options})
+
+
 def told(messages: Iterable[AgentMessage]) -> list[Told]:
     """The tool results among the messages, in short."""
     return [

@@ -93,7 +93,7 @@ def test_the_usage_of_branches_is_the_sum_of_all_requests_and_of_the_judge(
         main = Agent(ScriptedModel().model)
         makes = [agent_for(tree, bill) for tree in trees]
         ways = [
-            Branching("go", model=one.config.model, tools=[*one.tools.values()], limits=UNLIMITED, retry=Retry(5, 0))
+            Branching("go", model=one.config.model, tools=one.tools, limits=UNLIMITED, retry=Retry(5, 0))
             for one in makes
         ]
         verdict = bill.turn(7, lambda usage: answer('{"index": 0}', usage=usage))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]  # a usage

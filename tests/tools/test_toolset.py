@@ -49,13 +49,13 @@ async def test_each_run_has_the_tools_of_its_beginning() -> None:
         ["one", "two"],
         ["one", "two"],
     ]
-    assert [*agent.tools] == ["one", "two"]
+    assert [*agent.tool_table.by_name] == ["one", "two"]
 
 
 async def test_a_toolset_may_be_empty_and_stand_among_others() -> None:
     agent = Agent(ScriptedModel("Hello.").model, tools=[one, Changing(), Changing(two)])
     assert (await agent.run("Hello")).text == "Hello."
-    assert [*agent.tools] == ["one", "two"]
+    assert [*agent.tool_table.by_name] == ["one", "two"]
 
 
 async def test_a_bare_context_takes_toolsets_too() -> None:
@@ -73,7 +73,7 @@ async def test_a_sub_agent_has_the_tools_of_its_own_beginning() -> None:
     )
     changing.tools = [two]
     assert (await boss.run("Go.")).text == "Done."
-    assert [*helper.tools] == ["one"]  # the agent itself has not run
+    assert [*helper.tool_table.by_name] == ["one"]  # the agent itself has not run
 
 
 def test_two_tools_of_one_name_are_refused_wherever_they_come_from() -> None:

@@ -3,50 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
-from steersman.agent.controls import AgentControls
 from steersman.agent.options import (
-    DEFAULT_LIMITS,
-    DEFAULT_RETRY,
-    apply_changes,
+    ChangeableOptions,
+    MoreOptions,
     check_entry,
-    check_options,
     copy_output_policy,
+    make_output,
+    read_changes,
     remove_output_policy,
 )
+from steersman.agent.settings import AgentSettings
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.context import AgentContext
 from steersman.events.stream import Channel, EventStream
-from steersman.loop.config import AgentLoopConfig, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import Start, check_answerable, read_prompts, start_run
+from steersman.loop.config import AgentLoopConfig, ApproveFn, QueueMode, SteeringPolicy, ToolExecution
+from steersman.loop.entry import PromptLike, Start, check_answerable, read_prompts, start_run
 from steersman.loop.inbox import Inbox
-from steersman.loop.output import OutputForm, OutputPolicy
+from steersman.loop.option_names import SPELLINGS
 from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.registry import get_model
-from steersman.provider.streaming.retry import RetryStrategy
+from steersman.provider.streaming.retry import Retry, RetryStrategy
 from steersman.tools.output import ToolContext
-from steersman.tools.table import ToolLike, build_tool_table, has_toolsets
+from steersman.tools.table import ToolLike, read_tools
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.journal import Journal
-from steersman.types.messages import MessageLike
+from steersman.types.messages import AgentMessage, MessageLike
 from steersman.types.model import Model, StreamFn, ThinkingLevel
-from steersman.types.result import RunResult
+from steersman.types.result import OutputT, RunResult
 
 if TYPE_CHECKING:
+    from steersman.agent.images import ImageLike
+    from steersman.policy.approval import Approval
     from steersman.session.session import Session
 
+NewOutputT = TypeVar("NewOutputT")
 
-class Agent(AgentControls):
+
+class Agent(AgentSettings, Generic[OutputT]):
     """The object most programs use: one conversation, one run at a time. Steer it, queue follow-ups, abort it, go on.
 
-    Every other option of `AgentLoopConfig` (`convert_to_llm`, `before_turn`, `post_loop_policies`, ...) works here too.
+    `options` are the other options of `AgentLoopConfig`: `convert_to_llm`, `before_turn`, `post_loop_policies`, ...
+    For a type checker an agent with `output_type=Report` is an `Agent[Report]`, and one without is an `Agent[str]`.
     """
 
     __slots__ = ()
@@ -57,7 +62,7 @@ class Agent(AgentControls):
         *,
         tools: Sequence[ToolLike] = (),
         system_prompt: str = "",
-        output_type: Any = None,
+        output_type: type[OutputT] | None = None,
         deps: Any = None,
         base_url: str | None = None,
         api_key: str | Callable[[], str | Awaitable[str]] | None = None,
@@ -66,22 +71,23 @@ class Agent(AgentControls):
         temperature: float | None = None,
         hooks: Sequence[object] = (),
         input_filters: Sequence[InputFilter] = (),
-        limits: ExecutionLimits | None = None,
-        context_config: ContextConfig | None = None,
+        approval: Approval | None = None,
+        approve: ApproveFn | Literal["wait"] | None = None,
+        limits: ExecutionLimits | None = ExecutionLimits(),
+        context_config: ContextConfig | None = ContextConfig(),
+        retry: RetryStrategy | None = Retry(),
+        fallbacks: Sequence[str | Model] = (),
         tool_execution: ToolExecution = "parallel",
         steering: SteeringPolicy = "skip",
         steering_mode: QueueMode = "one-at-a-time",
         follow_up_mode: QueueMode = "one-at-a-time",
-        retry: RetryStrategy | None = None,
-        fallbacks: Sequence[str | Model] = (),
         stream_fn: StreamFn | None = None,
         messages: Sequence[MessageLike] = (),
         session: Session | str | PathLike[str] | None = None,
-        **options: Any,
+        **options: Unpack[MoreOptions],
     ) -> None:
-        check_options(options)
-        table = build_tool_table(tools)
-        output = None if output_type is None else OutputPolicy(OutputForm(output_type))
+        own = {"limits": limits, "retry": retry}
+        given = read_changes({**options, **_leave_out_defaults(own, options)}, "Agent")
         config = AgentLoopConfig(
             model=get_model(model, base_url=base_url, api_key=api_key),
             stream_fn=stream_fn,
@@ -91,21 +97,19 @@ class Agent(AgentControls):
             temperature=temperature,
             hooks=hooks,
             input_filters=input_filters,
-            execution_limits=DEFAULT_LIMITS if limits is None else limits,
+            approval=approval,
+            approve=approve,
             context_config=context_config,
+            fallbacks=fallbacks,
             tool_execution=tool_execution,
             steering=steering,
-            retry_strategy=DEFAULT_RETRY if retry is None else retry,
-            fallbacks=fallbacks,
-            **options,
+            **given,
         )
         inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
-        sources = tuple(tools) if has_toolsets(tools) else None
-        self._assemble(config, table, sources, output, AgentContext(system_prompt, messages), inbox)
+        context = AgentContext(system_prompt, messages, read_tools(tools))
+        self._assemble(config, make_output(output_type), context, inbox)
         if session is not None:
-            from steersman.agent.session_link import SessionLink  # only who has a session pays for it
-
-            self._session_link = SessionLink(session, self.context, inbox, self.dispatcher, self.config)
+            self._replace_session(session)
 
     @classmethod
     def from_config(
@@ -115,69 +119,69 @@ class Agent(AgentControls):
         tools: Sequence[ToolLike] = (),
         system_prompt: str = "",
         messages: Sequence[MessageLike] = (),
-    ) -> Agent:
+    ) -> Agent[Any]:
         """An agent with this configuration; its queues deliver all messages at once, not one at a time."""
         agent = object.__new__(cls)
-        sources = tuple(tools) if has_toolsets(tools) else None
         output = copy_output_policy(config)
         config = config if output is None else remove_output_policy(config)
-        context = AgentContext(system_prompt, messages)
-        agent._assemble(config, build_tool_table(tools), sources, output, context, Inbox())
+        agent._assemble(config, output, AgentContext(system_prompt, messages, read_tools(tools)), Inbox())
         return agent
 
-    def variant(self, **changes: Any) -> Agent:
+    @overload
+    def variant(self, *, output_type: type[NewOutputT], **changes: Unpack[ChangeableOptions]) -> Agent[NewOutputT]: ...
+    @overload
+    def variant(self, *, output_type: None, **changes: Unpack[ChangeableOptions]) -> Agent[str]: ...
+    @overload
+    def variant(self, **changes: Unpack[ChangeableOptions]) -> Agent[OutputT]: ...
+    def variant(self, **changes: Any) -> Agent[Any]:
         """A copy with an empty conversation; keyword arguments change options of `Agent`."""
-        tools = changes.pop("tools", None)
-        output = self._output
-        if "output_type" in changes:
-            output = None if (wanted := changes.pop("output_type")) is None else OutputPolicy(OutputForm(wanted))
-        system_prompt = changes.pop("system_prompt", self.context.system_prompt)
-        config = apply_changes(self.config if self._output is None else remove_output_policy(self.config), changes)
-        agent = object.__new__(type(self))
-        table, sources = self.tools, self._sources
-        if tools is not None:
-            table, sources = build_tool_table(tools), tuple(tools) if has_toolsets(tools) else None
-        fresh = None if output is None else output.copy_fresh()
-        agent._assemble(config, table, sources, fresh, AgentContext(system_prompt), self.inbox.copy_empty())
+        agent: Agent[Any] = object.__new__(type(self))
+        config, output = self.config, self._output
+        if output is not None:
+            config, output = remove_output_policy(config), output.copy_fresh()
+        context = AgentContext(self.context.system_prompt, tools=self.context.tools)
+        agent._assemble(config, output, context, self.inbox.copy_empty())
+        agent._change(changes, "variant()")
         return agent
 
     # Prompts and queued messages
 
-    def prompt(self, x: MessageLike | Sequence[MessageLike], *, deps: Any = None) -> EventStream:
-        """Start a run with a string, a message, a dict or a list of these; iterate over it, await it, or both.
+    def prompt(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = None) -> EventStream[OutputT]:
+        """Start a run with a string, a message, a dict, a list of content blocks, or a list of these.
 
-        `deps` is what tools get as `ctx.deps` in this run, in place of the agent's own.
+        Iterate over the stream, await it, or both. `images` are paths, bytes or `ImageContent`. `deps` is what tools
+        get as `ctx.deps` in this run, in place of the agent's own.
         """
-        prompts = read_prompts(x)
+        prompts = read_prompts(x) if not images else _read_illustrated(x, images)
         if self.context.running or self._session_link is not None:
             self._check_idle()
         return start_run(self, Start(prompts, Initial(), deps=deps))
 
-    async def run(self, x: MessageLike | Sequence[MessageLike], *, deps: Any = None) -> RunResult:
+    async def run(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = None) -> RunResult[OutputT]:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
-        prompts = read_prompts(x)
+        prompts = read_prompts(x) if not images else _read_illustrated(x, images)
         if self.context.running or self._session_link is not None:
             self._check_idle()
         return await start_run(self, Start(prompts, Initial(), silent=True, deps=deps))
 
-    def run_sync(self, x: MessageLike | Sequence[MessageLike], *, deps: Any = None) -> RunResult:
+    def run_sync(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = None) -> RunResult[OutputT]:
         """The same without an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(self.run(x, deps=deps))
+            return asyncio.run(self.run(x, images, deps=deps))
         raise RuntimeError("run_sync() cannot be used inside a running event loop. Use `await agent.run(...)` there.")
 
     # Continuing, rerunning, branching
 
-    def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = None) -> EventStream:
+    def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = None) -> EventStream[OutputT]:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._check_idle()
         check_answerable(self.context.log.messages, queued=len(self.inbox) > 0)
         kind = Default() if kind is None or type(kind) is Initial else kind
         return start_run(self, Start((), kind, deps=deps))
 
-    def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream:
+    def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream[OutputT]:
         """Repeat the last answer, or the one at the entry `at`.
 
         With a session the entry may be of any branch, given by its id, its label, or its index in `messages`.
@@ -190,8 +194,8 @@ class Agent(AgentControls):
         return start_run(self, Start((), Rerun(tag), link.find_log_with(at).rewind(link.resolve_entry(at))))
 
     def branch(
-        self, at: str | int, tag: str | None = None, *, prompt: MessageLike | Sequence[MessageLike] | None = None
-    ) -> EventStream:
+        self, at: str | int, tag: str | None = None, *, prompt: PromptLike | None = None
+    ) -> EventStream[OutputT]:
         """Go another way from an earlier entry, given as for `rerun`, with a new prompt where one is needed.
 
         The way taken before is not lost: `agent.context.log.parent` leads back to it, and so does a session's `tree()`.
@@ -235,9 +239,7 @@ class Agent(AgentControls):
 
         return build_tool(self.run_for, name, description, settings)
 
-    async def run_for(
-        self, ctx: ToolContext, x: MessageLike | Sequence[MessageLike], *, name: str | None = None
-    ) -> RunResult:
+    async def run_for(self, ctx: ToolContext, x: PromptLike, *, name: str | None = None) -> RunResult[OutputT]:
         """Run a prompt in a fresh conversation, on behalf of a tool call and as a part of its run.
 
         Shares limits, guards, cost and cancel with that run; its subscribers get the events as updates of the call.
@@ -255,22 +257,33 @@ class Agent(AgentControls):
         if self.context.running or self._session_link is not None:
             self._check_idle()
         context, parent = self.context, start.inherited.parent
-        if self._sources is not None:
-            self.tools = build_tool_table(self._sources)
-            context.tools = tuple(self.tools.values())
+        tools = self.tool_table.read(context.tools, new_run=True)
         context.continuation_kind = start.continuation_kind
         context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
         if start.log is not None:
             context.log = start.log
-        journal = None if self._session_link is None else self._session_link.begin(self.tools.values())
+        journal = None if self._session_link is None else self._session_link.begin(self.config, tools.values())
         self._token, self._channel = token, channel
         if self._output is not None:
             self._output.reset()
         return journal
 
-    def conclude(self, result: RunResult) -> RunResult:
+    def conclude(self, result: RunResult[Any]) -> RunResult[Any]:
         """Take the result of a run; the loop calls it. From here on the agent is idle."""
         self._token = self._channel = None
+        self._usage = self._usage + result.usage
         if self._idle:
             self._wake_waiters()
-        return result if self._output is None else replace(result, output=self._output.get_value(result.messages))
+        return result if self._output is None else replace(result, _output=self._output.get_value(result.messages))
+
+
+def _read_illustrated(x: PromptLike, images: Sequence[ImageLike]) -> list[AgentMessage]:
+    from steersman.agent.images import add_images  # most prompts have none
+
+    return add_images(read_prompts(x), images)
+
+
+def _leave_out_defaults(own: dict[str, Any], options: Collection[str]) -> dict[str, Any]:
+    """The options under their short names, without those at their defaults whose other spelling was given."""
+    usual = Agent.__init__.__kwdefaults__ or {}
+    return {name: value for name, value in own.items() if SPELLINGS[name] not in options or value is not usual[name]}

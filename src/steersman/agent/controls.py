@@ -12,15 +12,15 @@ from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig, SteeringPolicy
+from steersman.loop.entry import ToolTable
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
 from steersman.loop.questions import Answer, Questions
-from steersman.tools.table import ToolLike
-from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
 from steersman.types.events import ApprovalRequested
 from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message
+from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
     from steersman.agent.session_link import SessionLink
@@ -32,8 +32,8 @@ class AgentControls:
     """The state of an agent, and what works beside its runs or during one."""
 
     __slots__ = (
-        "__weakref__", "_channel", "_idle", "_output", "_session_link", "_sources", "_token", "config", "context",
-        "current_run", "dispatcher", "inbox", "questions", "tools",
+        "__weakref__", "_channel", "_idle", "_output", "_session_link", "_token", "_usage", "config", "context",
+        "current_run", "dispatcher", "inbox", "questions", "tool_table",
     )  # fmt: skip
 
     # Queued messages
@@ -109,11 +109,6 @@ class AgentControls:
         """Remove a subscriber."""
         self.dispatcher.unsubscribe(subscription)
 
-    @property
-    def messages(self) -> Sequence[AgentMessage]:
-        """Everything that was said, in order."""
-        return self.context.messages
-
     def emit(self, name: str, data: Any = None) -> None:
         """Send a `custom` event of the application to the readers and subscribers of the run. Safe from other threads.
 
@@ -174,17 +169,14 @@ class AgentControls:
     def _assemble(
         self,
         config: AgentLoopConfig,
-        tools: dict[str, Tool],
-        sources: Sequence[ToolLike] | None,
         output: OutputPolicy | None,
         context: AgentContext,
         inbox: Inbox,
     ) -> None:
         self.config = config if output is None else add_output_policy(config, output)
-        self.tools = tools
-        self._sources = sources
         self.context = context
-        self.context.tools = tuple(tools.values())
+        self.tool_table = ToolTable(context.tools)
+        self._usage = Usage()
         self.dispatcher = Dispatcher()
         self.questions = Questions()
         self.dispatcher.on_unanswered = self.questions.deny_unanswerable

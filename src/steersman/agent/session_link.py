@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SessionLink:
     """The session of an agent. The agent continues its conversation; a session belongs to one agent at a time."""
 
-    __slots__ = ("__weakref__", "_closed", "_config", "_context", "_inbox", "_opened", "session")
+    __slots__ = ("__weakref__", "_closed", "_context", "_dispatcher", "_inbox", "_opened", "_subscription", "session")
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class SessionLink:
         self.session = where if isinstance(where, Session) else Session.at(where)
         self._context = context
         self._inbox = inbox
-        self._config = config
+        self._dispatcher = dispatcher
         self._opened = self.session is not where
         self._closed = False
         try:
-            self._attach()
+            self._attach(config)
         except BaseException:
             if self._opened:
                 self.session.close()
             raise
-        dispatcher.subscribe(self.session.recorder.record_event)
+        self._subscription = dispatcher.subscribe(self.session.recorder.record_event)
 
-    def begin(self, tools: Iterable[Tool]) -> Journal:
+    def begin(self, config: AgentLoopConfig, tools: Iterable[Tool]) -> Journal:
         """Prepare the session for a run: move it to the current log, and redact every key that the run may use."""
         recorder = self.session.recorder
         self.sync_session()
-        recorder.add_keys(self._find_keys())
+        self.add_keys(config)
         recorder.details.set_prompt(self._context.system_prompt, tools)
         self._context.recovery = self.session.recovery
         return recorder
@@ -96,14 +96,21 @@ class SessionLink:
             if self._opened:
                 self.session.close()
 
-    def _attach(self) -> None:
+    def detach(self) -> None:
+        """Close, and record nothing more: the agent goes on without this session."""
+        self.close()
+        self._dispatcher.unsubscribe(self._subscription)
+        log = self._context.log
+        self._context.log = Log.from_entries(log.entries, estimator=log.estimator)
+
+    def _attach(self, config: AgentLoopConfig) -> None:
         context, session = self._context, self.session
         given = context.log.messages
         session.reserve(self._is_busy, self._set_log)
         if given and session.log.messages:
             session.release()
             raise ValueError("The session has messages already: leave messages=() to go on with them.")
-        session.recorder.add_keys(self._find_keys())
+        self.add_keys(config)
         for message in given:
             session.log.append(message)
         context.log, context.session_id = session.log, session.id
@@ -117,10 +124,10 @@ class SessionLink:
         )
         self._inbox.listener = session.recorder
 
-    def _find_keys(self) -> set[str]:
-        """All keys that a run may use. Read before each run, because the environment may change."""
-        others = [model for model in self._config.fallbacks if isinstance(model, Model)]
-        return find_known_keys(self._config.model, *others)
+    def add_keys(self, config: AgentLoopConfig) -> None:
+        """Redact all keys that a run may use. Called before each run, because the environment may change."""
+        others = [model for model in config.fallbacks if isinstance(model, Model)]
+        self.session.recorder.add_keys(find_known_keys(config.model, *others))
 
     def _is_busy(self) -> bool:
         return self._context.running

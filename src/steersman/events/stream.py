@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from steersman.types.events import AgentEnd, AgentEvent
 from steersman.types.messages import AgentMessage
-from steersman.types.result import RunResult
+from steersman.types.result import OutputT, RunResult
 
 DEFAULT_LIMIT = 256
 
@@ -32,7 +32,7 @@ class Channel:
         self.begun = False
         self.detached = False
         # The outcome of the run, once it is over, and the futures of the tasks that wait for it.
-        self.outcome: RunResult | None = None
+        self.outcome: RunResult[Any] | None = None
         self._waiting: list[asyncio.Future[None]] = []
         # The task of each reader, and the tasks that await the outcome.
         self.reading: dict[int, asyncio.Task[Any] | None] = {}
@@ -78,7 +78,7 @@ class Channel:
         finally:
             self.awaiting.remove(task)
 
-    def finish(self, outcome: RunResult) -> None:
+    def finish(self, outcome: RunResult[Any]) -> None:
         """Set the outcome of the run, which is over, and wake the tasks that wait for it."""
         self.outcome = outcome
         _wake(self._idle)
@@ -124,7 +124,7 @@ class _Reader:
 
     __slots__ = ("_channel", "_done", "_stream")
 
-    def __init__(self, stream: EventStream) -> None:
+    def __init__(self, stream: EventStream[Any]) -> None:
         self._stream = stream
         self._channel = stream.channel
         self._done = False
@@ -161,7 +161,7 @@ class _Reader:
             self._stream.abandon()
 
 
-class EventStream:
+class EventStream(Generic[OutputT]):
     """What `agent_loop` and `Agent.prompt` return.
 
     `async for event in stream` gives the events, `await stream` a `RunResult`, `stream.result()` the new messages.
@@ -196,7 +196,7 @@ class EventStream:
         self._begin()
         return _Reader(self)
 
-    def __await__(self) -> Generator[Any, None, RunResult]:
+    def __await__(self) -> Generator[Any, None, RunResult[OutputT]]:
         return self._wait().__await__()
 
     async def result(self) -> list[AgentMessage]:
@@ -224,7 +224,7 @@ class EventStream:
     ) -> None:
         await self.aclose()
 
-    async def _wait(self) -> RunResult:
+    async def _wait(self) -> RunResult[OutputT]:
         self._begin()
         channel = self.channel
         while channel.outcome is None:

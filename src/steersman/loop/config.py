@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
+from functools import wraps
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.convert import default_convert_to_llm
+from steersman.loop.option_names import read_options
 from steersman.loop.transforms import Transform, bind_transform
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
@@ -27,7 +29,7 @@ from steersman.types.model import Model, StreamFn, StreamOptions, ThinkingLevel,
 if TYPE_CHECKING:
     from steersman.policy.approval import Approval, Approved
 
-
+_Config = TypeVar("_Config")
 # How each callable is called; the longest form first.
 _CALLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "stream_fn": (("model", "request", "options"),),
@@ -50,6 +52,19 @@ _ONE_OF: dict[str, tuple[str, ...]] = {
 _SECONDS = ("tool_timeout", "gate_timeout", "approve_timeout", "cancel_grace")
 _COUNTS = ("max_tokens", "max_tool_calls")
 _NEEDED = ("cancel_grace", "max_tool_calls")
+
+
+def _accept_spellings(cls: type[_Config]) -> type[_Config]:
+    """Let the constructor take both spellings, and suggest the nearest option for one it does not know."""
+    initialise = cls.__init__
+    known = frozenset(field.name for field in fields(cast(Any, cls)) if field.init)
+
+    @wraps(initialise)
+    def __init__(self: _Config, **options: Any) -> None:
+        initialise(self, **read_options(options, known, "AgentLoopConfig"))
+
+    cls.__init__ = __init__
+    return cls
 
 
 def check_config(config: Any) -> None:
@@ -187,9 +202,14 @@ def batched(n: int) -> Batched:
 ToolExecution: TypeAlias = Literal["parallel", "sequential"] | Batched
 
 
+@_accept_spellings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLoopConfig:
-    """Everything a run needs besides its context. Callables may be sync or async."""
+    """Everything a run needs besides its context. Callables may be sync or async.
+
+    `None` switches off what has a default, such as `retry_strategy`. `limits` is `execution_limits`, and `retry` is
+    `retry_strategy`.
+    """
 
     model: Model
     stream_fn: StreamFn | None = None
@@ -252,7 +272,11 @@ class AgentLoopConfig:
     seams: Seams = field(init=False, repr=False, compare=False)
     transforms: tuple[Transform, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    if TYPE_CHECKING:  # the short spellings, which `_accept_spellings` takes
+        limits: InitVar[ExecutionLimits | None] = None
+        retry: InitVar[RetryStrategy | None] = None
+
+    def __post_init__(self, _limits: object = None, _retry: object = None) -> None:  # noqa: RUF033  # only a checker sees the two
         _set(self, "model", get_model(self.model))
         if isinstance(self.fallbacks, str | Model):
             raise TypeError(

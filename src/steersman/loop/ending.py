@@ -80,7 +80,7 @@ class CancelWatch:
     `give_up` is called when the task was cancelled again and again and still goes on.
     """
 
-    __slots__ = ("_give_up", "_loop", "_run", "_thread", "_undo")
+    __slots__ = ("_deadline", "_give_up", "_loop", "_run", "_thread", "_undo")
 
     def __init__(self, run: Run, give_up: Callable[[Run], None] | None = None) -> None:
         self._run = run
@@ -88,12 +88,13 @@ class CancelWatch:
         self._thread = threading.get_ident()
         self._give_up = give_up
         self._undo: list[Callable[[], object]] = []
+        self._deadline: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
         run, loop = self._run, self._loop
+        run.watch = self
         self._undo.append(run.token.on_cancel(self._cancel_task))
-        if (deadline := run.tracker.deadline) is not None:
-            self._undo.append(loop.call_at(deadline, run.token.cancel, DEADLINE).cancel)
+        self.set_deadline()
         if run.parent is not None:
             parent = run.parent.token
             self._undo.append(parent.on_cancel(lambda: run.token.cancel(parent.reason or "aborted")))
@@ -103,7 +104,18 @@ class CancelWatch:
         elif signal is not None:
             self._undo.append(loop.create_task(_wait_for(signal, run.token)).cancel)
 
+    def set_deadline(self) -> None:
+        """Cancel the run at the deadline of its tracker, and no longer at an earlier one."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        run = self._run
+        if (deadline := run.tracker.deadline) is not None:
+            self._deadline = self._loop.call_at(deadline, run.token.cancel, DEADLINE)
+
     def __exit__(self, *_: object) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
         for undo in reversed(self._undo):
             undo()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -16,26 +16,38 @@ from steersman.events.stream import Channel, EventStream
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import WAIT, AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
-from steersman.loop.inbox import Inbox, QueuedMessage, is_answered
+from steersman.loop.inbox import Inbox, QueuedMessage, is_answered, open_inbox
 from steersman.loop.questions import Questions
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
-from steersman.loop.run_loop import ensure_ended, open_inbox, run_loop
+from steersman.loop.run_loop import ensure_ended, run_loop
 from steersman.policy.limits import ExecutionTracker
-from steersman.tools.table import build_tool_table
+from steersman.tools.table import build_tool_table, has_toolsets
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
+from steersman.types.content import Content
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, AssistantMessage, MessageLike, require_content, to_messages
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    MessageLike,
+    require_content,
+    to_message,
+    to_messages,
+)
 from steersman.types.model import StreamFn
 from steersman.types.result import RunResult
 
 # asyncio keeps only weak references to tasks, and a run may outlive every other reference to it.
 _running: set[asyncio.Task[None]] = set()
+
+PromptLike: TypeAlias = MessageLike | Sequence[MessageLike | Content | Sequence[Content | str]]
+"""What a run can start with: a string, a message, a dict, a list of content blocks, or a list of these."""
+_BLOCKS = get_args(Content)
 
 
 class Inherited(msgspec.Struct, frozen=True):
@@ -66,6 +78,26 @@ class Start(msgspec.Struct, frozen=True):
     deps: Any = None
 
 
+class ToolTable:
+    """The tools of a context by name: built again when its list has changed, and with each run if it has toolsets."""
+
+    __slots__ = ("_given", "_has_toolsets", "by_name")
+
+    def __init__(self, tools: Sequence[Any]) -> None:
+        self._build(tools)
+
+    def read(self, tools: Sequence[Any], *, new_run: bool = False) -> dict[str, Tool]:
+        """The table of these tools, the same object as long as they are the same."""
+        if tools != self._given or (new_run and self._has_toolsets):
+            self._build(tools)
+        return self.by_name
+
+    def _build(self, tools: Sequence[Any]) -> None:
+        self.by_name = build_tool_table(tools)
+        self._given = tools[:]
+        self._has_toolsets = has_toolsets(tools)
+
+
 class Host(Protocol):
     """Where a run takes place: an `Agent`, or a bare context. It outlives the run; the loop sets `current_run`."""
 
@@ -74,14 +106,14 @@ class Host(Protocol):
     inbox: Inbox
     dispatcher: Dispatcher
     questions: Questions
-    tools: dict[str, Tool]
+    tool_table: ToolTable
     current_run: Run | None
 
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> Journal | None:
         """Get ready for a run; nothing of the host changes before. The journal, if there is one, records the run."""
         ...
 
-    def conclude(self, result: RunResult) -> RunResult:
+    def conclude(self, result: RunResult[Any]) -> RunResult[Any]:
         """Take the result of the run, which is over, and return what the caller gets."""
         ...
 
@@ -89,7 +121,7 @@ class Host(Protocol):
 class BareContext:
     """A context without an `Agent` as the host of a run; it keeps the messages that a run did not take for the next."""
 
-    __slots__ = ("config", "context", "current_run", "dispatcher", "inbox", "questions", "tools")
+    __slots__ = ("config", "context", "current_run", "dispatcher", "inbox", "questions", "tool_table")
 
     def __init__(self, context: AgentContext, config: AgentLoopConfig) -> None:
         self.context = context
@@ -97,7 +129,7 @@ class BareContext:
         self.inbox = Inbox()
         self.dispatcher = Dispatcher()
         self.questions = Questions()
-        self.tools = build_tool_table(context.tools)
+        self.tool_table = ToolTable(context.tools)
         self.current_run: Run | None = None
 
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> None:
@@ -115,7 +147,7 @@ class BareContext:
 
 
 def agent_loop(
-    prompts: MessageLike | Sequence[MessageLike],
+    prompts: PromptLike,
     context: AgentContext,
     config: AgentLoopConfig,
     signal: asyncio.Event | CancelToken | None = None,
@@ -141,15 +173,36 @@ def agent_loop_continue(
     return start_run(BareContext(context, config), Start((), kind, signal=signal, stream_fn=stream_fn))
 
 
-def read_prompts(prompts: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
-    """The prompts as messages; raises `ValueError` if there is none, or one without content."""
-    messages = to_messages(prompts)
+def read_prompts(prompts: PromptLike) -> list[AgentMessage]:
+    """The prompts as messages; raises `ValueError` if there is none, or one without content.
+
+    A list of content blocks, with strings between them if need be, is one message.
+    """
+    if not isinstance(prompts, list | tuple):
+        messages = to_messages(cast(Any, prompts))
+    elif any(map(_is_block, cast(Sequence[Any], prompts))):
+        messages = [_join_blocks(prompts)]
+    else:
+        items = cast(Sequence[Any], prompts)
+        messages = [_join_blocks(cast(Any, one)) if isinstance(one, list | tuple) else to_message(one) for one in items]
     if not messages:
         raise ValueError(
             "A run needs at least one prompt, got an empty list. "
             "To go on without one use agent_loop_continue() or agent.continue_()."
         )
     return [require_content(message) for message in messages]
+
+
+def _is_block(item: Any) -> bool:
+    return isinstance(item, _BLOCKS) or (isinstance(item, Mapping) and "type" in item and "role" not in item)
+
+
+def _join_blocks(blocks: Sequence[Any]) -> AgentMessage:
+    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+    for block in content:
+        if not _is_block(block):
+            raise TypeError(f"A list with content blocks is one message, and this is no block: {block!r}.")
+    return to_message({"role": "user", "content": content})
 
 
 def check_continuable(context: AgentContext, *, queued: bool) -> None:
@@ -184,7 +237,7 @@ def _check(context: object, config: object) -> None:
         raise TypeError(f"continuation_kind is a Default(), Rerun(tag), Branch(tag) or Compaction(), got {kind!r}.")
 
 
-def start_run(host: Host, start: Start) -> EventStream:
+def start_run(host: Host, start: Start) -> EventStream[Any]:
     """Start a run, at once if an event loop runs, else when the stream is first used.
 
     Nothing of the host is changed before the start.

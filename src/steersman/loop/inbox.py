@@ -120,6 +120,14 @@ class Inbox:
             notify()
         return receipt
 
+    def set_modes(self, *, steering: QueueMode | None = None, follow_up: QueueMode | None = None) -> None:
+        """Deliver one message at a time, or all at once; `None` leaves a mode as it is."""
+        for kind, mode in (("steering", steering), ("follow_up", follow_up)):
+            if mode is not None:
+                check_one_of(f"{kind}_mode", mode, ("one-at-a-time", "all"))
+                one = mode == "one-at-a-time"
+                self._one_at_a_time = self._one_at_a_time | {kind} if one else self._one_at_a_time - {kind}
+
     def open(self, *, steering: GetMessagesFn | None, follow_up: GetMessagesFn | None) -> None:
         """Accept messages for a run from now on; its callbacks are further sources of the same queues."""
         with self._lock:
@@ -254,6 +262,15 @@ def add_message(run: Run, message: AgentMessage) -> str:
     entry_id = run.append(message)
     run.emit(MessageEnd, message=message)
     return entry_id
+
+
+def open_inbox(run: Run) -> None:
+    """Accept queued messages for this run from now on; its callbacks and its message provider are further sources."""
+    config, provider = run.config, run.config.message_provider
+    run.inbox.open(
+        steering=config.get_steering_messages or (provider.poll_steering if provider is not None else None),
+        follow_up=config.get_follow_up_messages or (provider.poll_follow_up if provider is not None else None),
+    )
 
 
 def add_pending(run: Run) -> None:

@@ -12,6 +12,7 @@ from steersman.policy.verdicts import Inject
 from steersman.tools.schema.from_types import build_output_codec
 from steersman.types.content import TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, user_message
+from steersman.types.result import Absent
 
 MAX_ATTEMPTS = 3
 _KEY = "value"
@@ -82,9 +83,9 @@ class OutputPolicy:
         self._value: Any = None
 
     def get_value(self, messages: Sequence[AgentMessage]) -> Any:
-        """The output of a run: the value of its last answer, never of an earlier one."""
+        """The output of a run: the value of its last answer, never of an earlier one; `Absent.NOTHING` without one."""
         last = next((message for message in reversed(messages) if type(message) is AssistantMessage), None)
-        return self._value if last is not None and last is self._read else None
+        return self._value if last is not None and last is self._read else Absent.NOTHING
 
     def __call__(self, view: PolicyView) -> Inject | None:
         """Take the output, or ask again; after too many attempts the run ends as an error."""

@@ -122,11 +122,14 @@ class ModelClient:
     from everything the run emits.
     """
 
-    __slots__ = ("options", "own", "secrets", "stream_fn")
+    __slots__ = ("config", "options", "own", "secrets", "stream_fn")
 
-    def __init__(self, config: AgentLoopConfig, stream_fn: StreamFn | None = None) -> None:
+    def __init__(
+        self, config: AgentLoopConfig, stream_fn: StreamFn | None = None, secrets: set[str] | None = None
+    ) -> None:
+        self.config = config
         self.own = stream_fn or config.stream_fn
-        self.secrets: set[str] = set()
+        self.secrets: set[str] = set() if secrets is None else secrets
         self.stream_fn = _build_stream_fn(config, self.own, self.secrets)
         self.options: dict[ToolChoice, StreamOptions] = {}
 

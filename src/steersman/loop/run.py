@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec.structs import force_setattr, replace
 
 from steersman.events.stream import Channel
-from steersman.loop.ending import DEADLINE, Ending, Phase
+from steersman.loop.config import AgentLoopConfig
+from steersman.loop.ending import DEADLINE, CancelWatch, Ending, Phase
 from steersman.loop.inbox import QueuedMessage
 from steersman.policy.hooks import Decision, Guards, PolicyView, join_guards
 from steersman.policy.limits import ExecutionTracker
@@ -107,6 +108,7 @@ class Run:
         "turn",
         "turn_index",
         "usage",
+        "watch",
         "witness",
     )
 
@@ -127,13 +129,11 @@ class Run:
         self.channel = channel
         self.journal = journal
         self.context = context = host.context
-        self.config = config = host.config
+        config = client.config  # the host's may be another one already: `take_changes` looks
         self.inbox = host.inbox
         self.dispatcher = host.dispatcher
-        self.tools = host.tools
-        self.tool_specs = tuple(host.tools.values())
-        if config.context_config is not None:
-            context.log.estimator = config.context_config.estimator
+        self.tools = host.tool_table.read(context.tools)
+        self.tool_specs = tuple(self.tools.values())
         # What it inherits.
         parent = start.inherited.parent
         self.tracker = ExecutionTracker(
@@ -142,18 +142,13 @@ class Run:
             parent=start.inherited.budget or (None if parent is None else parent.tracker),
             depth=0 if parent is None else parent.tracker.depth + 1,
         )
-        seams, has_policy = config.seams, config.approval is not None
-        guards = Guards(
-            seams.pre_dispatch_policies, seams.before_tool_execution, seams.after_tool_execution, has_policy
-        )
-        self.guards = guards if parent is None else join_guards(guards, parent.guards)
-        own: Any = config.deps if start.deps is None else start.deps
-        self.deps: Any = parent.deps if own is None and parent is not None else own
+        self.use_config(config)
         # The progress of the run.
         self.ending = Ending()
         # Whether `before_loop` and the input filters have let it begin.
         self.is_admitted = False
         self.task: asyncio.Task[None] | None = None
+        self.watch: CancelWatch | None = None
         self.loop_id = context.loop_id or ""
         self.seq = 0
         self.turn: Turn | None = None
@@ -178,6 +173,19 @@ class Run:
         # Custom events of the application that wait for `agent_start`, or for the event that is being dispatched.
         self.held: list[tuple[str, Any]] = []
         self.witness = witness.get()
+
+    def use_config(self, config: AgentLoopConfig) -> None:
+        """Use these options from now on, with the guards and, if it has none of its own, the deps of the parent."""
+        parent, seams, has_policy = self.parent, config.seams, config.approval is not None
+        guards = Guards(
+            seams.pre_dispatch_policies, seams.before_tool_execution, seams.after_tool_execution, has_policy
+        )
+        self.config = config
+        self.guards = guards if parent is None else join_guards(guards, parent.guards)
+        own: Any = config.deps if self.start.deps is None else self.start.deps
+        self.deps: Any = parent.deps if own is None and parent is not None else own
+        if config.context_config is not None:
+            self.context.log.estimator = config.context_config.estimator
 
     @property
     def parent(self) -> Run | None:

@@ -65,15 +65,6 @@ def ensure_ended(run: Run, _task: asyncio.Task[None]) -> None:
 # Beginning
 
 
-def open_inbox(run: Run) -> None:
-    """Accept queued messages for this run from now on; its callbacks and its message provider are further sources."""
-    config, provider = run.config, run.config.message_provider
-    run.inbox.open(
-        steering=config.get_steering_messages or (provider.poll_steering if provider is not None else None),
-        follow_up=config.get_follow_up_messages or (provider.poll_follow_up if provider is not None else None),
-    )
-
-
 def _accept_prompts(run: Run) -> None:
     """Make the prompts pending; if there are input filters, only once these have let them in.
 

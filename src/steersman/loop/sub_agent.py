@@ -16,7 +16,7 @@ from steersman.types.continuation import Initial
 from steersman.types.errors import ToolError
 from steersman.types.events import AgentEvent
 from steersman.types.messages import AgentMessage
-from steersman.types.result import RunResult
+from steersman.types.result import RunResult, find_value
 from steersman.types.tools import ToolOutput
 
 _PARAMETERS = {
@@ -48,7 +48,7 @@ def wrap_event(name: str, event: AgentEvent) -> dict[str, Any]:
     return {"type": "agent_event", "agent": name, "event": event}
 
 
-async def run_sub_agent(child: Host, ctx: ToolContext, prompts: Sequence[AgentMessage], name: str) -> RunResult:
+async def run_sub_agent(child: Host, ctx: ToolContext, prompts: Sequence[AgentMessage], name: str) -> RunResult[Any]:
     """Run an agent on behalf of a tool call; the subscribers of its run get the events as updates of the call."""
     with enter_sub_agent(ctx) as inherited:
         if inherited.parent is None or inherited.parent.has_listeners:
@@ -57,7 +57,7 @@ async def run_sub_agent(child: Host, ctx: ToolContext, prompts: Sequence[AgentMe
 
 
 def build_tool(
-    run_for: Callable[..., Awaitable[RunResult]], name: str, description: str, settings: dict[str, Any]
+    run_for: Callable[..., Awaitable[RunResult[Any]]], name: str, description: str, settings: dict[str, Any]
 ) -> Tool:
     """The tool that hands its prompt to an agent; `run_for` is a method of the agent."""
 
@@ -69,7 +69,7 @@ def build_tool(
     return Tool(name, description, _PARAMETERS, delegate, **settings)
 
 
-def to_output(name: str, result: RunResult) -> ToolOutput:
+def to_output(name: str, result: RunResult[Any]) -> ToolOutput:
     """The result of a sub-agent as the output of the tool call; `details` has the end reason and the error kind."""
     details: dict[str, Any] = {"end_reason": result.end_reason, "usage": msgspec.to_builtins(result.usage)}
     if result.error_kind is not None:
@@ -79,6 +79,6 @@ def to_output(name: str, result: RunResult) -> ToolOutput:
     if result.end_reason not in ("done", "terminated"):
         text = f"Sub-agent {name!r} ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
         return ToolOutput(f"{text}\n{result.text}".strip(), details, is_error=True)
-    if result.output is not None:
-        return ToolOutput(normalize_output(result.output).content, details)
+    if (value := find_value(result)) is not None:
+        return ToolOutput(normalize_output(value).content, details)
     return ToolOutput(result.text or "(the sub-agent gave no text)", details)

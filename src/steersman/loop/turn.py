@@ -7,11 +7,12 @@ import asyncio
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.compact import compact_before_request
 from steersman.loop.ending import Phase
-from steersman.loop.inbox import add_message, add_pending
-from steersman.loop.request import exceeds_threshold
-from steersman.loop.run import Run, Turn
+from steersman.loop.inbox import add_message, add_pending, open_inbox
+from steersman.loop.request import ModelClient, exceeds_threshold
+from steersman.loop.run import FutileCompaction, Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, STEERED, Outcome, execute_tool_calls
 from steersman.policy.hooks import HookError, decide, observe
+from steersman.policy.repetition import RepeatWatch
 from steersman.types.continuation import Branch, Compaction, Initial, TurnTrigger
 from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart
 from steersman.types.messages import AssistantMessage, user_message
@@ -24,6 +25,7 @@ async def take_turn(run: Run) -> Turn:
     run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
     try:
         add_pending(run)
+        take_changes(run)
         if await _may_ask(run, turn):
             forced = _must_compact(run)
             if forced or exceeds_threshold(run):
@@ -45,6 +47,27 @@ async def take_turn(run: Run) -> Turn:
     finally:
         close_turn(run, turn)
     return turn
+
+
+def take_changes(run: Run) -> None:
+    """Use the options and tools that the host has now: an agent may be changed while it runs."""
+    tools = run.host.tool_table.read(run.context.tools)
+    if tools is not run.tools:
+        run.tools, run.tool_specs = tools, tuple(tools.values())
+    config, before = run.host.config, run.config
+    if config is before:
+        return
+    # The set of secrets stays: the journal redacts by it.
+    run.client = ModelClient(config, run.start.stream_fn, run.client.secrets)
+    run.use_config(config)
+    run.futile = FutileCompaction()
+    if config.repeated_calls != before.repeated_calls:
+        run.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
+    if config.execution_limits != before.execution_limits:
+        run.tracker.limits = config.execution_limits
+        if run.watch is not None:
+            run.watch.set_deadline()
+    open_inbox(run)
 
 
 def _must_compact(run: Run) -> bool:

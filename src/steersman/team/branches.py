@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -83,10 +83,10 @@ class BranchesResult:
 
 
 async def run_branches(
-    agent: Agent,
+    agent: Agent[Any],
     branches: Sequence[BranchLike],
     *,
-    choose: ChooseFn | Agent = first_good,
+    choose: ChooseFn | Agent[Any] = first_good,
     at: str | int | None = None,
     max_at_once: int = 4,
     ctx: ToolContext | None = None,
@@ -108,7 +108,9 @@ async def run_branches(
         chosen = await choose_branch(outcomes, choose, token, _build_inherited(ctx, budget))
         if chosen.branch is not None:
             _adopt_branch(agent, ways[chosen.branch.index])
-    return BranchesResult(outcomes, chosen.branch, _sum_usage(outcomes, chosen), chosen.detail, chosen.judgement)
+    usage = _sum_usage(outcomes, chosen)
+    agent.add_usage(usage)
+    return BranchesResult(outcomes, chosen.branch, usage, chosen.detail, chosen.judgement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +120,11 @@ class _PreparedBranch:
     index: int
     tag: str
     prompts: list[AgentMessage]
-    agent: Agent
+    agent: Agent[Any]
 
 
 def _prepare_branches(
-    agent: Agent, branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None
+    agent: Agent[Any], branches: Sequence[BranchLike], at: str | int | None, ctx: ToolContext | None
 ) -> list[_PreparedBranch]:
     """Prepare all branches; an error in one of them is raised before any runs."""
     if is_instance(branches, str | Mapping) or not is_instance(branches, Sequence):
@@ -138,13 +140,13 @@ def _prepare_branches(
     return ways
 
 
-def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int | None) -> _PreparedBranch:
+def _prepare_branch(agent: Agent[Any], index: int, branch: BranchLike, at: str | int | None) -> _PreparedBranch:
     given = branch if isinstance(branch, Branching) else Branching(branch)
     prompts = [] if given.prompt is None else [require_content(message) for message in to_messages(given.prompt)]
     log = _fork(agent.context.log, at)
     if not prompts:
         check_answerable(log.messages, queued=False)
-    own, context = agent.variant(**{**_NO_QUEUES, **given.options}), agent.context
+    own, context = agent.variant(**cast(Any, {**_NO_QUEUES, **given.options})), agent.context
     if own.config.stream_fn is None:
         find_stream_fn(own.config.model)  # raises now for an unknown provider
     own.context.log = log
@@ -153,7 +155,7 @@ def _prepare_branch(agent: Agent, index: int, branch: BranchLike, at: str | int 
     return _PreparedBranch(index, given.tag or str(index), prompts, own)
 
 
-def _forward_events(way: _PreparedBranch, agent: Agent, ctx: ToolContext | None) -> None:
+def _forward_events(way: _PreparedBranch, agent: Agent[Any], ctx: ToolContext | None) -> None:
     """Forward the events of a branch to the agent's subscribers, and with `ctx` as updates of the tool call.
 
     The agent's `approve` and `deny` answer the questions of its branches.
@@ -172,7 +174,7 @@ def _fork(log: Log, at: str | int | None) -> Log:
     return log.fork(log.entries[-1].id) if len(log.entries) else Log(estimator=log.estimator)
 
 
-def _make_budget(agent: Agent, ctx: ToolContext | None) -> ExecutionTracker:
+def _make_budget(agent: Agent[Any], ctx: ToolContext | None) -> ExecutionTracker:
     """Make the budget that the branches share: the agent's limits, counted once for all of them."""
     parent = _find_parent_run(ctx)
     return ExecutionTracker(
@@ -213,7 +215,7 @@ def _find_parent_run(ctx: ToolContext | None) -> Run | None:
     return ctx.scope if ctx is not None and isinstance(ctx.scope, Run) else None
 
 
-def _adopt_branch(agent: Agent, way: _PreparedBranch) -> None:
+def _adopt_branch(agent: Agent[Any], way: _PreparedBranch) -> None:
     """Continue the agent from the end of the branch; the log of the branch names the old one as its parent."""
     taken, context = way.agent.context, agent.context
     context.log = taken.log

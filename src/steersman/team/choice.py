@@ -17,7 +17,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Initial
 from steersman.types.errors import describe_exception
 from steersman.types.messages import AgentMessage, user_message
-from steersman.types.result import RunResult
+from steersman.types.result import RunResult, find_value
 
 # The judge sees at most this many characters of an answer.
 _MOST = 20_000
@@ -51,7 +51,7 @@ class BranchOutcome:
     @property
     def output(self) -> Any:
         """Its validated value, where an `output_type` was asked for."""
-        return self.result.output
+        return find_value(self.result)
 
 
 Choice: TypeAlias = BranchOutcome | int | None
@@ -93,7 +93,7 @@ def highest(score: Callable[[BranchOutcome], float | Awaitable[float]]) -> Choos
 
 
 async def choose_branch(
-    branches: Sequence[BranchOutcome], choose: ChooseFn | Agent, token: CancelToken, inherited: Inherited
+    branches: Sequence[BranchOutcome], choose: ChooseFn | Agent[Any], token: CancelToken, inherited: Inherited
 ) -> ChoiceResult:
     """Ask the chooser; its failure does not lose the branches, and only a successful branch can be chosen."""
     good = [branch for branch in branches if branch.ok]
@@ -102,7 +102,7 @@ async def choose_branch(
     if not good:
         return ChoiceResult(None, _describe_failures(branches))
     if isinstance(choose, Agent):
-        return await _ask_judge(branches, good, choose, token, inherited)
+        return await _ask_judge(branches, good, cast("Agent[Any]", choose), token, inherited)
     try:
         choice = await _call_chooser(
             choose, branches, token, None if inherited.budget is None else inherited.budget.deadline
@@ -166,7 +166,7 @@ def _describe_failures(branches: Sequence[BranchOutcome]) -> str:
 async def _ask_judge(
     branches: Sequence[BranchOutcome],
     good: Sequence[BranchOutcome],
-    judge: Agent,
+    judge: Agent[Any],
     token: CancelToken,
     inherited: Inherited,
 ) -> ChoiceResult:
@@ -176,11 +176,11 @@ async def _ask_judge(
     answer_type = msgspec.defstruct(
         "Judgement", [("index", Literal[tuple(branch.index for branch in good)]), ("reason", str, "")]
     )
-    asked = judge.variant(output_type=answer_type)
+    asked: Agent[Any] = judge.variant(output_type=answer_type)
     asked.dispatcher = judge.dispatcher
     start = Start([_make_question(good)], Initial(), inherited=inherited, signal=token, silent=True)
     result = await start_run(asked, start)
-    if result.output is None:
+    if not result.has_output:
         detail = f"The judge ended with {result.end_reason!r}: {result.detail or 'no reason given'}"
         return ChoiceResult(None, detail, result)
     index: int = result.output.index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from steersman.agent.agent import Agent
 from steersman.agent.options import remove_output_policy
@@ -125,7 +125,7 @@ def _make_parameters(table: Mapping[str, TaskKind]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["prompt"], "additionalProperties": False}
 
 
-def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent:
+def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent[Any]:
     """Copy the parent with an empty conversation and the options of the kind."""
     missing = [tool for tool in kind.tools or () if tool not in parent.tools]
     if missing:
@@ -136,4 +136,4 @@ def _make_child(parent: Run, name: str, kind: TaskKind) -> Agent:
     prompt = parent.context.system_prompt if kind.system_prompt is None else kind.system_prompt
     config = replace(remove_output_policy(parent.config), stream_fn=parent.client.own, **_APART)
     child = Agent.from_config(config, tools=tools, system_prompt=f"{prompt}\n\n{_BRIEFING}".strip())
-    return child.variant(**kind.options) if kind.options else child
+    return child.variant(**cast(Any, kind.options)) if kind.options else child

@@ -44,14 +44,29 @@ def has_toolsets(tools: Iterable[ToolLike]) -> bool:
 def build_tool_table(tools: Iterable[ToolLike]) -> dict[str, Tool]:
     """Return the tools by name; functions and objects become tools, and a toolset adds the tools it has now."""
     table: dict[str, Tool] = {}
-    if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
-        raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
+    _check_list(tools)
     for item in _expand_toolsets(tools):
         found = cast(Tool, item) if isinstance(item, Tool) else _make_any_tool(item)
         if found.name in table:
             raise ValueError(f"Two tools are named {found.name!r}; give one another name with @tool(name=...).")
         table[found.name] = found
     return table
+
+
+def read_tools(tools: Iterable[ToolLike]) -> list[Tool | Toolset]:
+    """Return the tools as a list in which functions and objects have become tools; toolsets stay toolsets."""
+    _check_list(tools)
+    found: list[Tool | Toolset] = [
+        item if isinstance(item, Tool) or _find_members(item) is not None else _make_any_tool(item)
+        for item in cast(Iterable[Any], tools)
+    ]
+    build_tool_table(found)  # raises for two of the same name
+    return found
+
+
+def _check_list(tools: object) -> None:
+    if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
+        raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
 
 
 def _expand_toolsets(tools: Iterable[Any]) -> Iterator[Any]:
@@ -62,8 +77,8 @@ def _expand_toolsets(tools: Iterable[Any]) -> Iterator[Any]:
 
 def _find_members(item: Any) -> Sequence[Tool] | None:
     """Return the tools of a toolset; `None` for anything else."""
-    if isinstance(item, Tool) or hasattr(item, "execute"):
-        return None
+    if isinstance(item, Tool) or hasattr(item, "execute") or hasattr(item, "as_tool"):
+        return None  # an agent has tools of its own, and is no toolset
     found = getattr(item, "tools", None)
     return cast(Sequence[Tool], found) if isinstance(found, list | tuple) else None
 

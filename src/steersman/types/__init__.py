@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         QuotaError,
         RateLimitError,
         RefusedError,
+        RunFailed,
         StalledError,
         SteersmanError,
         ToolError,
@@ -88,7 +89,7 @@ __getattr__, __dir__ = export_lazily(
         "errors": (
             "AgentBusy AuthenticationError ContextOverflowError ErrorInfo ErrorKind "
             "IncompleteStreamError InvalidRequestError MissingExtra NetworkError OverloadedError "
-            "ProtocolError ProviderError QuotaError RateLimitError RefusedError StalledError "
+            "ProtocolError ProviderError QuotaError RateLimitError RefusedError RunFailed StalledError "
             "SteersmanError ToolError UnknownApproval"
         ),
         "messages": (
@@ -151,6 +152,7 @@ __all__ = [
     "Rerun",
     "Reset",
     "RetryNotice",
+    "RunFailed",
     "RunResult",
     "STREAM_UPDATE_EVENTS",
     "StalledError",

@@ -4,6 +4,7 @@ A model's failure is a message, a tool's failure is a result that the model read
 
     SteersmanError
       AgentBusy               a second prompt while one runs
+      RunFailed               raised by `result.output` and `result.raise_for_error()`, never by the run itself
       UnknownApproval         an answer to a question that was never asked
       MissingExtra            a feature whose optional dependency is not installed
       ToolError               raised by a tool: its text is the error result the model reads
@@ -23,9 +24,12 @@ A model's failure is a message, a tool's failure is a result that the model read
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from steersman.types.result import RunResult
 
 ErrorKind: TypeAlias = Literal[
     "authentication",
@@ -86,6 +90,14 @@ class AgentBusy(SteersmanError, RuntimeError):
 
 class UnknownApproval(SteersmanError, LookupError):
     """The agent has asked no question with this id; the id is the `approval_id` of an `approval_requested` event."""
+
+
+class RunFailed(SteersmanError):
+    """A run did not end well, and its caller asked for what it does not have; `result` says how it ended."""
+
+    def __init__(self, message: str, result: RunResult[Any] | None = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class MissingExtra(SteersmanError, ImportError):

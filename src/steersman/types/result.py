@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from steersman.types.errors import ErrorInfo, ErrorKind
+from steersman.types.errors import ErrorInfo, ErrorKind, RunFailed, to_exception
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
 from steersman.types.usage import Usage
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # noqa: TID251  # checkers know it; nothing is imported when a program runs
+
+    OutputT = TypeVar("OutputT", covariant=True, default=str)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT", covariant=True)  # only a checker needs the default
+
+_GOOD_ENDS = frozenset(("done", "terminated"))
+
+
+class Absent(Enum):
+    """What stands in a result for an output: the text of the last answer, or nothing where a value was asked for."""
+
+    TEXT = "text"
+    NOTHING = "nothing"
+
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
-    """The new messages of a run, how it ended and what it cost.
+class RunResult(Generic[OutputT]):
+    """The new messages of a run, how it ended and what it cost; `undelivered` are messages still queued.
 
-    `output` is the validated value when an `output_type` was asked for; `undelivered` are messages still queued.
     `error` describes the failed answer that ended the run: its kind, provider, status, request id, a redacted body.
     """
 
@@ -23,9 +41,41 @@ class RunResult:
     usage: Usage
     end_reason: EndReason
     detail: str = ""
-    output: Any = None
+    _output: Any = Absent.TEXT
     undelivered: Sequence[AgentMessage] = ()
     error: ErrorInfo | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the run came to its end by itself: the model had nothing left to do, or a tool ended the run."""
+        return self.end_reason in _GOOD_ENDS
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is an `output` to read."""
+        return self.ended_well if self._output is Absent.TEXT else self._output is not Absent.NOTHING
+
+    @property
+    def output(self) -> OutputT:
+        """The value of the `output_type` that was asked for, checked; without one, the text of the last answer.
+
+        Raises `RunFailed` where there is none, because the run failed or was stopped.
+        """
+        if not self.has_output:
+            raise self._explain("The run has no output: it ended with")
+        found: Any = self.text if self._output is Absent.TEXT else self._output
+        return found
+
+    def raise_for_error(self) -> Self:
+        """Raise `RunFailed` unless the run ended well; else return this result."""
+        if not self.ended_well:
+            raise self._explain("The run ended with")
+        return self
+
+    def _explain(self, words: str) -> RunFailed:
+        failed = RunFailed(f"{words} {self.end_reason!r}{f': {self.detail}' if self.detail else '.'}", self)
+        failed.__cause__ = None if self.error is None else to_exception(self.error)
+        return failed
 
     @property
     def text(self) -> str:
@@ -52,3 +102,9 @@ class RunResult:
     def cost(self) -> float | None:
         """US dollars, `None` when no price is known; a lower bound when `usage.partial`."""
         return self.usage.cost
+
+
+def find_value(result: RunResult[Any]) -> Any:
+    """The value of the `output_type` that was asked for; `None` where there is none, or only a text."""
+    value = result._output  # pyright: ignore[reportPrivateUsage]  # it belongs to the same module
+    return None if isinstance(value, Absent) else value

@@ -120,16 +120,16 @@ async def test_another_model_has_its_own_window_and_does_not_undo_a_budget(monke
 
 
 @pytest.mark.real_time
-async def test_another_model_gets_its_own_words_from_the_next_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_model_gets_its_own_words_from_the_next_turn_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with OpenAIChatServer("One.", "Two.") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         room = Room(Agent("openai-chat:gpt-x", system_prompt="You are gpt-x."))
         conversation = room.conversation
         conversation.send("Begin.")
-        await run_command(room, "/model openai-chat:gpt-y")
         await conversation.wait_until_idle()
         conversation.send("Go on.")
+        await run_command(room, "/model openai-chat:gpt-y")
         await conversation.wait_until_idle()
     heard_by = [(request["model"], request["messages"][0]["content"]) for request in server.requests]
     assert heard_by == [("gpt-x", "You are gpt-x."), ("gpt-y", "You are gpt-y.")]

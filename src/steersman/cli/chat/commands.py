@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 from steersman.agent.agent import Agent
-from steersman.agent.options import apply_changes
 from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
 from steersman.cli.setup.model_choice import resolve_model
@@ -132,9 +131,9 @@ async def _change_model(chat: Chat, name: str) -> None:
     if budget is not None and has_unknown_price(model) and not has_unknown_price(agent.config.model):
         raise UserError(f"{explain_missing_budget(model)} The model stays {agent.config.model.name}.")
     await chat.prepare(model)
-    agent.config = apply_changes(agent.config, {"model": model, "context_config": make_context_config(model)})
-    chat.conversation.next_system_prompt = chat.get_system_prompt(model)
-    when = "From the next run on" if chat.conversation.running else "Now"
+    words = chat.get_system_prompt(model)
+    agent.configure(model=model, context_config=make_context_config(model), system_prompt=words)
+    when = "From the next turn on" if chat.conversation.running else "Now"
     chat.say("notice", f"{when} the model is {describe_model(model)}. The conversation continues with it.")
 
 
@@ -159,12 +158,13 @@ def _change_thinking(chat: Chat, level: str) -> None:
             f"Thinking is one of {', '.join(levels)}, got {sanitize_line(level)!r}.{suggest_nearest(level, levels)}",
         )
     else:
-        agent.config = apply_changes(agent.config, {"thinking_level": level})
-        chat.say("notice", f"From the next run on thinking is {level}.")
+        agent.configure(thinking_level=cast(ThinkingLevel, level))
+        chat.say("notice", f"From the next turn on thinking is {level}.")
 
 
 def _list_tools(chat: Chat, _: str) -> None:
-    tools = chat.conversation.agent.tools
+    agent = chat.conversation.agent
+    tools = agent.tool_table.read(agent.context.tools)
     if not tools:
         chat.say("notice", "There are no tools.")
         return

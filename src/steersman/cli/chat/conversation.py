@@ -53,8 +53,6 @@ class Conversation:
         self.agent = agent
         self.usage = Usage()
         self.last: RunResult | None = None
-        # The system prompt from the next run on, if it changes.
-        self.next_system_prompt: str | None = None
         self._view = view
         self._run: asyncio.Task[None] | None = None
         self._turn = 0
@@ -93,8 +91,6 @@ class Conversation:
 
     def begin(self, start: Callable[[], EventStream]) -> None:
         """Starts a run and shows it; shows an error if it cannot start."""
-        if self.next_system_prompt is not None:
-            self.agent.context.system_prompt, self.next_system_prompt = self.next_system_prompt, None
         try:
             stream = start()
         except Exception as error:  # noqa: BLE001  # such as an empty prompt or a closed session: shown, and the chat goes on

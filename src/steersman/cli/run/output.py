@@ -39,7 +39,7 @@ from steersman.types.events import (
 )
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage, EndReason
-from steersman.types.result import RunResult
+from steersman.types.result import RunResult, find_value
 from steersman.types.usage import Usage
 from steersman.types.wire import encode
 
@@ -150,8 +150,8 @@ class PlainText:
             self._stderr.write_lines(message.text.strip())
 
     def _finish(self, result: RunResult) -> None:
-        if self._structured and result.output is not None:
-            self._write(msgspec.json.encode(result.output, enc_hook=repr).decode())
+        if self._structured and (value := find_value(result)) is not None:
+            self._write(msgspec.json.encode(value, enc_hook=repr).decode())
         elif not self._streaming and (text := find_final_text(result)):
             self._write(text)
         self._end_line()
@@ -243,7 +243,7 @@ class JsonResult:
         started = self._started
         fields: dict[str, Any] = {
             "text": result.text,
-            "output": result.output,
+            "output": find_value(result),
             "end_reason": result.end_reason,
             "detail": result.detail,
             "model": None if started is None else f"{started.model.provider}:{started.model.id}",

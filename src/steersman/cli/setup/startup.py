@@ -108,7 +108,7 @@ class StartedAgent:
             return
         from steersman.provider.local import prepare
 
-        tools = [*self.agent.tools.values()]
+        tools = [*self.agent.tool_table.read(self.agent.context.tools).values()]
         await prepare(model, report=progress, tools=tools, system_prompt=self.get_system_prompt(model))
 
 
@@ -182,13 +182,13 @@ class _Plan:
         words: str,
         session: Session | None,
         approve: ApproveFn | None,
-    ) -> Agent:
+    ) -> Agent[Any]:
         """Builds the agent of this plan."""
         return Agent(
             self.model,
             tools=tools,
             system_prompt=words,
-            output_type=self.schema,
+            output_type=cast(Any, self.schema),
             thinking_level=cast(ThinkingLevel, options.thinking or self.settings.thinking or "off"),
             limits=self.limits,
             context_config=make_context_config(self.model),

@@ -28,9 +28,10 @@ from steersman.context.tokens import estimate_tokens
 from steersman.events.stream import EventStream
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.entry import BareContext, Inherited, Start
+from steersman.loop.inbox import open_inbox
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run
-from steersman.loop.run_loop import open_inbox, run_loop
+from steersman.loop.run_loop import run_loop
 from steersman.policy.limits import ExecutionLimits, ExecutionTracker
 from steersman.provider.models.registry import get_model
 from steersman.provider.streaming.normalize import NormalizedStreamFn
@@ -59,7 +60,7 @@ async def replay_run(environment: ReplayEnvironment, config: AgentLoopConfig, to
     """Let the loop repeat the run, until the run or its records end."""
     context, part = environment.context, environment.part
     host = BareContext(context, config)
-    host.tools = cast(Any, tools)
+    host.tool_table.by_name = cast(Any, tools)
     host.dispatcher.subscribe(environment.check_event)
     start = Start((), inherited=Inherited(tool_call_id=(part.start or {}).get("parent_tool_call_id")))
     stream = EventStream()
@@ -310,7 +311,7 @@ class _SessionReplay:
             self._tools = tuple(msgspec.convert(tool, _Spec) for tool in start["tools"])
         if self._like is not None:
             self._system_prompt = self._like.context.system_prompt
-            self._tools = tuple(self._like.tools.values())
+            self._tools = tuple(self._like.tool_table.read(self._like.context.tools).values())
 
     def _build_log(self) -> Log:
         if self._log is None:

@@ -1,0 +1,163 @@
+"""The options of an agent: typed, with one meaning of `None`, and refused with a hint when they are not known."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import pytest
+
+from steersman import Agent, AgentLoopConfig, ContextConfig, ExecutionLimits, Retry
+from steersman.agent.options import AgentOptions, ChangeableOptions, MoreOptions
+from steersman.testing import ScriptedModel, error
+
+NAMED = {
+    name
+    for name, parameter in inspect.signature(Agent.__init__).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY or name == "model"
+}
+FIELDS = {field.name for field in fields(AgentLoopConfig) if field.init}
+SPELLED = {"execution_limits", "retry_strategy"}
+
+
+def test_the_types_of_the_options_follow_the_configuration() -> None:
+    """api.md: what is behind `**options` is every option of `AgentLoopConfig` that the signature does not name."""
+    assert set(MoreOptions.__annotations__) == FIELDS - NAMED
+    assert FIELDS - set(MoreOptions.__annotations__) | SPELLED == FIELDS & NAMED | SPELLED
+    assert set(AgentOptions.__annotations__) == set(MoreOptions.__annotations__) | NAMED
+    assert set(AgentOptions.__annotations__) - set(ChangeableOptions.__annotations__) == {"output_type"}
+    assert MoreOptions.__required_keys__ == frozenset()
+
+
+def test_an_option_has_the_same_type_in_the_configuration() -> None:
+    """api.md: an editor completes it and a type checker refuses a wrong one."""
+    of_config = {field.name: str(field.type) for field in fields(AgentLoopConfig)}
+    typed = {name: hint.__forward_arg__ for name, hint in MoreOptions.__annotations__.items()}
+    assert typed == {name: of_config[name] for name in typed}
+
+
+def test_the_defaults_stand_in_the_signature_as_values() -> None:
+    """api.md: the defaults stand in the signature as values."""
+    usual = inspect.signature(Agent.__init__).parameters
+    assert (usual["limits"].default, usual["retry"].default) == (ExecutionLimits(), Retry())
+    assert usual["context_config"].default == ContextConfig()
+    agent = Agent(ScriptedModel("x").model)
+    assert (agent.config.execution_limits, agent.config.retry_strategy) == (ExecutionLimits(), Retry())
+
+
+@pytest.mark.parametrize("short", ["limits", "retry", "context_config"])
+def test_none_switches_off(short: str) -> None:
+    """api.md: one meaning of `None`, on `Agent` and on `AgentLoopConfig` alike."""
+    model = ScriptedModel("x").model
+    name = {"limits": "execution_limits", "retry": "retry_strategy"}.get(short, short)
+    for spelling in {short, name}:
+        off: Any = {spelling: None}
+        assert getattr(Agent(model, **off).config, name) is None
+        assert getattr(AgentLoopConfig(model=model, **off), name) is None
+        assert getattr(Agent(model).variant(**off).config, name) is None
+        agent = Agent(model)
+        agent.configure(**off)
+        assert getattr(agent.config, name) is None
+
+
+async def test_without_retry_a_failure_is_final() -> None:
+    """api.md: `retry=None` switches it off."""
+    script = ScriptedModel(error("overloaded"), "Hello.")
+    assert (await Agent(script.model, retry=None).run("Hi")).end_reason == "error"
+    assert script.asked == 1
+
+
+def test_a_configuration_has_no_limits_and_no_context_unless_given_but_retries() -> None:
+    """api.md, rulings: `AgentLoopConfig` is the seeds'."""
+    config = AgentLoopConfig(model=ScriptedModel("x").model)
+    assert (config.execution_limits, config.context_config, config.retry_strategy) == (None, None, Retry())
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({"limits": ExecutionLimits(max_turns=2)}, "execution_limits", ExecutionLimits(max_turns=2)),
+        ({"execution_limits": ExecutionLimits(max_turns=2)}, "execution_limits", ExecutionLimits(max_turns=2)),
+        ({"retry": Retry(max_attempts=9)}, "retry_strategy", Retry(max_attempts=9)),
+        ({"retry_strategy": Retry(max_attempts=9)}, "retry_strategy", Retry(max_attempts=9)),
+    ],
+)
+def test_both_spellings_are_taken(given: dict[str, Any], name: str, value: object) -> None:
+    """api.md: the seeds' names and the short ones are taken by both."""
+    model = ScriptedModel("x").model
+    assert getattr(Agent(model, **given).config, name) == value
+    assert getattr(AgentLoopConfig(model=model, **given), name) == value
+
+
+@pytest.mark.parametrize(
+    "both",
+    [
+        {"limits": ExecutionLimits(), "execution_limits": None},
+        {"limits": None, "execution_limits": ExecutionLimits()},
+        {"retry": Retry(), "retry_strategy": Retry()},
+    ],
+)
+def test_both_spellings_at_once_are_an_error_that_names_the_two(both: dict[str, Any]) -> None:
+    """api.md: giving both spellings is an error that names the two."""
+    short, name = both
+    model = ScriptedModel("x").model
+    agent = Agent(model)
+    calls: list[Any] = [partial(Agent, model), partial(AgentLoopConfig, model=model), agent.configure, agent.variant]
+    for call in calls:
+        with pytest.raises(TypeError, match=f"'{short}' and '{name}'"):
+            call(**both)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("befor_turn", "before_turn"),
+        ("exection_limits", "execution_limits"),
+        ("limit", "limits"),
+        ("max_token", "max_tokens"),
+        ("tool_timout", "tool_timeout"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest(wrong: str, meant: str) -> None:
+    """api.md: every unknown option gets "did you mean"."""
+    model = ScriptedModel("x").model
+    agent = Agent(model)
+    bad: Any = {wrong: None}
+    for owner, call in (
+        ("Agent", lambda: Agent(model, **bad)),
+        ("AgentLoopConfig", lambda: AgentLoopConfig(model=model, **bad)),
+        (r"configure\(\)", lambda: agent.configure(**bad)),
+        (r"variant\(\)", lambda: agent.variant(**bad)),
+    ):
+        with pytest.raises(TypeError, match=f"{owner} has no option '{wrong}'. Did you mean '{meant}'?"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ("max_turns", "limits=ExecutionLimits(max_turns=...)"),
+        ("max_attempts", "retry=Retry(max_attempts=...)"),
+        ("max_context_tokens", "context_config=ContextConfig(max_context_tokens=...)"),
+    ],
+)
+def test_an_option_of_a_value_says_which_value(wrong: str, place: str) -> None:
+    """Bad input gets a clear error."""
+    bad: Any = {wrong: 3}
+    with pytest.raises(TypeError) as raised:
+        Agent("scripted:x", **bad)
+    assert place in str(raised.value)
+
+
+def test_an_option_that_resembles_none_gets_the_list() -> None:
+    """Bad input gets a clear error."""
+    bad: Any = {"zzz": 3}
+    with pytest.raises(TypeError, match=r"The options are: after_compaction_end, .*, tools?_"):
+        AgentLoopConfig(model=ScriptedModel("x").model, **bad)
+
+
+def test_a_context_config_may_say_no_size() -> None:
+    """api.md: `ContextConfig()` takes its size from elsewhere, and works where no window is known."""
+    assert Agent(ScriptedModel("x", "y").model, context_config=ContextConfig()).run_sync("Hi").text == "x"
