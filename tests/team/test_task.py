@@ -77,12 +77,15 @@ async def test_the_model_is_told_the_kinds_and_chooses_one() -> None:
     assert {event.update["agent"] for event in heard.of(ToolExecutionUpdate)} == {"explorer"}
 
 
-async def test_one_kind_needs_no_name() -> None:
-    script = ScriptedModel(answer(call("task", prompt="Look.")), "Seen.", "ok")
+@pytest.mark.parametrize("given", [{}, {"kind": "explorer"}], ids=["without", "with"])
+async def test_one_kind_needs_no_name_and_takes_it(given: dict[str, str]) -> None:
+    """docs/sub-agents.md: a model that names the only kind is right."""
+    script = ScriptedModel(answer(call("task", prompt="Look.", **given)), "Seen.", "ok")
     agent, _ = agent_of(script, [look, change, task_tool({"explorer": KINDS["explorer"]})])
     await agent.run("go")
     assert names(script, 1) == ["look"]
-    assert "kind" not in task_tool().parameters["properties"]
+    assert task_tool().parameters["properties"]["kind"]["enum"] == ["general"]
+    assert task_tool().parameters["required"] == ["prompt"]
 
 
 async def test_a_kind_that_is_not_in_the_table_is_answered_with_those_that_are() -> None:

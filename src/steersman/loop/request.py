@@ -17,7 +17,7 @@ from steersman.loop.run import Run, Turn
 from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
-from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry import Retry, with_retry
 from steersman.types.errors import AuthenticationError
 from steersman.types.messages import AgentMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
@@ -115,6 +115,9 @@ def make_options(
     )
 
 
+_NO_RETRY = Retry(max_attempts=1)
+
+
 class ModelClient:
     """How a run asks its model: the `StreamFn` with key, retry and fallbacks, and what every request has in common.
 
@@ -142,9 +145,10 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
 
     def build(model: Model) -> StreamFn:
         plain = _add_key(own or find_stream_fn(model), config, model, secrets)
-        if config.retry_strategy is None:
+        keys = config.get_api_key or (model.api_key if callable(model.api_key) else None)
+        if config.retry_strategy is None and keys is None:
             return _normalize(plain)
-        return with_retry(plain, config.retry_strategy, keys=config.get_api_key)
+        return with_retry(plain, config.retry_strategy or _NO_RETRY, keys=keys)
 
     if not config.fallbacks:
         return build(config.model)

@@ -120,8 +120,7 @@ def _make_parameters(table: Mapping[str, TaskKind]) -> dict[str, Any]:
         "description": {"type": "string", "description": "What it is about, in a few words."},
         "prompt": {"type": "string", "minLength": 1, "description": "The task, with everything needed to do it."},
     }
-    if len(table) > 1:
-        properties["kind"] = {"type": "string", "enum": [*table], "description": "Which kind of sub-agent."}
+    properties["kind"] = {"type": "string", "enum": [*table], "description": "Which kind of sub-agent."}
     return {"type": "object", "properties": properties, "required": ["prompt"], "additionalProperties": False}
 
 

@@ -50,10 +50,15 @@ def test_a_model_made_by_hand_stays_as_it_was_made() -> None:
     assert get_model(model) is model
 
 
-def test_a_server_of_ones_own_has_no_known_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert get_model("openai-chat:gpt-5-mini", base_url="http://127.0.0.1:8000/v1").prices is None
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:8000")
-    assert get_model("anthropic:claude-sonnet-4-5").prices is None
+def test_behind_another_address_the_list_price_is_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """api.md, rulings: by the list price of the model's id, also behind a `base_url`; the window may be another."""
+    listed = get_model("openai-chat:gpt-5-mini")
+    behind = get_model("openai-chat:gpt-5-mini", base_url="http://127.0.0.1:8000/v1")
+    assert listed.prices is not None
+    assert (behind.prices, behind.context_window) == (listed.prices, None)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    assert get_model("openai-chat:gpt-5-mini").prices == listed.prices
+    assert get_model("openai-chat:qwen3", base_url="http://127.0.0.1:8000/v1").prices is None
 
 
 def test_own_facts_go_over_the_packages_and_leave_the_rest() -> None:
@@ -78,7 +83,7 @@ def test_without_the_package_everything_works_and_costs_are_unknown() -> None:
 def test_importing_and_naming_a_local_model_loads_neither_prices_nor_http() -> None:
     program = (
         "import sys; from steersman import get_model\n"
-        "get_model('openai-chat:m', base_url='http://127.0.0.1:1/v1'); get_model('ollama:m')\n"
+        "get_model('ollama:m'); get_model('vllm:m', base_url='http://127.0.0.1:1/v1')\n"
         "print([name for name in ('genai_prices', 'aiohttp', 'pydantic') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

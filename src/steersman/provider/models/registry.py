@@ -140,8 +140,8 @@ def get_model(
         raise TypeError(f"api_key must be a string or a function that returns one, got a {type(api_key).__name__}.")
     given = {"base_url": base_url, "api_key": api_key, **overrides}
     changes = {key: value for key, value in given.items() if value is not None}
-    if name is not model and base_url is None:
-        changes = {**_find_known_facts(model), **changes}
+    if name is not model:
+        changes = {**_find_known_facts(model, base_url), **changes}
     return replace(model, **changes) if changes else model
 
 
@@ -235,15 +235,16 @@ _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
 }
 
 
-def _find_known_facts(model: Model) -> dict[str, Any]:
-    """What the catalogue knows about a model; nothing if the environment gives its provider another base URL."""
+def _find_known_facts(model: Model, base_url: str | None) -> dict[str, Any]:
+    """What the catalogue knows about a model; behind another base URL only its list prices, for an estimate."""
     from steersman.provider.models.catalogue import find_facts
     from steersman.provider.models.presets import PRESETS, find_base_url
 
-    preset = PRESETS.get(model.provider)
-    if preset is not None and find_base_url(model.provider) != preset.base_url:
-        return {}
     facts = find_facts(model.provider, model.id)
+    preset = PRESETS.get(model.provider)
+    if base_url is not None or (preset is not None and find_base_url(model.provider) != preset.base_url):
+        # Another server may have another context window for the same model.
+        return {} if facts.prices is None else {"prices": facts.prices}
     known = {
         "context_window": facts.context_window,
         "max_output_tokens": facts.max_output_tokens,

@@ -14,6 +14,7 @@ import msgspec
 
 from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, Events, flatten_batches
 from steersman.provider.streaming.partial import build_content, partial_message
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, describe_many_calls
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
 from steersman.types.messages import AssistantMessage, to_message
@@ -228,8 +229,8 @@ def build_terminal_event(
         info = to_error_info(outcome)
         reason = "refusal" if info.kind == "refused" else "error"
         outcome = Failed(partial_message(seen, stop_reason=reason), info)
-    elif isinstance(outcome, Done) and outcome.message.stop_reason in ("error", "aborted"):
-        outcome = Failed(outcome.message)
+    elif isinstance(outcome, Done):
+        outcome = _check_answer(outcome)
     message = outcome.message
     changes: dict[str, Any] = {}
     if not message.content and seen and (content := build_content(seen)):
@@ -248,6 +249,18 @@ def build_terminal_event(
     changes["error_message"] = message.error_message or info.message
     changes["error_kind"] = info.kind
     return Failed(msgspec.structs.replace(message, **changes), info)
+
+
+def _check_answer(done: Done) -> Done | Failed:
+    """The answer, or the failure that it is: it says so itself, or has too many tool calls."""
+    message = done.message
+    if message.stop_reason in ("error", "aborted"):
+        return Failed(message)
+    if len(message.content) <= MAX_TOOL_CALLS or len(message.tool_calls) <= MAX_TOOL_CALLS:
+        return done
+    content = message.content[:MAX_TOOL_CALLS]
+    failed = msgspec.structs.replace(message, content=content, stop_reason="error")
+    return Failed(failed, ErrorInfo("protocol", describe_many_calls()))
 
 
 def _recognize_overflow(info: ErrorInfo) -> ErrorInfo:

@@ -17,6 +17,7 @@ import msgspec
 
 from steersman.provider.streaming.batches import Batches
 from steersman.provider.streaming.normalize import (
+    DecideNext,
     ModelCall,
     NextAttempt,
     NormalizedStreamFn,
@@ -183,7 +184,8 @@ def with_retry(
     """The same `StreamFn`, called again if the strategy says so.
 
     Each new attempt is announced by a `RetryNotice`, and by a `Reset` when something of the failed one was shown.
-    `keys` is the function that gives `stream_fn` its key: requests that share it are retried one by one.
+    `keys` is the function that gives `stream_fn` its key: requests that share it are retried one by one, and a request
+    whose key is refused is sent once more, with a fresh key, whatever the strategy says.
     """
     first_event, idle = getattr(retry, "first_event_timeout", None), getattr(retry, "idle_timeout", None)
     if first_event is not None or idle is not None:
@@ -204,7 +206,8 @@ class _RetryingStream:
 
     def batches(self, model: Model, request: Request, options: StreamOptions) -> Batches:
         ask = ModelCall(self._stream_fn, model, request, options)
-        return run_attempts(ask, partial(self._decide_next, ask))
+        decide = partial(self._decide_next, ask)
+        return run_attempts(ask, decide if self._keys is None else _ask_for_fresh_key_once(decide))
 
     def _decide_next(self, ask: ModelCall, failed: Failed, attempt: int) -> Failed | NextAttempt:
         error, retry = get_error_info(failed), self._retry
@@ -220,6 +223,21 @@ class _RetryingStream:
         except Exception as broken:  # noqa: BLE001  # a broken strategy ends the answer with both failures named
             return _reword(failed, f"{error.message} (and the retry strategy raised {to_error_info(broken).message})")
         return NextAttempt(RetryNotice(attempt, delay, error, get_usage(failed)), delay)
+
+
+def _ask_for_fresh_key_once(decide: DecideNext) -> DecideNext:
+    """Call again at once when the server refuses the key, and once only: each attempt asks for its key anew."""
+    has_asked = False
+
+    def decide_about_key(failed: Failed, attempt: int) -> Failed | NextAttempt:
+        nonlocal has_asked
+        error = get_error_info(failed)
+        if has_asked or error.kind != "authentication" or error.status is None:
+            return decide(failed, attempt)
+        has_asked = True
+        return NextAttempt(RetryNotice(attempt, 0.0, error, get_usage(failed)))
+
+    return decide_about_key
 
 
 def get_requested_wait(error: ErrorInfo) -> float | None:

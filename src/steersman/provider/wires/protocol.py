@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import msgspec
 
 from steersman.types.content import replace_lone_surrogates
-from steersman.types.errors import ProviderError
+from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
@@ -193,6 +193,21 @@ class Decoder(Protocol):
         Raises `IncompleteStreamError` when the answer is not complete.
         """
         ...
+
+
+MAX_TOOL_CALLS = 1_000
+"""More calls in one answer are a failure of the model or of its server, and none of them is run."""
+
+
+def check_call_count(count: int) -> None:
+    """Raise `ProtocolError` once an answer has too many tool calls, so that the rest of it is not even read."""
+    if count > MAX_TOOL_CALLS:
+        raise ProtocolError(describe_many_calls())
+
+
+def describe_many_calls() -> str:
+    """Describe an answer with too many tool calls."""
+    return f"The model's answer has more than {MAX_TOOL_CALLS:,} tool calls; none of them was run."
 
 
 def feed_all(decoder: Decoder, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:

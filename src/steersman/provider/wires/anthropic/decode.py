@@ -28,7 +28,7 @@ from steersman.provider.wires.anthropic.events import (
     decode_delta,
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.protocol import ToolNames
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count
 from steersman.types.content import Content, ToolCall, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
@@ -195,6 +195,8 @@ class AnthropicDecoder:
             case "tool_use":
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
+                if grown.at >= MAX_TOOL_CALLS:
+                    check_call_count(sum(each.kind == "tool_use" for each in self._blocks))
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
             case "redacted_thinking":
                 grown.signature = block.data

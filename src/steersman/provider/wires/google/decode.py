@@ -23,6 +23,7 @@ from steersman.provider.wires.google.chunks import (
 )
 from steersman.provider.wires.google.errors import build_malformed_error, classify_event
 from steersman.provider.wires.google.tools import ToolSet
+from steersman.provider.wires.protocol import check_call_count
 from steersman.types.content import (
     Content,
     ImageContent,
@@ -281,6 +282,7 @@ class GoogleDecoder:
         taken = not given or given in self._ids
         id = new_id("call") if taken else given
         self._ids.add(id)
+        check_call_count(len(self._ids))
         parsed = parse_tool_call(
             id, name, arguments, signature=signature, provider_id=given if taken and given else None
         )

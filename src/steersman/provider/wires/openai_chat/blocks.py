@@ -13,6 +13,7 @@ import msgspec
 
 from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta
 from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, split_parts
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
 from steersman.types.content import (
     Content,
     TextContent,
@@ -328,6 +329,8 @@ class Blocks:
         self._waiting = None
         index = call.index = len(self._content)
         self._content.append(call)
+        if index >= MAX_TOOL_CALLS:
+            check_call_count(sum(isinstance(block, OpenCall | ToolCall) for block in self._content))
         out.append(ToolCallStart(index, call.id, self._names.from_wire(call.name)))
         return index
 

@@ -43,7 +43,7 @@ from steersman.provider.wires.openai_responses.items import (
     encode_arguments,
     join_reasoning,
 )
-from steersman.provider.wires.protocol import ToolNames
+from steersman.provider.wires.protocol import ToolNames, check_call_count
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -75,6 +75,7 @@ class OpenAIResponsesDecoder:
 
     __slots__ = (
         "_blocks",
+        "_calls",
         "_error",
         "_hot",
         "_hot_block",
@@ -96,7 +97,7 @@ class OpenAIResponsesDecoder:
         self._output = Output()
         self._started = False
         self._unknown_events: list[str] = []
-        self._blocks = 0
+        self._blocks = self._calls = 0
         # The last delta event and its block: the next delta nearly always belongs to the same block.
         self._hot = Event()
         self._hot_block: OpenBlock | None = None
@@ -248,6 +249,8 @@ class OpenAIResponsesDecoder:
         if block is None:
             block = item.blocks[part] = OpenBlock(kind, self._blocks)
             self._blocks += 1
+            self._calls += kind not in ("text", "thinking")
+            check_call_count(self._calls)
             shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
         return block
 
