@@ -36,9 +36,9 @@ class CountedStore:
         self.inner = SqliteStore(path)
         self.commits = 0
 
-    def create(self, session_id: str, /) -> Handle:
+    def create(self, session_id: str, /, *, first: bool = False) -> Handle:
         """A new session."""
-        return CountedHandle(self.inner.create(session_id), self)
+        return CountedHandle(self.inner.create(session_id, first=first), self)
 
     def open(self, session_id: str, /, *, write: bool = True) -> Handle:
         """One that is there."""

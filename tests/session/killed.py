@@ -92,8 +92,8 @@ class DeadlyStore:
         self.point = point
         self.loop = loop
 
-    def create(self, session_id: str, /) -> Handle:
-        return DeadlyHandle(self.inner.create(session_id), self)
+    def create(self, session_id: str, /, *, first: bool = False) -> Handle:
+        return DeadlyHandle(self.inner.create(session_id, first=first), self)
 
     def open(self, session_id: str, /, *, write: bool = True) -> Handle:
         return DeadlyHandle(self.inner.open(session_id, write=write), self)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Self, TypeAlias
-from weakref import WeakKeyDictionary, WeakMethod, finalize
+from typing import Any, Self
+from weakref import WeakMethod, finalize
 
 from steersman.context.compaction.strategies import ContextConfig, compact_log, undo_change
 from steersman.context.entries import Entry
@@ -18,6 +18,15 @@ from steersman.context.repair import Recovery
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter, close_in_thread
+from steersman.session.opening import (
+    Where,
+    create_handle,
+    open_handle,
+    open_last,
+    open_or_create,
+    open_store,
+    writers,
+)
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
 from steersman.session.restore import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
@@ -26,17 +35,13 @@ from steersman.session.stores.store import (
     Problem,
     SessionBusy,
     SessionError,
-    SessionNotFound,
     Store,
     Summary,
     check_format,
 )
 from steersman.session.tree import Branch, Difference, Node
 from steersman.types.guards import is_instance
-from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage
-
-Where: TypeAlias = "str | os.PathLike[str] | Store"
 
 
 class Session:
@@ -68,43 +73,42 @@ class Session:
     # Opening and closing
 
     @classmethod
-    def create(cls, where: Where, session_id: str | None = None) -> Self:
+    def create(cls, where: Where, id: str | None = None) -> Self:
         """A new session in a file or a store."""
-        store = _open_store(where)
-        return cls(store.create(new_id("session") if session_id is None else session_id))._register_writer(store)
+        store = open_store(where)
+        return cls(create_handle(store, id))._register_writer(store)
 
     @classmethod
-    def open(cls, where: Where, session_id: str | None = None, *, write: bool = True) -> Self:
-        """An existing session: the one with this id, or the one used last."""
-        store = _open_store(where)
-        if session_id is None:
-            found = store.list()
-            if not found:
-                raise SessionNotFound(f"There is no session in {where!r} yet. Make one with Session.create().")
-            session_id = found[0].id
-        return cls(_open_handle(store, session_id, write=write))._register_writer(store)
+    def open(cls, where: Where, id: str | None = None, *, write: bool = True, create: bool = False) -> Self:
+        """An existing session: the one with this id, or the one used last. With `create`, a new one if there is none.
+
+        If two programs do this at once, one creates the session, and the other opens it or raises `SessionBusy`.
+        """
+        store = open_store(where)
+        if create:
+            if not write:
+                raise ValueError("A session that is opened with write=False cannot be created: leave one of them out.")
+            return cls(open_or_create(store, id))._register_writer(store)
+        handle = open_last(store, write=write) if id is None else open_handle(store, id, write=write)
+        return cls(handle)._register_writer(store)
 
     @classmethod
     def at(cls, where: Where) -> Self:
-        """The session used last in a file or a store, or a new one if there is none."""
-        store = _open_store(where)
-        found = store.list()
-        return cls(_open_handle(store, found[0].id) if found else store.create(new_id("session")))._register_writer(
-            store
-        )
+        """The session used last in a file or a store, or a new one: the same as `open` with `create=True`."""
+        return cls.open(where, create=True)
 
     @classmethod
     def list(cls, where: Where) -> Sequence[Summary]:
         """The sessions of a file or a store, the most recently used first."""
-        return _open_store(where).list()
+        return open_store(where).list()
 
     @classmethod
-    def import_(cls, file: str | os.PathLike[str], where: Where, session_id: str | None = None) -> Self:
+    def import_(cls, file: str | os.PathLike[str], where: Where, id: str | None = None) -> Self:
         """A new session from a file that `export` wrote; tool calls that are open in it are not run here."""
         from steersman.session.stores.jsonl import import_jsonl
 
-        store = _open_store(where)
-        imported = import_jsonl(file, store, session_id=session_id)
+        store = open_store(where)
+        imported = import_jsonl(file, store, session_id=id)
         session = cls(store.open(imported.session_id))
         session._found.extend(imported.problems)
         return session
@@ -304,13 +308,13 @@ class Session:
 
     def _register_writer(self, store: Store) -> Self:
         if self.writable:
-            _writers[self] = store
+            writers[self] = store
         return self
 
     def _close_now(self) -> None:
         self.closed = True
         self._finalizer.detach()
-        _writers.pop(self, None)
+        writers.pop(self, None)
         if self.recorder.journal is not None:
             self.recorder.journal.close()
         else:
@@ -369,31 +373,3 @@ class Session:
                 yield decode(line)
             except ValueError:
                 continue  # reported when the session was opened
-
-
-_writers: WeakKeyDictionary[Session, Store] = WeakKeyDictionary()
-
-
-def _open_handle(store: Store, session_id: str, *, write: bool = True) -> Handle:
-    """The handle of an existing session; if this process has it open already, `SessionBusy` says so."""
-    try:
-        return store.open(session_id, write=write)
-    except SessionBusy as error:
-        if any(other.id == session_id and _is_same_store(store, its) for other, its in list(_writers.items())):
-            text = f"{error} It is open in this very process: close it there with agent.close() or session.close()."
-            raise SessionBusy(text) from error
-        raise
-
-
-def _is_same_store(left: Store, right: Store) -> bool:
-    """Whether these are the same store, or two stores of the same file."""
-    path = getattr(left, "path", None)
-    return left is right or (path is not None and path == getattr(right, "path", None))
-
-
-def _open_store(where: Where) -> Store:
-    if isinstance(where, str | os.PathLike):
-        from steersman.session.stores.sqlite.store import SqliteStore
-
-        return SqliteStore(where)
-    return where

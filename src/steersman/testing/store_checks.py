@@ -187,9 +187,10 @@ def sessions_do_not_mix(stores: Stores) -> None:
 def a_session_is_made_once(stores: Stores) -> None:
     """Whether it is open or closed, and however it is spelt: case counts."""
     store = stores("once")
-    handle = store.create("s")
+    handle = store.create("s", first=True)
     handle.append([make_record(1)])
     _check_raises(SessionExists, lambda: store.create("s"))
+    _check_raises(SessionExists, lambda: stores("once").create("t", first=True))
     handle.close()
     _check_raises(SessionExists, lambda: store.create("s"))
     store.create("S").close()

@@ -31,6 +31,7 @@ from steersman.cli.render import render_diff, render_markdown
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import (
     AgentEvent,
+    ApprovalResolved,
     CompactionEnded,
     CustomEvent,
     InputRejected,
@@ -92,6 +93,7 @@ PLACES: dict[str, Callable[[str], Iterable[AgentEvent]]] = {
     "a message on the way": lambda text: [turn(1), *said(user_message(f"hear: {text}"))],
     "a word of the loop": lambda text: [turn(1), *said(user_message(f"hear: {text}", synthetic=True))],
     "a retry": lambda text: [retry(message=text)],
+    "an answer from elsewhere": lambda text: [ApprovalResolved(*_HEAD, text, "denied", text, text)],
     "another model": lambda text: [ModelFallback(*_HEAD, text, text, ErrorInfo("network", text))],
     "a compaction that failed": lambda text: [CompactionEnded(*_HEAD, 1, 1, 1, 1, False, text)],
     "a message that was not let in": lambda text: [InputRejected(*_HEAD, text, "prompt")],

@@ -31,7 +31,14 @@ from steersman import Agent
 from steersman.cli.render import RunDisplay, compare_texts, describe_cost, render_diff
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.errors import ErrorInfo
-from steersman.types.events import AgentEvent, CompactionEnded, CompactionStarted, CustomEvent, ModelFallback
+from steersman.types.events import (
+    AgentEvent,
+    ApprovalResolved,
+    CompactionEnded,
+    CompactionStarted,
+    CustomEvent,
+    ModelFallback,
+)
 from steersman.types.messages import EndReason, user_message
 from steersman.types.stream import Reset, TextEnd, ThinkingDelta, ThinkingEnd, ToolCallDelta, ToolCallStart
 from steersman.types.usage import Usage
@@ -261,6 +268,20 @@ def test_retries_other_models_and_compaction_are_told() -> None:
     )
     show = heard(a_show(), [start(), CompactionStarted(*HEAD, 9000, 9)])
     assert show.render_live(80, 9) == "⠋ compacting the conversation (9 messages) · 0 s"
+
+
+def test_answers_that_came_from_elsewhere_are_told() -> None:
+    """server.md S7: the user of the terminal has not seen them."""
+    events: list[AgentEvent] = [
+        ApprovalResolved(*HEAD, "1", "approved", "function", ""),
+        ApprovalResolved(*HEAD, "2", "denied", "loop", "operation aborted"),
+        ApprovalResolved(*HEAD, "3", "expired", "loop", "no answer within 5s"),
+        ApprovalResolved(*HEAD, "4", "approved", "ada", ""),
+        ApprovalResolved(*HEAD, "5", "denied", "ada\x1b[31m", "not today"),
+    ]
+    assert heard(a_show(), events).take_finished(80) == (
+        "⊘ Denied: no answer within 5s\nApproved by ada\nDenied by ada␛[31m: not today\n"
+    )
 
 
 def test_everything_is_shown_to_who_asks_for_it() -> None:

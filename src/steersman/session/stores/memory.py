@@ -40,10 +40,12 @@ class MemoryStore:
         self._sessions: dict[str, _StoredSession] = {}
         self._lock = threading.RLock()
 
-    def create(self, session_id: str, /) -> MemoryHandle:
-        """A new, empty session to write to."""
+    def create(self, session_id: str, /, *, first: bool = False) -> MemoryHandle:
+        """A new, empty session to write to; with `first`, only if there is none."""
         check_session_id(session_id)
         with self._lock:
+            if first and self._sessions:
+                raise SessionExists(f"There is a session {next(iter(self._sessions))!r} already; open it.")
             if session_id in self._sessions:
                 raise SessionExists(f"There is a session {session_id!r} already; open it.")
             kept = self._sessions[session_id] = _StoredSession()

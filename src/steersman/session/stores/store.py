@@ -117,8 +117,11 @@ class Handle(Protocol):
 class Store(Protocol):
     """Keeps any number of sessions. Each has at most one writer; readers never block it."""
 
-    def create(self, session_id: str, /) -> Handle:
-        """A new, empty session to write to; raises `SessionExists`."""
+    def create(self, session_id: str, /, *, first: bool = False) -> Handle:
+        """A new, empty session to write to; raises `SessionExists`, with `first` also if there is any other session.
+
+        Of several programs that create the first session at once, one succeeds.
+        """
         ...
 
     def open(self, session_id: str, /, *, write: bool = True) -> Handle:

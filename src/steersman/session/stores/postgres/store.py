@@ -21,6 +21,7 @@ from steersman.session.stores.postgres.tables import (
     GAPS,
     LAST,
     LIST,
+    LOCK_SESSIONS,
     PAGE,
     SET_TITLE,
     WRITTEN,
@@ -71,8 +72,8 @@ class PostgresStore:
         self._link = link.ReconnectingConnection
         self._address: ServerAddress = link.ServerAddress(dsn, timeout)
 
-    def create(self, session_id: str, /) -> PostgresHandle:
-        """A new, empty session to write to."""
+    def create(self, session_id: str, /, *, first: bool = False) -> PostgresHandle:
+        """A new, empty session to write to; with `first`, only if the database has none."""
         check_session_id(session_id)
         link = self._link(self._address, write=True)
 
@@ -80,6 +81,12 @@ class PostgresStore:
             if connection.tables is None:
                 connection.make_tables()
             with connection.transaction():
+                if first:
+                    connection.execute(LOCK_SESSIONS)
+                    if (other := connection.execute(LIST).fetchone()) is not None:
+                        raise SessionExists(
+                            f"There is a session {other[0]!r} in {self._address.name!r} already; open it."
+                        )
                 now = time.time()
                 found = connection.execute(CREATE, (session_id, now, now)).fetchone()
                 if found is None:

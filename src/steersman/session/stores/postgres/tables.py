@@ -51,6 +51,7 @@ CREATE: Final[LiteralString] = """
     INSERT INTO steersman_sessions (id, created, updated, title, last) VALUES (%s, %s, %s, '', 0)
     ON CONFLICT (id) DO NOTHING RETURNING number
 """
+LOCK_SESSIONS: Final[LiteralString] = "LOCK TABLE steersman_sessions IN SHARE ROW EXCLUSIVE MODE"
 FIND: Final[LiteralString] = "SELECT number, last FROM steersman_sessions WHERE id = %s"
 LAST: Final[LiteralString] = "SELECT last FROM steersman_sessions WHERE number = %s"
 LIST: Final[LiteralString] = """

@@ -61,8 +61,8 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = check_path(path)
 
-    def create(self, session_id: str, /) -> SqliteHandle:
-        """A new, empty session to write to."""
+    def create(self, session_id: str, /, *, first: bool = False) -> SqliteHandle:
+        """A new, empty session to write to; with `first`, only if the file has none."""
         check_session_id(session_id)
         create_file(self.path)
 
@@ -72,8 +72,9 @@ class SqliteStore:
                 classify_errors(f"The session {session_id!r} could not be made in {str(self.path)!r}"),
                 transaction(connection),
             ):
-                if any(row.id == session_id for row in read_sessions(connection)):
-                    raise SessionExists(f"There is a session {session_id!r} in {str(self.path)!r} already; open it.")
+                for row in read_sessions(connection):
+                    if first or row.id == session_id:
+                        raise SessionExists(f"There is a session {row.id!r} in {str(self.path)!r} already; open it.")
                 (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
                 now = time.time()
                 row = SessionRow(last + 1, session_id, now, now, "", 0)

@@ -1,0 +1,77 @@
+"""Finds the store of a session, and opens the session in it; several programs may do so at once."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol, TypeAlias
+from weakref import WeakKeyDictionary
+
+from steersman.session.stores.store import Handle, SessionBusy, SessionExists, SessionNotFound, Store
+from steersman.types.ids import new_id
+
+Where: TypeAlias = "str | os.PathLike[str] | Store"
+
+
+class _Writer(Protocol):
+    id: str
+
+
+writers: WeakKeyDictionary[_Writer, Store] = WeakKeyDictionary()
+"""The sessions that this process has open for writing."""
+
+
+def open_store(where: Where) -> Store:
+    """The store itself, or that of a file."""
+    if isinstance(where, str | os.PathLike):
+        from steersman.session.stores.sqlite.store import SqliteStore
+
+        return SqliteStore(where)
+    return where
+
+
+def create_handle(store: Store, session_id: str | None) -> Handle:
+    """The handle of a new session."""
+    return store.create(new_id("session") if session_id is None else session_id)
+
+
+def open_handle(store: Store, session_id: str, *, write: bool = True) -> Handle:
+    """The handle of an existing session; if this process has it open already, `SessionBusy` says so."""
+    try:
+        return store.open(session_id, write=write)
+    except SessionBusy as error:
+        if any(other.id == session_id and _is_same_store(store, its) for other, its in list(writers.items())):
+            text = f"{error} It is open in this very process: close it there with agent.close() or session.close()."
+            raise SessionBusy(text) from error
+        raise
+
+
+def open_last(store: Store, *, write: bool = True) -> Handle:
+    """The handle of the session used last."""
+    found = store.list()
+    if not found:
+        place = str(getattr(store, "path", "")) or store
+        raise SessionNotFound(f"There is no session in {place!r} yet. Make one with Session.create().")
+    return open_handle(store, found[0].id, write=write)
+
+
+def open_or_create(store: Store, session_id: str | None) -> Handle:
+    """The handle of the session with this id, or of the one used last; of a new one if there is none.
+
+    Another program may do the same at this moment: one creates the session, and the others open it.
+    """
+    while True:
+        try:
+            return open_last(store) if session_id is None else open_handle(store, session_id)
+        except SessionNotFound:
+            try:
+                if session_id is not None:
+                    return store.create(session_id)
+                return store.create(new_id("session"), first=True)
+            except SessionExists:
+                continue  # made by another program meanwhile
+
+
+def _is_same_store(left: Store, right: Store) -> bool:
+    """Whether these are the same store, or two stores of the same file."""
+    path = getattr(left, "path", None)
+    return left is right or (path is not None and path == getattr(right, "path", None))
