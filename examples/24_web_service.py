@@ -24,7 +24,7 @@ def find_agent(request: web.Request) -> Agent:
     user = request.headers["X-User"]  # your service authenticates
     if user not in agents:
         model = ScriptedModel(answer(call("deploy", target="staging"), call("deploy", target="live")), "Done.").model
-        session, policy = Session.create(STORE, user), Approval()
+        session, policy = Session.open(STORE, user, create=True), Approval()
         agents[user] = Agent(model, tools=[deploy], session=session, approval=policy, approve="wait")
     return agents[user]
 
