@@ -36,6 +36,7 @@ from steersman.types.events import (
     ToolExecutionStart,
     ToolExecutionUpdate,
     TurnEnd,
+    TurnRequest,
     TurnStart,
     UnknownEvent,
 )
@@ -111,6 +112,7 @@ EVENTS: list[AgentEvent] = [
     AgentEnd(*HEAD, MESSAGES, Usage(input=1), "limit", "Max turns reached (1/1)"),
     TurnStart(*HEAD, 0, "user"),
     TurnEnd(*HEAD, 0, ANSWER, [RESULT], "tool_use"),
+    TurnRequest(*HEAD, 0, "a:b", "Be brief.", [USER, ANSWER, RESULT], [{"name": "read"}], {"max_tokens": 9}),
     MessageStart(*HEAD, USER),
     MessageUpdate(*HEAD, TextDelta("a")),
     MessageEnd(*HEAD, EXTENSION),
@@ -148,7 +150,7 @@ def test_every_type_of_event_has_been_tried() -> None:
         "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update", "message_end",
         "tool_execution_start", "tool_execution_update", "tool_execution_end", "compaction_started",
         "compaction_ended", "prun_applied", "input_rejected", "retry_scheduled", "model_fallback", "loop_detected",
-        "approval_requested", "approval_resolved", "custom",
+        "approval_requested", "approval_resolved", "turn_request", "custom",
     }  # fmt: skip
 
 

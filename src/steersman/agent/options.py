@@ -65,6 +65,7 @@ class MoreOptions(TypedDict, total=False):
     gate_timeout: float | None
     length_policy: Literal["run_complete", "fail_all"]
     approve_timeout: float | None
+    events: Sequence[Literal["request"]]
     pre_turn_policies: Sequence[Policy | object]
     pre_dispatch_policies: Sequence[Policy | object]
     post_turn_policies: Sequence[Policy | object]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ToolExecutionStart,
         ToolExecutionUpdate,
         TurnEnd,
+        TurnRequest,
         TurnStart,
         UnknownEvent,
     )
@@ -43,7 +44,7 @@ __getattr__, __dir__ = export_lazily(
             "AgentEnd AgentEvent AgentStart ApprovalRequested ApprovalResolved CompactionEnded "
             "CompactionStarted CustomEvent InputRejected LoopConfigSnapshot LoopDetected "
             "MessageEnd MessageStart MessageUpdate ModelFallback PrunApplied RetryScheduled "
-            "ToolExecutionEnd ToolExecutionStart ToolExecutionUpdate TurnEnd TurnStart UnknownEvent"
+            "ToolExecutionEnd ToolExecutionStart ToolExecutionUpdate TurnEnd TurnRequest TurnStart UnknownEvent"
         ),
         "stream": "EventStream create_agent_stream",
     },
@@ -74,6 +75,7 @@ __all__ = [
     "ToolExecutionStart",
     "ToolExecutionUpdate",
     "TurnEnd",
+    "TurnRequest",
     "TurnStart",
     "UnknownEvent",
     "create_agent_stream",

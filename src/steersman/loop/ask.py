@@ -19,7 +19,7 @@ import msgspec
 
 from steersman.context.repair import make_ids_unique
 from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
-from steersman.loop.request import get_options, prepare_request
+from steersman.loop.request import emit_request, get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.provider.streaming.batches import Batch, Batches
 from steersman.provider.streaming.normalize import DELTAS, stream_batches
@@ -144,6 +144,8 @@ async def ask_once(
     options = get_options(run, state.tool_choice)
     if max_tokens is not None:
         options = replace(options, max_tokens=max_tokens)
+    if run.config.events and run.has_listeners:
+        emit_request(run, request, options)
     batches = stream_batches(run.client.stream_fn, run.config.model, request, options)
     try:
         return await consume(run, state, batches)

@@ -78,6 +78,9 @@ def check_config(config: Any) -> None:
         _check_list(name, getattr(config, name))
     for name in _CALLS:
         check_callable(name, getattr(config, name))
+    _check_list("events", config.events)
+    for name in config.events:
+        check_one_of("events", name, ("request",))
     for item in config.input_filters:
         if not callable(item) and not hasattr(item, "filter"):
             raise TypeError(f"input_filters takes functions of one text, got {item!r}.")
@@ -252,6 +255,8 @@ class AgentLoopConfig:
     approve: ApproveFn | Literal["wait"] | None = None
     approve_timeout: float | None = None
 
+    # Events that are only emitted for those who ask: "request" for `turn_request`.
+    events: Sequence[Literal["request"]] = ()
     input_filters: Sequence[InputFilter] = ()
     hooks: Sequence[object] = ()
     pre_turn_policies: Sequence[Policy | object] = ()

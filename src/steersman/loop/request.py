@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from steersman.context.convert import default_convert_to_llm
@@ -19,6 +19,7 @@ from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
 from steersman.provider.streaming.retry import Retry, with_retry
 from steersman.types.errors import AuthenticationError
+from steersman.types.events import TurnRequest
 from steersman.types.messages import AgentMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
 
@@ -83,6 +84,22 @@ async def _transform(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     if config.convert_to_llm is not default_convert_to_llm:  # the repair drops what the default would drop
         messages = to_messages(await resolve(config.convert_to_llm(list(messages))))
     return messages
+
+
+def emit_request(run: Run, request: Request, options: StreamOptions) -> None:
+    """Emit the request that is about to be sent, without its key."""
+    run.emit(
+        TurnRequest,
+        turn_index=run.turn_index,
+        model=run.config.model.name,
+        system_prompt=request.system_prompt,
+        messages=request.messages,
+        tools=[
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tool in request.tools
+        ],
+        options={field.name: getattr(options, field.name) for field in fields(options) if field.name != "api_key"},
+    )
 
 
 def get_options(run: Run, tool_choice: ToolChoice) -> StreamOptions:

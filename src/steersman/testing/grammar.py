@@ -6,10 +6,11 @@
     settling   := turn_start (tools | result)+ limit_notice? turn_end # the open calls of an answer before this run
     turn       := turn_start heard* (limit_notice | work limit_notice?) wrap_up? turn_end
     heard      := message_start(m) message_end(m) | compaction        # prompts, steering, follow-ups, injections
-    work       := (answer tools?)?
-    wrap_up    := answer tools?                                       # only after a limit notice
+    work       := (turn_request? answer tools?)?                      # turn_request only for those who ask for it
+    wrap_up    := turn_request? answer tools?                         # only after a limit notice
     compaction := compaction_started compaction_ended
-    answer     := message_start (message_update | retry_scheduled | model_fallback | compaction)* message_end(assistant)
+    answer     := message_start (update | retry_scheduled | model_fallback | compaction)* message_end(assistant)
+    update     := message_update | turn_request                       # another request if the first did not fit
     tools      := shuffle(span_1 .. span_n) result_1 .. result_n (loop_detected | prun_applied)*
     span       := question? tool_execution_start (tool_execution_update | question)* tool_execution_end
     question   := approval_requested approval_resolved                # before the start, or of a sub-agent after it

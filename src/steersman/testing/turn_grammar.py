@@ -22,6 +22,7 @@ from steersman.types.events import (
     ToolExecutionStart,
     ToolExecutionUpdate,
     TurnEnd,
+    TurnRequest,
 )
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.stream import Reset, TextDelta
@@ -184,6 +185,14 @@ class TurnGrammar:
         """Check the answer to a question."""
         self.questions.resolve(event)
 
+    def check_request(self, event: TurnRequest) -> None:
+        """Check the request of an answer, which may have started already if an earlier request did not fit."""
+        self.check_no_open_calls("turn_request")
+        if self.open is not None and not self.answering:
+            raise UnexpectedEvent(f"expected message_end of the open {self.open.role} message before turn_request")
+        if self.open is None and len(self.answers) >= self.allowed:
+            raise UnexpectedEvent("expected turn_end: no answer may follow, so none is requested")
+
     def start_compaction(self, event: CompactionStarted) -> None:
         """Check the start of a compaction: before the answer, or inside one that overflowed after its start."""
         if not self.answering:
@@ -244,6 +253,7 @@ RULES: dict[type[Any], Callable[[TurnGrammar, Any], None]] = {
     ToolExecutionStart: TurnGrammar.start_span,
     ToolExecutionUpdate: TurnGrammar.update_span,
     ToolExecutionEnd: TurnGrammar.end_span,
+    TurnRequest: TurnGrammar.check_request,
     CompactionStarted: TurnGrammar.start_compaction,
     CompactionEnded: TurnGrammar.end_compaction,
     LoopDetected: TurnGrammar.check_after_results,

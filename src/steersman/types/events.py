@@ -11,7 +11,14 @@ from msgspec.structs import force_setattr
 from steersman.types.continuation import ContinuationKind, TurnTrigger
 from steersman.types.errors import ErrorInfo
 from steersman.types.frozen import FrozenDict, FrozenList, freeze
-from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, PartialMessage, ToolResultMessage
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    EndReason,
+    Message,
+    PartialMessage,
+    ToolResultMessage,
+)
 from steersman.types.stream import Delta
 from steersman.types.usage import Usage
 
@@ -88,6 +95,26 @@ class TurnEnd(_Event, frozen=True, tag="turn_end"):
 
     def __post_init__(self) -> None:
         _freeze_list(self, "tool_results")
+
+
+class TurnRequest(_Event, frozen=True, tag="turn_request"):
+    """The request that is about to be sent, as the provider gets it; only with `events=("request",)`. It has no key.
+
+    `tools` have `name`, `description` and `parameters`. A retry or a fallback sends the same request again.
+    """
+
+    type: ClassVar[Literal["turn_request"]] = "turn_request"
+    turn_index: int
+    model: str
+    system_prompt: str
+    messages: Sequence[Message]
+    tools: Sequence[dict[str, Any]]
+    options: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        _freeze_list(self, "messages")
+        for name in ("tools", "options"):
+            force_setattr(self, name, freeze(getattr(self, name)))
 
 
 class MessageStart(_Event, frozen=True, tag="message_start"):
@@ -306,6 +333,7 @@ AgentEvent: TypeAlias = (
     | AgentEnd
     | TurnStart
     | TurnEnd
+    | TurnRequest
     | MessageStart
     | MessageUpdate
     | MessageEnd

@@ -50,7 +50,7 @@ from steersman.types.usage import Usage
 
 __all__ = ["Replayed", "ReplayedRun", "ReplayMismatch", "normalize_events", "replay"]
 
-_PASSING = frozenset(("message_update", "tool_execution_update", "custom"))
+_PASSING = frozenset(("message_update", "tool_execution_update", "turn_request", "custom"))
 _TIMES = frozenset(("seq", "timestamp", "duration"))
 _MESSAGES = ("message", "messages", "result", "tool_results")
 _UNKNOWN_MODEL = "unknown:unknown"
