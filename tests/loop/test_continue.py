@@ -208,7 +208,9 @@ async def test_an_agent_fills_in_the_parent_loop_for_every_kind() -> None:
         Rerun("again"),
         Branch("other"),
     ]
-    assert [start.parent_loop_id for start in starts] == [None, *(start.loop_id for start in starts[:-1])]
+    first, _, _, continued, *_ = [start.loop_id for start in starts]
+    parents = [start.parent_loop_id for start in starts]
+    assert parents == [None, None, None, starts[2].loop_id, continued, first]
     assert len({start.session_id for start in starts}) == 1
     assert len({start.agent_id for start in starts}) == 1
 
@@ -333,3 +335,31 @@ async def test_calls_a_crash_left_unanswered_are_answered_when_the_run_goes_on()
         "assistant: [look]",
         "tool_result: Tool call interrupted: its outcome is unknown.",
     ]
+
+
+async def test_a_fresh_prompt_has_no_parent_also_after_a_branch() -> None:
+    """api.md: a fresh prompt has none; the parent of a branch is the loop that the branching point belongs to."""
+    agent, events = listened(ScriptedModel(*"abcdefgh"))
+    await agent.run("one")
+    await agent.run("two")
+    await agent.branch(1, "other", prompt="three")
+    await agent.run("four")
+    await agent.branch(3, prompt="five")
+    await agent.rerun()
+    await agent.rerun(at=0)
+    starts = events.of(AgentStart)
+    one, _, other, _, five, _, _ = [start.loop_id for start in starts]
+    assert [start.parent_loop_id for start in starts] == [None, None, one, None, other, five, one]
+
+
+async def test_messages_that_no_run_added_have_no_parent() -> None:
+    """api.md: `parent_loop_id` is the loop a continuation goes on from; what was handed in belongs to none."""
+    agent, events = listened(ScriptedModel("a", "b", "c", "d"))
+    await agent.run("one")
+    agent.context.messages = ["other"]
+    await agent.continue_()
+    await agent.branch(0)
+    agent.context.messages.append("more")
+    await agent.continue_()
+    starts = events.of(AgentStart)
+    assert [start.parent_loop_id for start in starts] == [None, None, None, starts[2].loop_id]

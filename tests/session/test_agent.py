@@ -72,19 +72,30 @@ async def test_what_is_kept_of_a_run(stores: Store) -> None:
     assert (end["end_reason"], end["loop_id"]) == ("done", start["loop_id"])
 
 
-async def test_a_run_belongs_to_the_one_before_it_in_another_program(stores: Store) -> None:
-    """loop.md R6, R1: the agent is the same one, and its runs are a chain."""
-    with Session.create(stores) as session:
-        agent = Agent(ScriptedModel("A.").model, session=session)
-        await agent.run("Q.")
-    again, _ = reopened(stores, session.id, "B.")
+async def test_a_run_goes_on_from_the_one_it_belongs_to_in_another_program(stores: Store) -> None:
+    """loop.md R6, R1; api.md: the parent is the loop that the branching point belongs to, a fresh prompt has none."""
     events = EventCollector()
+    with Session.create(stores) as session:
+        agent = Agent(ScriptedModel("A.", "B.", "C.").model, session=session)
+        agent.subscribe(events)
+        await agent.run("Q.")
+        place = session.entries()[-1].id
+        await agent.run("R.")
+        answer_of_second = session.entries()[-1].id
+        await agent.branch(place, prompt="S.")
+        agent.close()
+    first, second, _ = [start.loop_id for start in events.of(AgentStart)]
+    again, _ = reopened(stores, session.id, "D.", "E.", "F.", "G.")
     again.subscribe(events)
-    await again.run("Q.")
+    await again.run("T.")
+    await again.rerun()
+    await again.rerun(at=0)
+    await again.branch(answer_of_second, prompt="U.")
     done(again)
-    (start,) = events.of(AgentStart)
-    assert (start.agent_id, start.session_id) == (agent.context.agent_id, session.id)
-    assert start.parent_loop_id == agent.context.last_loop_id
+    starts = events.of(AgentStart)
+    assert {(start.agent_id, start.session_id) for start in starts} == {(agent.context.agent_id, session.id)}
+    parents = [start.parent_loop_id for start in starts]
+    assert parents == [None, None, first, None, starts[3].loop_id, first, second]
 
 
 def test_an_agent_without_an_event_loop_remembers(tmp_path: Path) -> None:

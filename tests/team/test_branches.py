@@ -83,7 +83,9 @@ async def test_its_runs_are_branches_of_the_run_before_and_their_events_tell_the
     assert len({start.loop_id for start in starts}) == 2
     assert [turn.triggered_by for turn in heard.of(TurnStart)] == ["user", "branch", "branch"]
     await agent.run("go on")
-    assert heard.of(AgentStart)[-1].parent_loop_id == starts[1].loop_id
+    assert heard.of(AgentStart)[-1].parent_loop_id is None
+    await agent.rerun()
+    assert heard.of(AgentStart)[-1].parent_loop_id == heard.of(AgentStart)[-2].loop_id
 
 
 async def test_a_branch_may_be_configured_otherwise_and_the_agent_stays_as_it_is() -> None:

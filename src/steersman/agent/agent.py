@@ -189,9 +189,9 @@ class Agent(AgentSettings, Generic[OutputT]):
         self._check_idle()
         check_entry(tag, at)
         link = self._session_link
-        if link is None or at is None:
-            return start_run(self, Start((), Rerun(tag), self.context.log.rewind(at)))
-        return start_run(self, Start((), Rerun(tag), link.find_log_with(at).rewind(link.resolve_entry(at))))
+        log = self.context.log if link is None or at is None else link.find_log_with(at)
+        place = at if link is None else link.resolve_entry(at)
+        return start_run(self, Start((), Rerun(tag), log.rewind(place), parent_loop_id=log.find_loop(place)))
 
     def branch(
         self, at: str | int, tag: str | None = None, *, prompt: PromptLike | None = None
@@ -259,9 +259,12 @@ class Agent(AgentSettings, Generic[OutputT]):
         context, parent = self.context, start.inherited.parent
         tools = self.tool_table.read(context.tools, new_run=True)
         context.continuation_kind = start.continuation_kind
-        context.parent_loop_id = context.last_loop_id if parent is None else parent.loop_id
         if start.log is not None:
             context.log = start.log
+        context.parent_loop_id = start.parent_loop_id if parent is None else parent.loop_id
+        if context.parent_loop_id is None and type(start.continuation_kind) is not Initial:
+            # A continuation and a branch go on from the run that the last entry of their log belongs to.
+            context.parent_loop_id = context.log.find_loop()
         journal = None if self._session_link is None else self._session_link.begin(self.config, tools.values())
         self._token, self._channel = token, channel
         if self._output is not None:

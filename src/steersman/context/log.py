@@ -121,6 +121,7 @@ class Log:
         "_visible",
         "_visible_ids",
         "listener",
+        "loops",
         "mint",
         "parent",
     )
@@ -129,6 +130,8 @@ class Log:
         self.parent: tuple[Log, str] | None = None
         # Called with every entry after it was added, for a session; it must not raise.
         self.listener: Callable[[Entry], None] | None = None
+        # The runs that added to it, each with the index of its first entry.
+        self.loops: list[tuple[int, str]] = []
         # Makes the id of an entry; a replay returns the recorded one.
         self.mint: Callable[[str], str] = new_id
         self._estimator = estimator
@@ -228,6 +231,11 @@ class Log:
             self._estimator = value
             self._forget_count()
 
+    def find_loop(self, at: str | int | None = None) -> str | None:
+        """The run that an entry belongs to, the last one without `at`; `None` if no run has added it."""
+        place = len(self._entries) - 1 if at is None else self._find_entry(at)
+        return next((loop_id for start, loop_id in reversed(self.loops) if start <= place), None)
+
     @property
     def user_context(self) -> list[UserMessage]:
         """Prompts, steering and follow-ups; not what the loop itself said."""
@@ -304,10 +312,11 @@ class Log:
         """A new log up to `at`, an entry id or a message index, and the rest of the tool group there."""
         if is_instance(at, bool) or not is_instance(at, str | int):
             raise TypeError(f"Fork at an entry id or a message index, got {at!r}.")
-        place = self._find_place(self.entry_id_of(at) if isinstance(at, int) else at)
+        place = self._find_entry(at)
         end = find_group_end(self._entries, place)
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)
         log.parent = (self, self._entries[end - 1].id)
+        log.loops = [(start, loop_id) for start, loop_id in self.loops if start < end]
         return log
 
     def rewind(self, at: str | int | None = None) -> Log:
@@ -315,10 +324,7 @@ class Log:
 
         Without `at` it is the last thing a user said.
         """
-        if at is not None:
-            place = self._find_place(self.entry_id_of(at) if isinstance(at, int) else at)
-        else:
-            place = len(self._entries) - 1
+        place = len(self._entries) - 1 if at is None else self._find_entry(at)
         question = find_last_question(self._entries, place, spoken_only=at is None)
         if question is None:
             raise ValueError("There is nothing to rerun: no user message in the conversation so far. Use prompt().")
@@ -365,7 +371,8 @@ class Log:
             f"No visible entry {spare!r} to spare. Give the id that append() returned for the assistant message."
         )
 
-    def _find_place(self, entry_id: str) -> int:
+    def _find_entry(self, at: str | int) -> int:
+        entry_id = self.entry_id_of(at) if isinstance(at, int) else at
         # A message that a compaction or a prun brought lives in the entry its id begins with.
         for wanted in (entry_id, entry_id.rpartition(".")[0]):
             for place, entry in enumerate(self._entries):

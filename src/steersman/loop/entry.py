@@ -64,6 +64,8 @@ class Inherited(msgspec.Struct, frozen=True):
 class Start(msgspec.Struct, frozen=True):
     """How a run starts: with prompts, or going on from what is there, perhaps with another log.
 
+    `parent_loop_id` is the run that a rerun repeats, where that is not the one at the end of its log.
+
     `signal` cancels the run, `stream_fn` is asked in place of the model's provider, and a `silent` run keeps no events
     for a reader. `deps` takes the place of those of the configuration.
     """
@@ -75,6 +77,7 @@ class Start(msgspec.Struct, frozen=True):
     signal: asyncio.Event | CancelToken | None = None
     stream_fn: StreamFn | None = None
     silent: bool = False
+    parent_loop_id: str | None = None
     deps: Any = None
 
 
@@ -266,6 +269,7 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
     journal = host.begin(start, token, channel)
     context.running = True
     _mint_ids(context)
+    context.log.loops.append((len(context.log.entries), context.loop_id or ""))
     host.current_run = run = Run(host, start, client, token, channel, journal)
     if journal is not None:
         journal.register_secrets(client.secrets)

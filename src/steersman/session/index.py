@@ -129,7 +129,8 @@ class Index:
         parent = head.parent
         if parent is not None and parent not in self.tree.nodes:
             parent = self._find_lost_parent(head)
-        self.add_node(Node(head.id, parent, head.seq, head.type, head.time, self.running))
+        loop_id = self.loop_id if self.running else None
+        self.add_node(Node(head.id, parent, head.seq, head.type, head.time, self.running, loop_id))
         self._last = head
         if self.waiting and (queue_id := _entry_extras.decode(head.payload).queue_id) is not None:
             self.mark_delivered(queue_id)

@@ -181,7 +181,8 @@ class Recorder:
         record = self.add(entry.type, payload, id=entry.id)
         if record is not None:
             own = self.index.running
-            self.index.add_node(Node(record.id, record.parent, record.seq, record.type, record.time, own))
+            loop_id = self.index.loop_id if self.index.running else None
+            self.index.add_node(Node(record.id, record.parent, record.seq, record.type, record.time, own, loop_id))
         if queued is not None:
             self.index.mark_delivered(queued.id)
 

@@ -5,7 +5,7 @@ A record that is no valid entry, or that refers to a lost one, is left out and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
@@ -15,7 +15,7 @@ from steersman.context.entries import CompactionEntry, Entry, MessageEntry, Prun
 from steersman.context.log import Log
 from steersman.context.repair import OpenQuestion, Recovery, find_open_calls
 from steersman.session.records import Payload, Record
-from steersman.session.tree import Tree
+from steersman.session.tree import Node, Tree
 from steersman.types.messages import AgentMessage, ToolResultMessage
 
 QueueKind = Literal["steering", "follow_up"]
@@ -68,6 +68,16 @@ def read_entries(records: Iterable[Record]) -> RestoredEntries:
         known.update(_list_new_ids(entry))
         reading.entries.append(entry)
     return reading
+
+
+def build_log(entries: Iterable[Entry], nodes: Mapping[str, Node]) -> Log:
+    """The log of these entries, which knows the runs they were added by."""
+    log = Log.from_entries(entries)
+    for index, entry in enumerate(log.entries):
+        node = nodes.get(entry.id)
+        if node is not None and node.loop_id is not None and (not log.loops or log.loops[-1][1] != node.loop_id):
+            log.loops.append((index, node.loop_id))
+    return log
 
 
 def _list_new_ids(entry: Entry) -> Iterator[str]:

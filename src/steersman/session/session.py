@@ -29,7 +29,7 @@ from steersman.session.opening import (
 )
 from steersman.session.recorder import Recorder
 from steersman.session.records import FORMAT, Record, decode
-from steersman.session.restore import WaitingMessage, find_recovery, read_entries, read_message, read_waiting
+from steersman.session.restore import WaitingMessage, build_log, find_recovery, read_entries, read_message, read_waiting
 from steersman.session.stores.store import (
     Handle,
     Problem,
@@ -165,7 +165,7 @@ class Session:
     def log(self) -> Log:
         """The log of the current branch; what is appended to it is recorded."""
         if self._log is None:
-            self._attach(Log.from_entries(self.entries()))
+            self._attach(build_log(self.entries(), self._index.tree.nodes))
         assert self._log is not None
         return self._log
 
@@ -252,7 +252,8 @@ class Session:
         """Find a log that contains this entry: the current one, or that of the most recently used branch with it."""
         if not isinstance(at, str) or self._is_on_current_branch(self.resolve_entry(at)):
             return self.log
-        return Log.from_entries(self.entries(self._index.tree.find_last_below(self.resolve_entry(at))))
+        tree = self._index.tree
+        return build_log(self.entries(tree.find_last_below(self.resolve_entry(at))), tree.nodes)
 
     def resolve_entry(self, at: Any) -> Any:
         """The entry id for a label; an id or a message index stays as it is."""

@@ -15,7 +15,10 @@ from steersman.session.stores.store import SessionError
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """An entry of the conversation without its payload; an `own` one comes from a run of this session."""
+    """An entry of the conversation without its payload; an `own` one comes from a run of this session.
+
+    `loop_id` is the run that added it, `None` for an entry that was added between runs.
+    """
 
     id: str
     parent: str | None
@@ -23,6 +26,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     type: str
     time: float
     own: bool = False
+    loop_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
