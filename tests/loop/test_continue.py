@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from tests.loop.play import asked, listened, outline, said
@@ -11,23 +12,27 @@ from steersman import (
     AgentBusy,
     AgentContext,
     AgentLoopConfig,
+    AgentMessage,
     AssistantMessage,
     Branch,
     Compaction,
     ContextConfig,
     Default,
     ExecutionLimits,
+    ExtensionMessage,
     Initial,
     Rerun,
     TextContent,
     ToolCall,
     agent_loop,
     agent_loop_continue,
+    default_convert_to_llm,
     tool,
 )
 from steersman.testing import ScriptedModel, answer, call, error, stall
 from steersman.types.continuation import ContinuationKind
 from steersman.types.events import AgentStart, CompactionEnded
+from steersman.types.messages import user_message
 
 
 @tool
@@ -363,3 +368,96 @@ async def test_messages_that_no_run_added_have_no_parent() -> None:
     await agent.continue_()
     starts = events.of(AgentStart)
     assert [start.parent_loop_id for start in starts] == [None, None, None, starts[2].loop_id]
+
+
+def reminded(*texts: str) -> list[AgentMessage]:
+    """A finished conversation, then an application's own messages."""
+    return [
+        user_message("hi"),
+        AssistantMessage([TextContent("hello")]),
+        *[ExtensionMessage([TextContent(text)], kind="reminder") for text in texts],
+    ]
+
+
+def to_user(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+    """Reminders are for the model, as something the user said."""
+    return [user_message(message.text) if message.role == "extension" else message for message in messages]
+
+
+async def to_user_later(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+    await asyncio.sleep(0)
+    return to_user(messages)
+
+
+def to_user_in_a_coroutine(messages: Sequence[AgentMessage]) -> Any:
+    return to_user_later(messages)
+
+
+def drop_extensions(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+    return [message for message in messages if message.role != "extension"]
+
+
+CONVERSIONS = [to_user, to_user_later, to_user_in_a_coroutine]
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+@pytest.mark.parametrize("way", ["continue_", "branch", "agent_loop_continue", "only"])
+async def test_what_conversion_turns_into_a_question_can_be_answered(convert: Any, way: str) -> None:
+    """api.md, loop.md R5: whether there is something to answer is judged after `convert_to_llm`."""
+    script = ScriptedModel("yes")
+    messages = reminded("Mind the gap.")[2 if way == "only" else 0 :]
+    if way == "agent_loop_continue":
+        context = AgentContext(messages=messages, agent_id="a", session_id="s")
+        stream = agent_loop_continue(context, config_of(script, convert_to_llm=convert))
+    else:
+        agent = Agent(script.model, messages=messages, convert_to_llm=convert)
+        stream = agent.branch(2) if way == "branch" else agent.continue_()
+    result = await stream
+    assert (result.end_reason, result.text, script.asked) == ("done", "yes", 1)
+    assert script.requests[0][0].messages[-1].text == "Mind the gap."
+
+
+async def test_a_follow_up_waits_until_what_conversion_asks_is_answered() -> None:
+    """loop.md T11: follow-ups are for when the agent would stop."""
+    script = ScriptedModel("yes", "again")
+    agent = Agent(script.model, messages=reminded("Mind the gap."), convert_to_llm=cast(Any, to_user))
+    agent.follow_up("And now?")
+    await agent.continue_()
+    assert [request.messages[-1].text for request, _ in script.requests] == ["Mind the gap.", "And now?"]
+
+
+@pytest.mark.parametrize("convert", [default_convert_to_llm, drop_extensions])
+async def test_what_conversion_leaves_out_is_nothing_to_answer(convert: Any) -> None:
+    """loop.md R5: refused at the call, before any event."""
+    agent = Agent(ScriptedModel("never").model, messages=reminded("for the screen"), convert_to_llm=convert)
+    with pytest.raises(ValueError, match="There is nothing to answer"):
+        agent.continue_()
+    agent = Agent(ScriptedModel("never").model, messages=reminded("for the screen")[2:], convert_to_llm=convert)
+    with pytest.raises(ValueError, match="only extension messages"):
+        agent.continue_()
+    assert not agent.is_running
+
+
+async def test_what_an_async_conversion_leaves_out_ends_the_run_as_an_error() -> None:
+    """loop.md R5, R8: an async conversion can only be judged in the run; no model is asked, and nothing hangs."""
+
+    async def convert(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+        return drop_extensions(messages)
+
+    script = ScriptedModel("never")
+    agent, events = listened(script, messages=reminded("for the screen"), convert_to_llm=convert)
+    result = await agent.continue_()
+    assert (result.end_reason, script.asked, agent.is_running) == ("error", 0, False)
+    assert "There is nothing to answer" in result.detail
+    assert outline(events)[-1] == "agent_end error"
+
+
+async def test_a_conversion_that_raises_is_the_failure_of_the_run() -> None:
+    """loop.md R8"""
+
+    def broken(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+        raise ZeroDivisionError("no")
+
+    agent = Agent(ScriptedModel("never").model, messages=reminded("x"), convert_to_llm=cast(Any, broken))
+    result = await agent.continue_()
+    assert (result.end_reason, "ZeroDivisionError" in result.detail) == ("error", True)

@@ -177,7 +177,7 @@ class Agent(AgentSettings, Generic[OutputT]):
     def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = None) -> EventStream[OutputT]:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._check_idle()
-        check_answerable(self.context.log.messages, queued=len(self.inbox) > 0)
+        check_answerable(self.context.log, self.config, queued=len(self.inbox) > 0)
         kind = Default() if kind is None or type(kind) is Initial else kind
         return start_run(self, Start((), kind, deps=deps))
 
@@ -206,7 +206,7 @@ class Agent(AgentSettings, Generic[OutputT]):
         log = self.context.log.fork(at) if link is None else link.find_log_with(at).fork(link.resolve_entry(at))
         prompts = [] if prompt is None else read_prompts(prompt)
         if not prompts:
-            check_answerable(log.messages, queued=len(self.inbox) > 0)
+            check_answerable(log, self.config, queued=len(self.inbox) > 0)
         return start_run(self, Start(prompts, Branch(tag), log))
 
     def compact(self, config: ContextConfig | None = None) -> bool:

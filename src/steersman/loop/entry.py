@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast, get_args
 
 import msgspec
 
 from steersman.context.context import AgentContext
+from steersman.context.convert import default_convert_to_llm
 from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
@@ -20,7 +22,7 @@ from steersman.loop.inbox import Inbox, QueuedMessage, is_answered, open_inbox
 from steersman.loop.questions import Questions
 from steersman.loop.request import ModelClient
 from steersman.loop.run import Run, Turn
-from steersman.loop.run_loop import ensure_ended, run_loop
+from steersman.loop.run_loop import NOTHING_TO_ANSWER, ensure_ended, run_loop
 from steersman.policy.limits import ExecutionTracker
 from steersman.tools.table import build_tool_table, has_toolsets
 from steersman.tools.tool import Tool
@@ -170,7 +172,7 @@ def agent_loop_continue(
 ) -> EventStream:
     """Start a run that answers what is already there, for instance after an error."""
     _check(context, config)
-    check_continuable(context, queued=bool(context.undelivered))
+    check_continuable(context, config, queued=bool(context.undelivered))
     kind = context.continuation_kind
     kind = Default() if kind is None or type(kind) is Initial else kind
     return start_run(BareContext(context, config), Start((), kind, signal=signal, stream_fn=stream_fn))
@@ -208,24 +210,47 @@ def _join_blocks(blocks: Sequence[Any]) -> AgentMessage:
     return to_message({"role": "user", "content": content})
 
 
-def check_continuable(context: AgentContext, *, queued: bool) -> None:
+def check_continuable(context: AgentContext, config: AgentLoopConfig, *, queued: bool) -> None:
     """Raise unless there is something to answer and the ids carry over."""
-    messages = context.log.messages
-    if messages and (not context.agent_id or not context.session_id):
+    if context.log.messages and (not context.agent_id or not context.session_id):
         raise ValueError(
             "To continue, agent_id and session_id must be set on the context, as an earlier run leaves them."
         )
-    check_answerable(messages, queued=queued)
+    check_answerable(context.log, config, queued=queued)
 
 
-def check_answerable(messages: Sequence[AgentMessage], *, queued: bool) -> None:
-    """Raise unless the messages end with something to answer, or something is queued."""
+def check_answerable(log: Log, config: AgentLoopConfig, *, queued: bool) -> None:
+    """Raise unless the log ends with something to answer, also after conversion, or something is queued.
+
+    What an async `convert_to_llm` makes of the messages is known only in the run: if that is nothing to answer, the run
+    ends as an error.
+    """
+    messages = log.messages
     if not messages:
         raise ValueError("There is nothing to continue: the context has no messages. Give it a prompt.")
-    if all(message.role == "extension" for message in messages):
+    only_extensions = all(message.role == "extension" for message in messages)
+    if not only_extensions and (queued or not is_answered(messages)):
+        return
+    if config.convert_to_llm is not default_convert_to_llm:
+        converted = _convert_now(config.convert_to_llm, log.visible)
+        if converted is None or (converted and (queued or not is_answered(converted))):
+            return
+    if only_extensions:
         raise ValueError("There is nothing to continue: the context has only extension messages.")
-    if is_answered(messages) and not queued:
-        raise ValueError("There is nothing to answer: the last message is the assistant's. Give it a prompt.")
+    raise ValueError(NOTHING_TO_ANSWER)
+
+
+def _convert_now(convert: Callable[..., Any], messages: Sequence[AgentMessage]) -> Sequence[AgentMessage] | None:
+    """What a sync `convert_to_llm` makes of the messages; `None` if it is async, or raises: then the run reports it."""
+    if inspect.iscoroutinefunction(convert):
+        return None
+    try:
+        found: Any = convert(list(messages))
+        if inspect.iscoroutine(found):
+            found.close()  # else Python warns that it was never awaited
+        return None if inspect.isawaitable(found) else to_messages(found)
+    except Exception:  # noqa: BLE001  # a function of the caller that breaks ends the run as an error, not this call
+        return None
 
 
 def _check(context: object, config: object) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
+from steersman.context.convert import default_convert_to_llm
 from steersman.loop.ask import commit_error, commit_unfinished
+from steersman.loop.config import resolve
 from steersman.loop.ending import DEADLINE, CancelWatch, Phase
 from steersman.loop.inbox import QueuedMessage, Receipt, add_pending, is_answered, take_queued
 from steersman.loop.run import Run, Turn
@@ -16,7 +18,10 @@ from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import PROCEED, HookError, decide, observe
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
+from steersman.types.messages import to_messages
 from steersman.types.result import RunResult
+
+NOTHING_TO_ANSWER = "There is nothing to answer: the last message is the assistant's. Give it a prompt."
 
 OVER = "over"
 """The cancel reason of a run that has ended: it stops what still works for the run, such as abandoned tools."""
@@ -98,14 +103,29 @@ async def _begin(run: Run) -> bool:
     run.is_admitted = True
     await take_queued(run, "steering", at=len(run.pending))
     # A continuation after a finished answer is about what was queued since.
-    if not prompts and not run.pending and not decision.inject and is_answered(run.context.log.messages):
-        await take_queued(run, "follow_up")
+    if (
+        not prompts
+        and not run.pending
+        and not decision.inject
+        and await _is_answered(run)
+        and not await take_queued(run, "follow_up")
+        and run.config.convert_to_llm is not default_convert_to_llm
+    ):
+        raise ValueError(NOTHING_TO_ANSWER)  # an async conversion can only be judged here
     run.pending.extend(decision.inject)
     if run.context.recovery is not None:
         from steersman.loop.resume import resume  # only needed after a crash
 
         await resume(run)
     return True
+
+
+async def _is_answered(run: Run) -> bool:
+    """Whether there is nothing to answer, also after conversion."""
+    log, convert = run.context.log, run.config.convert_to_llm
+    if not is_answered(log.messages) or convert is default_convert_to_llm:
+        return is_answered(log.messages)
+    return is_answered(to_messages(await resolve(convert(list(log.visible)))))
 
 
 def _emit_start(run: Run) -> None:

@@ -144,9 +144,9 @@ def _prepare_branch(agent: Agent[Any], index: int, branch: BranchLike, at: str |
     given = branch if isinstance(branch, Branching) else Branching(branch)
     prompts = [] if given.prompt is None else [require_content(message) for message in to_messages(given.prompt)]
     log = _fork(agent.context.log, at)
-    if not prompts:
-        check_answerable(log.messages, queued=False)
     own, context = agent.variant(**cast(Any, {**_NO_QUEUES, **given.options})), agent.context
+    if not prompts:
+        check_answerable(log, own.config, queued=False)
     if own.config.stream_fn is None:
         find_stream_fn(own.config.model)  # raises now for an unknown provider
     own.context.log = log
