@@ -25,7 +25,6 @@ from steersman import (
     tool,
 )
 from steersman.testing import ScriptedModel, answer, call, error
-from steersman.types import ErrorInfo
 
 
 @tool
@@ -406,28 +405,31 @@ async def test_tools_broken_in_place_end_the_run_as_an_error() -> None:
     assert "got 3" in result.detail
 
 
-async def test_a_change_between_a_prompt_and_its_first_use_counts() -> None:
+def test_a_change_between_a_prompt_and_its_first_use_counts() -> None:
     """A stream that waits for an event loop starts with what is set then."""
-    script, other = ScriptedModel("one"), ScriptedModel("two")
+    script, other = ScriptedModel("one"), ScriptedModel(error("overloaded"), "two")
     agent = Agent(script.model)
     stream = agent.prompt("Hi")
-    agent.model = other.model
-    assert (await stream).text == "two"
+    agent.configure(model=other.model, retry=None)
+
+    async def read() -> RunResult:
+        return await stream
+
+    assert (asyncio.run(read()).end_reason, script.asked, other.asked) == ("error", 0, 1)
 
 
 async def test_the_key_of_a_new_model_is_redacted_in_the_same_run(tmp_path: Path) -> None:
     """What a run used as a key is not in its session."""
     first = ScriptedModel(answer(call("echo", text="a")))
-    second = ScriptedModel(error(ErrorInfo("authentication", "the key sk-very-secret-key is wrong")))
-    keyed = get_model(second.model, api_key="sk-very-secret-key")
+    second = ScriptedModel("The key is sk-very-secret-key.")
+    keyed = get_model(second.model, api_key=lambda: "sk-very-secret-key")
 
     def change(agent: Agent) -> None:
         agent.model = keyed
 
     with Session.create(tmp_path / "s.db") as session:
         result = await watched(Agent(first.model, tools=[echo], session=session), change).run("Hi")
-        assert result.end_reason == "error"
-        assert "sk-very-secret-key" not in result.detail
+        assert result.end_reason == "done"
         assert not [record for record in session.records() if "sk-very-secret-key" in repr(record)]
 
 
