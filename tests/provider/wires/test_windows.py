@@ -81,6 +81,7 @@ async def run(
         tools=[echo],
         messages=history(10, 4_000) if messages is None else messages,
         retry=Retry(base_delay=0.0, jitter=0.0),
+        context_config=None,  # the server refuses, or bills, what was not kept small before
         **options,
     )
     heard = EventCollector()
