@@ -186,3 +186,10 @@ def test_a_result_lists_the_results_of_its_tool_calls() -> None:
     first, second = (ToolResultMessage([TextContent(word)], tool_call_id=word, tool_name="say") for word in ("a", "b"))
     messages: list[AgentMessage] = [UserMessage([TextContent("Hi")]), first, AssistantMessage([]), second]
     assert RunResult(messages, Usage(), "done").tool_results == [first, second]
+
+
+@pytest.mark.parametrize("content", [[{"type": "text", "text": "Hi"}], ["Hi"], [TextContent("Hi"), None], 3])
+def test_a_message_refuses_content_that_is_no_block(content: Any) -> None:
+    """A message like that would be lost on its way to the model, and break every later run."""
+    with pytest.raises(TypeError, match="The content of a UserMessage is a text or a list of TextContent"):
+        UserMessage(content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
@@ -21,6 +21,7 @@ ToolStatus: TypeAlias = Literal["completed", "not_started", "interrupted", "deni
 
 
 _STOP_REASONS: tuple[str, ...] = get_args(StopReason)
+_BLOCKS = frozenset(get_args(Content))
 _build = msgspec.StructMeta.__call__
 
 
@@ -55,6 +56,13 @@ class _MessageFields(_Content, frozen=True, kw_only=True):
         content: object = self.content
         if type(content) is not FrozenList:
             blocks = [TextContent(content)] if isinstance(content, str) else self.content
+            for block in blocks if is_instance(blocks, Iterable) else (blocks,):
+                if type(block) not in _BLOCKS:
+                    raise TypeError(
+                        f"The content of a {type(self).__name__} is a text or a list of TextContent, ImageContent, "
+                        f"ThinkingContent and ToolCall, got {block!r:.200}. As dicts, write the whole message as one: "
+                        "{'role': ..., 'content': [...]}."
+                    )
             force_setattr(self, "content", FrozenList(blocks))
 
     @property

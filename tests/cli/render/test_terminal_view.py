@@ -170,14 +170,14 @@ async def test_a_terminal_that_takes_nothing_holds_up_nobody() -> None:
     # The numbers of its descriptors are soon somebody else's: the thread that was left behind writes nothing there.
     master, slave = os.openpty()
     try:
-        await call_in_thread(_wait_until_nobody_writes)
+        await call_in_thread(_wait_for_writers)
         assert select.select([master], [], [], 0)[0] == []
     finally:
         os.close(slave)
         os.close(master)
 
 
-def _wait_until_nobody_writes() -> None:
+def _wait_for_writers() -> None:
     me = threading.current_thread()
     while any(one.name == me.name and one is not me for one in threading.enumerate()):
         os.sched_yield()
