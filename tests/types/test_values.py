@@ -188,7 +188,7 @@ def test_a_result_lists_the_results_of_its_tool_calls() -> None:
     assert RunResult(messages, Usage(), "done").tool_results == [first, second]
 
 
-@pytest.mark.parametrize("content", [[{"type": "text", "text": "Hi"}], ["Hi"], [TextContent("Hi"), None], 3])
+@pytest.mark.parametrize("content", [[{"type": "text", "text": "Hi"}], ["Hi"], [TextContent("Hi"), None]])
 def test_a_message_refuses_content_that_is_no_block(content: Any) -> None:
     """A message like that would be lost on its way to the model, and break every later run."""
     with pytest.raises(TypeError, match="The content of a UserMessage is a text or a list of TextContent"):

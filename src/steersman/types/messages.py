@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
@@ -56,7 +56,7 @@ class _MessageFields(_Content, frozen=True, kw_only=True):
         content: object = self.content
         if type(content) is not FrozenList:
             blocks = [TextContent(content)] if isinstance(content, str) else self.content
-            for block in blocks if is_instance(blocks, Iterable) else (blocks,):
+            for block in blocks:
                 if type(block) not in _BLOCKS:
                     raise TypeError(
                         f"The content of a {type(self).__name__} is a text or a list of TextContent, ImageContent, "
