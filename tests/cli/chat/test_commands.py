@@ -179,8 +179,7 @@ def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: O
         terminal.wait_for("New.")
         terminal.wait_for(READY)
         terminal.enter("/tree")
-        terminal.wait_for("you are here")
-        assert re.search("you are here\n● [0-9]+  Who are you\\?", terminal.shown)
+        terminal.wait_for(lambda at: re.search("you are here\n● [0-9]+  Who are you\\?", at.shown) is not None)
     assert heard(server, 2) == [("user", "Who are you?")]
 
 
