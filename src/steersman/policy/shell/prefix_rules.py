@@ -51,10 +51,18 @@ def explain_unsafe_arguments(program: str, words: Sequence[Word]) -> str | None:
         return why
     texts = [word.text for word in words]
     if known.operands is not None:
-        operands = [word for word in words if not word.text.startswith("-")]
+        operands = _list_operands(words)
         if len(operands) >= known.operands or any(word.wild >= 0 for word in operands):
             return f"{program!r} writes to its last operand"
     return None if known.check is None else known.check(texts)
+
+
+def _list_operands(words: Sequence[Word]) -> list[Word]:
+    """List the operands: `-` is one, and so is everything after `--`."""
+    texts = [word.text for word in words]
+    end = texts.index("--") if "--" in texts else len(texts)
+    before = [word for word in words[:end] if not word.text.startswith("-") or word.text == "-"]
+    return [*before, *words[end + 1 :]]
 
 
 def _find_unsafe_word(known: Program, words: Sequence[Word]) -> str | None:
