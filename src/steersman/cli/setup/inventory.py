@@ -27,7 +27,7 @@ from steersman.cli.setup.model_choice import (
 )
 from steersman.cli.setup.settings import Settings, find_config_file, read_settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, find_cache_folder
-from steersman.provider.models.presets import PRESETS, find_base_url
+from steersman.provider.models.presets import PRESETS, Preset, find_base_url
 from steersman.types.errors import SteersmanError
 
 EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -75,12 +75,16 @@ def load_user_settings() -> tuple[Settings, str | None]:
 def list_providers() -> list[Provider]:
     """Lists all known providers, those with a key first."""
     found = [
-        Provider(
-            name, redact_base_url(find_base_url(name) or ""), preset.keys, find_key_variable(name), preset.key_required
-        )
+        Provider(name, _describe_address(name, preset), preset.keys, find_key_variable(name), preset.key_required)
         for name, preset in PRESETS.items()
     ]
     return sorted(found, key=lambda provider: (provider.key is None, not provider.needed, provider.name))
+
+
+def _describe_address(name: str, preset: Preset) -> str:
+    """Returns a provider's base URL, or the variable for it where every customer has a URL of their own."""
+    url = find_base_url(name)
+    return redact_base_url(url) if url else f"from {preset.addresses[-1]}" if preset.addresses else ""
 
 
 async def find_answering_servers(*, afar: bool = True) -> list[FoundServer]:

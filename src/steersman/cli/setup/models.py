@@ -43,7 +43,7 @@ _NO_PRICES = (
     "Prices and context windows need the package genai-prices: pip install 'steersman[prices]'. "
     "Any model works without it, as provider:model-id."
 )
-_SAME = {"openai-chat": "openai"}
+_SAME = {"azure-chat": "azure", "openai-chat": "openai"}
 """Providers with the same models as another one, over another protocol."""
 
 
@@ -203,7 +203,7 @@ def _list_models(provider: str, text: str = "") -> Iterator[tuple[str, Facts]]:
 
     Looking up the facts of a model is slow, so this yields one at a time.
     """
-    if find_base_url(provider) != PRESETS[provider].base_url:
+    if not PRESETS[provider].is_own_url(find_base_url(provider)):
         return  # another server, which has its own models
     usual = DEFAULT_MODELS.get(provider)
     ids = [id for id in list_known_models(provider) if id != usual and not id.endswith("-")]

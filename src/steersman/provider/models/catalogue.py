@@ -29,6 +29,8 @@ UNKNOWN = Facts()
 # Our provider names, and theirs in genai-prices. Servers on the user's own machine have no prices.
 _PROVIDERS = {
     "anthropic": "anthropic",
+    "azure": "azure",
+    "azure-chat": "azure",
     "cerebras": "cerebras",
     "deepseek": "deepseek",
     "fireworks": "fireworks",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from steersman.provider.wires.openai_chat import quirks as chat
@@ -21,6 +21,8 @@ class Preset:
     """A provider. `keys` and `addresses` are the environment variables for its key and its base URL, in order.
 
     `key_required`: a request without a key cannot succeed. `settings` are defaults for the settings of a model.
+    `hosts` are ends of the host names under which the provider itself answers, where every customer has a URL of their
+    own. `secrets` are environment variables that hold secrets beside the key; like keys, they are never shown.
     """
 
     protocol: Protocol
@@ -29,6 +31,23 @@ class Preset:
     addresses: tuple[str, ...] = ()
     key_required: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    def is_own_url(self, url: str | None) -> bool:
+        """Whether a URL is one of the provider itself; `None` is its default."""
+        if url is None or url.rstrip("/") == self.base_url:
+            return True
+        return bool(self.hosts) and f".{_find_host(url)}".endswith(self.hosts)
+
+
+def _find_host(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 # A model on the user's own machine may need minutes to read a long prompt.
@@ -46,6 +65,16 @@ _WITHOUT_QUIRKS = {
     "sglang": ("http://127.0.0.1:30000/v1", "SGLANG_API_KEY"),
     "zai": ("https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
 }
+
+
+_AZURE = Preset(
+    "openai",
+    "",
+    ("AZURE_OPENAI_API_KEY",),
+    ("AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
+    hosts=(".azure.com", ".azure.us", ".azure.cn"),
+    secrets=("AZURE_OPENAI_AD_TOKEN", "AZURE_CLIENT_SECRET"),
+)
 
 
 def _build_presets() -> dict[str, Preset]:
@@ -66,6 +95,8 @@ def _build_presets() -> dict[str, Preset]:
         address = "OPENAI_BASE_URL" if name == "openai-chat" else f"{name.upper()}_BASE_URL"
         settings = _PATIENT if local else {}
         known[name] = Preset("openai-chat", url, keys, (address,), key_required=not local, settings=settings)
+    known["azure"] = _AZURE
+    known["azure-chat"] = replace(_AZURE, protocol="openai-chat")
     return known
 
 

@@ -33,14 +33,14 @@ async def find_key(model: Model, options: StreamOptions) -> str | None:
         key = next((value for name in preset.keys if (value := os.environ.get(name, "").strip())), None)
     if key:
         return _clean_key(key, model)
-    if preset is not None and preset.key_required and _is_official_server(model, preset):
+    if preset is not None and preset.key_required and preset.is_own_url(model.base_url):
         raise AuthenticationError(_describe_missing_key(model, preset), provider=model.provider)
     return None
 
 
 def find_known_keys(*models: Model) -> set[str]:
     """All keys that these models and the environment hold, for any provider; no key function is called."""
-    names = {name for preset in PRESETS.values() for name in preset.keys}
+    names = {name for preset in PRESETS.values() for name in (*preset.keys, *preset.secrets)}
     found = {os.environ.get(name, "").strip() for name in names}
     for model in models:
         found.add(model.api_key if isinstance(model.api_key, str) else "")
@@ -84,11 +84,6 @@ def _clean_key(key: str, model: Model) -> str:
     return key
 
 
-def _is_official_server(model: Model, preset: Preset) -> bool:
-    """Whether the request goes to the provider itself; a compatible server elsewhere may need no key."""
-    return model.base_url is None or model.base_url.rstrip("/") == preset.base_url
-
-
 def _describe_missing_key(model: Model, preset: Preset) -> str:
     variables = " or ".join(preset.keys)
     where = f"Set the environment variable {variables}, or give api_key=..." if variables else "Give api_key=..."
@@ -113,7 +108,24 @@ def _load_local() -> StreamFn:
     return stream_local()
 
 
-_loaders: dict[str, Callable[[], StreamFn]] = {"local": _load_local, "scripted": _load_scripted}
+def _load_azure() -> StreamFn:
+    from steersman.provider.clouds.azure import stream_azure
+
+    return stream_azure()
+
+
+def _load_azure_chat() -> StreamFn:
+    from steersman.provider.clouds.azure import stream_azure_chat
+
+    return stream_azure_chat()
+
+
+_loaders: dict[str, Callable[[], StreamFn]] = {
+    "azure": _load_azure,
+    "azure-chat": _load_azure_chat,
+    "local": _load_local,
+    "scripted": _load_scripted,
+}
 _loaded: dict[str, StreamFn] = {}
 
 
@@ -242,7 +254,8 @@ def _find_known_facts(model: Model, base_url: str | None) -> dict[str, Any]:
 
     facts = find_facts(model.provider, model.id)
     preset = PRESETS.get(model.provider)
-    if base_url is not None or (preset is not None and find_base_url(model.provider) != preset.base_url):
+    url = base_url or find_base_url(model.provider)
+    if url is not None and (preset is None or not preset.is_own_url(url)):
         # Another server may have another context window for the same model.
         return {} if facts.prices is None else {"prices": facts.prices}
     known = {

@@ -89,7 +89,8 @@ def _find_responses_refusal(model: Model, options: StreamOptions) -> str | None:
     name = "stop" if options.stop else "seed" if options.seed is not None else None
     if name is None:
         return None
+    chat = "azure-chat" if model.provider == "azure" else "openai-chat"
     return (
         f"{model.name!r} takes no {name}: the Responses API has none. Leave it out, "
-        f"or use Chat Completions: 'openai-chat:{model.id}'."
+        f"or use Chat Completions: '{chat}:{model.id}'."
     )

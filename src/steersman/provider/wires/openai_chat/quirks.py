@@ -67,8 +67,11 @@ class ChatPreset(msgspec.Struct, frozen=True):
 
 OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True, output_with_tools=True)
+# OpenAI's models on Azure; every customer has a URL of their own. The dated API versions do not know prompt_cache_key.
+_AZURE = Quirks(max_tokens_field="max_completion_tokens", output_with_tools=True)
 
 CHAT_PRESETS: dict[str, ChatPreset] = {
+    "azure-chat": ChatPreset("", ("AZURE_OPENAI_API_KEY",), _AZURE),
     "openai-chat": ChatPreset(OPENAI_URL, ("OPENAI_API_KEY",), _OPENAI),
     "openrouter": ChatPreset(
         "https://openrouter.ai/api/v1",
