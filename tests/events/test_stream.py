@@ -430,6 +430,51 @@ async def test_a_stream_nobody_reads_or_awaits_stands_still_and_does_not_grow() 
     assert (await stream).text == LONG
 
 
+async def test_a_stream_without_a_reader_is_logged_once_after_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """api.md: after 5 s one log line says that the run waits, and what to do."""
+    agent = agent_of(answer(LONG, deltas=1_000), answer(LONG, deltas=1_000))
+    agent.follow_up("more")
+    stream = agent.prompt("go")
+    await asyncio.sleep(4.9)
+    assert caplog.messages == []
+    await asyncio.sleep(60)
+    assert caplog.messages == [
+        f"The stream of the run {agent.context.loop_id} has 256 events, and no reader for 5 s: the run waits. "
+        "Iterate over the stream, await it, or use agent.run(...) where the events are not needed."
+    ]
+    events = stream.__aiter__()
+    while len(stream.channel.buffer) > 100:
+        await anext(events)
+    await asyncio.sleep(60)
+    assert len(caplog.messages) == 1
+    await stream.aclose()
+
+
+@pytest.mark.parametrize("use", ["read", "read slowly", "await", "drop", "abort", "close"])
+async def test_a_stream_that_is_used_in_time_is_not_logged(use: str, caplog: pytest.LogCaptureFixture) -> None:
+    """api.md: it is about streams that no task has begun to read."""
+    agent = agent_of(answer(LONG, deltas=1_000))
+    stream = agent.prompt("go")
+    await asyncio.sleep(4.9)
+    match use:
+        case "read":
+            assert [event async for event in stream]
+        case "read slowly":
+            async for _ in stream:
+                await asyncio.sleep(7)
+        case "await":
+            await stream
+        case "drop":
+            del stream
+        case "abort":
+            agent.abort()
+        case _:
+            await stream.aclose()
+    await asyncio.sleep(600)
+    await agent.wait_for_idle()
+    assert caplog.messages == []
+
+
 async def test_a_provider_that_does_not_stream_is_slowed_down_as_well() -> None:
     """loop.md section 5, failures.md J2: every turn adds events, deltas or not."""
 

@@ -7,6 +7,7 @@ provider. The bound is lifted only while a task awaits the outcome and no task r
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
@@ -17,13 +18,18 @@ from steersman.types.messages import AgentMessage
 from steersman.types.result import OutputT, RunResult
 
 DEFAULT_LIMIT = 256
+UNREAD_SECONDS = 5.0
+"""How long a run waits for the first read of its stream before it logs that."""
+
+_log = logging.getLogger("steersman")
 
 
 class Channel:
     """The buffer between a run and its reader; the run holds this, the caller holds the `EventStream`."""
 
     __slots__ = (
-        "_idle", "_waiting", "awaiting", "begun", "buffer", "detached", "limit", "outcome", "reading", "writer"
+        "_idle", "_waiting", "_warning", "awaiting", "begun", "buffer", "detached", "limit", "may_warn", "outcome",
+        "reading", "writer",
     )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
@@ -39,6 +45,9 @@ class Channel:
         self.awaiting: list[asyncio.Task[Any] | None] = []
         self._idle: list[asyncio.Future[None]] = []
         self.writer: asyncio.Future[None] | None = None
+        # A run that waits for the first read of its stream logs that, once, by a timer.
+        self.may_warn = True
+        self._warning: asyncio.TimerHandle | None = None
 
     def push(self, event: AgentEvent) -> None:
         """Keep an event for the reader."""
@@ -57,11 +66,32 @@ class Channel:
     async def wait_for_reader(self) -> None:
         """Wait until the reader has caught up, or has gone."""
         while self.is_full:
-            self.writer = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            self.writer = loop.create_future()
+            if self.may_warn:
+                self._warning = loop.call_later(UNREAD_SECONDS, self._warn)
             try:
                 await self.writer
             finally:
                 self.writer = None
+                self.stop_warning()
+
+    def stop_warning(self) -> None:
+        """Do not log that the run waits: it goes on, or a reader has come."""
+        if self._warning is not None:
+            self._warning.cancel()
+            self._warning = None
+
+    def _warn(self) -> None:
+        self.may_warn = False
+        loop_id = self.buffer[0].loop_id if self.buffer else ""
+        _log.warning(
+            "The stream of the run %s has %d events, and no reader for %g s: the run waits. Iterate over the stream, "
+            "await it, or use agent.run(...) where the events are not needed.",
+            loop_id,
+            len(self.buffer),
+            UNREAD_SECONDS,
+        )
 
     def wake_run(self) -> None:
         """Let a waiting run look again."""
@@ -128,6 +158,8 @@ class _Reader:
         self._stream = stream
         self._channel = stream.channel
         self._done = False
+        self._channel.may_warn = False
+        self._channel.stop_warning()
         self._register()
 
     def __aiter__(self) -> Self:
