@@ -18,7 +18,7 @@ from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
 from steersman.provider.models.presets import PRESETS
-from steersman.provider.models.registry import get_model
+from steersman.provider.models.registry import complete_model, get_model
 from steersman.provider.streaming.retry import Retry, RetryStrategy
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
@@ -282,12 +282,13 @@ class AgentLoopConfig:
         retry: InitVar[RetryStrategy | None] = None
 
     def __post_init__(self, _limits: object = None, _retry: object = None) -> None:  # noqa: RUF033  # only a checker sees the two
-        _set(self, "model", get_model(self.model))
+        # The cost is by the list price of an id, whether a name or a `Model` gave it.
+        _set(self, "model", complete_model(get_model(self.model)))
         if isinstance(self.fallbacks, str | Model):
             raise TypeError(
                 f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}."
             )
-        _set(self, "fallbacks", tuple([get_model(model) for model in self.fallbacks]))
+        _set(self, "fallbacks", tuple([complete_model(get_model(model)) for model in self.fallbacks]))
         _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
         self._check()
         hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)

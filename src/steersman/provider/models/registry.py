@@ -138,7 +138,7 @@ def get_model(
 ) -> Model:
     """A model from `"provider:model-id"` or a `Model`; the arguments replace what is known about it.
 
-    Only a name without `base_url` is looked up in the catalogue.
+    A name is looked up in the catalogue; a `Model` stays as it is, and an agent looks up what it does not say.
     """
     model = name if isinstance(name, Model) else _parse_name(name)
     unknown = sorted(set(overrides) - set(_OVERRIDABLE))
@@ -155,6 +155,15 @@ def get_model(
     if name is not model:
         changes = {**_find_known_facts(model, base_url), **changes}
     return replace(model, **changes) if changes else model
+
+
+def complete_model(model: Model) -> Model:
+    """The model with what the catalogue knows about its id, where the model itself says nothing."""
+    if model.prices is not None and model.context_window is not None and model.max_output_tokens is not None:
+        return model
+    known = _find_known_facts(model, model.base_url)
+    missing = {name: value for name, value in known.items() if getattr(model, name) is None}
+    return replace(model, **missing) if missing else model
 
 
 def register_provider(name: str, loader: Callable[[], StreamFn]) -> None:
@@ -195,7 +204,7 @@ async def stream_simple(
     model: Model | str, context: Context, options: SimpleStreamOptions | None = None
 ) -> StreamResponse:
     """The events of one answer from the model's provider, in normal form."""
-    asked = get_model(model)
+    asked = complete_model(get_model(model))
     return stream_events(find_stream_fn(asked), asked, context, StreamOptions() if options is None else options)
 
 
