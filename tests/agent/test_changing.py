@@ -12,7 +12,9 @@ import pytest
 from steersman import (
     Agent,
     AgentBusy,
+    AgentContext,
     AgentEvent,
+    AgentLoopConfig,
     ContextConfig,
     ExecutionLimits,
     Model,
@@ -20,6 +22,7 @@ from steersman import (
     Session,
     Tool,
     Usage,
+    agent_loop,
     get_model,
     run_branches,
     tool,
@@ -380,6 +383,77 @@ async def test_what_cannot_be_changed_during_a_run_says_so() -> None:
     assert (result.text, len(agent.messages), raised, agent.config.temperature) == ("done", 4, ["AgentBusy"] * 3, None)
 
 
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "append": lambda messages: messages.append("x"),
+    "extend": lambda messages: messages.extend(["x"]),
+    "+=": lambda messages: messages.__iadd__(["x"]),
+    "insert": lambda messages: messages.insert(0, "x"),
+    "del": lambda messages: messages.__delitem__(0),
+    "set": lambda messages: messages.__setitem__(0, "x"),
+    "sort": lambda messages: messages.sort(key=id),
+    "pop": lambda messages: messages.pop(),
+    "clear": lambda messages: messages.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("of", ["agent", "context"])
+async def test_the_list_of_messages_cannot_be_changed_during_a_run(change: str, of: str) -> None:
+    """api.md, rulings: as assigning them, and reading is free."""
+    heard: list[object] = []
+
+    def attempt(agent: Agent) -> None:
+        messages = agent.messages if of == "agent" else agent.context.messages
+        heard.append(len(messages))
+        try:
+            CHANGES[change](messages)
+        except AgentBusy as error:
+            heard.append(str(error))
+
+    agent = watched(Agent(ScriptedModel(answer(call("echo", text="a")), "done").model, tools=[echo]), attempt)
+    result = await agent.run("Hi")
+    words = (
+        "The messages cannot be changed during a run. Use agent.steer() or agent.follow_up(), or wait: "
+        "await agent.wait_for_idle()."
+    )
+    assert (result.text, [message.role for message in agent.messages], heard) == (
+        "done",
+        ["user", "assistant", "tool_result", "assistant"],
+        [2, words],
+    )
+    CHANGES[change](agent.messages)
+
+
+async def test_the_list_of_messages_can_be_changed_between_runs() -> None:
+    """api.md: `agent.messages` is what the next run goes on from."""
+    script = ScriptedModel("one", "two")
+    agent = Agent(script.model)
+    await agent.run("first")
+    del agent.messages[1:]
+    agent.messages.insert(0, "Once upon a time.")
+    agent.messages[1] = "second"
+    agent.messages.append({"role": "assistant", "content": "Yes?"})
+    await agent.run("third")
+    sent = [message.text for message in script.requests[1][0].messages]
+    assert sent == ["Once upon a time.", "second", "Yes?", "third"]
+
+
+async def test_messages_of_a_bare_loop_stay_the_callers_list() -> None:
+    """The loop without the shell has no steering: a tool may add to the messages."""
+    context = AgentContext(tools=[])
+
+    @tool
+    async def note() -> str:
+        """Note something."""
+        context.messages.append("noted")
+        return "ok"
+
+    context.tools = [note]
+    script = ScriptedModel(answer(call("note")), "done")
+    result = await agent_loop("Hi", context, AgentLoopConfig(model=script.model))
+    assert (result.text, "noted" in [message.text for message in context.messages]) == ("done", True)
+
+
 async def test_a_wrong_change_during_a_run_raises_and_the_run_goes_on() -> None:
     """A programmer's mistake raises at the call that made it."""
     raised: list[BaseException] = []
@@ -471,6 +545,18 @@ async def test_assigned_messages_are_a_branch_of_the_session(tmp_path: Path) -> 
         agent.messages = ["other", {"role": "assistant", "content": "words"}]
     with Session.open(path, write=False) as session:
         assert [message.text for message in session.messages] == ["other", "words"]
+        assert len(session.tree()) == 2
+
+
+async def test_edited_messages_are_a_branch_of_the_session(tmp_path: Path) -> None:
+    """As above, for a change in place."""
+    path = tmp_path / "s.db"
+    with Agent(ScriptedModel("one").model, session=path) as agent:
+        await agent.run("first")
+        agent.messages.append("more")
+        del agent.messages[1]
+    with Session.open(path, write=False) as session:
+        assert [message.text for message in session.messages] == ["first", "more"]
         assert len(session.tree()) == 2
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.context.transcripts import answer, call, result, user
@@ -72,7 +72,11 @@ def test_extending_with_one_bad_message_adds_none() -> None:
 
 
 def _set(messages: Any) -> None:
-    messages[0] = user("x")
+    messages[0] = "x"
+
+
+def _set_several(messages: Any) -> None:
+    messages[1:] = ["x", "y"]
 
 
 def _delete(messages: Any) -> None:
@@ -80,28 +84,82 @@ def _delete(messages: Any) -> None:
 
 
 def _pop(messages: Any) -> None:
-    messages.pop()
-
-
-def _clear(messages: Any) -> None:
-    messages.clear()
+    assert messages.pop() == user("a")
 
 
 def _insert(messages: Any) -> None:
-    messages.insert(0, user("x"))
+    messages.insert(0, "x")
 
 
 def _remove(messages: Any) -> None:
     messages.remove(user("a"))
 
 
-@pytest.mark.parametrize("change", [_set, _delete, _pop, _clear, _insert, _remove])
-def test_what_was_said_is_not_rewritten(change: Any) -> None:
-    """loop.md C1"""
+def _sort(messages: Any) -> None:
+    messages.sort(key=_get_text)
+
+
+def _get_text(message: Any) -> str:
+    return message.text
+
+
+def _clear(messages: Any) -> None:
+    messages.clear()
+
+
+def _reverse(messages: Any) -> None:
+    messages.reverse()
+
+
+def _double(messages: Any) -> None:
+    messages *= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (_set, "xca"),
+        (_set_several, "bxy"),
+        (_delete, "ca"),
+        (_pop, "bc"),
+        (_clear, ""),
+        (_insert, "xbca"),
+        (_remove, "bc"),
+        (_sort, "abc"),
+        (_reverse, "acb"),
+        (_double, "bcabca"),
+    ],
+)
+def test_a_change_works_as_in_a_list_and_rewrites_no_log(change: Any, after: str) -> None:
+    """loop.md C1: the log is never rewritten; another one begins."""
+    context = AgentContext(messages=["b", "c", "a"])
+    before, messages = context.log, context.messages
+    change(messages)
+    expected = [user(text) for text in after]
+    assert (context.messages == expected, messages == expected, context.log.messages == expected) == (True, True, True)
+    assert before.messages == [user("b"), user("c"), user("a")]
+
+
+def test_a_change_to_no_message_changes_nothing() -> None:
     context = AgentContext(messages=["a"])
-    with pytest.raises(TypeError, match=r"cannot be changed.*fork.*assign a new list"):
-        change(context.messages)
+    with pytest.raises((ValueError, TypeError)):
+        context.messages[0] = cast(Any, 3)
+    with pytest.raises((ValueError, TypeError)):
+        context.messages.insert(0, cast(Any, {"role": "nobody"}))
+    with pytest.raises(IndexError):
+        del context.messages[4]
     assert context.messages == [user("a")]
+
+
+def test_messages_that_were_replaced_stay_as_they_were() -> None:
+    """A program may keep them and assign them again."""
+    context = AgentContext(messages=["a"])
+    kept = context.messages
+    context.messages = []
+    kept.insert(0, "b")
+    assert (kept == [user("b"), user("a")], context.messages == []) == (True, True)
+    context.messages = kept
+    assert context.messages == [user("b"), user("a")]
 
 
 def test_assigning_messages_begins_a_new_log() -> None:

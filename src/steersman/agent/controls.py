@@ -175,6 +175,7 @@ class AgentControls:
     ) -> None:
         self.config = config if output is None else add_output_policy(config, output)
         self.context = context
+        context.has_agent = True
         self.tool_table = ToolTable(context.tools)
         self._usage = Usage()
         self.dispatcher = Dispatcher()

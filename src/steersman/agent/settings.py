@@ -79,11 +79,13 @@ class AgentSettings(AgentControls):
 
     @property
     def messages(self) -> Transcript:
-        """Everything that was said, in order. Assign other messages between runs to go on from these.
+        """Everything that was said, in order: a list to read at any time, and to change or assign between runs.
 
-        With a session they are a new branch from the beginning: nothing of what was said before is lost.
+        During a run a change raises `AgentBusy`. With a session other messages are a new branch from the beginning, and
+        so is every change but appending: nothing of what was said before is lost. A single message counts as a list.
         """
-        return self.context.messages
+        link = self._session_link
+        return self.context.messages if link is None else Transcript(self.context, link.sync_session)
 
     @messages.setter
     def messages(self, value: Sequence[MessageLike]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Never, cast, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast, overload
 
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
 from steersman.context.repair import Repairer
 from steersman.context.tokens import HeadSize
 from steersman.types.continuation import ContinuationKind
+from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
 
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
 
 
 class Transcript(Sequence[AgentMessage]):
-    """The messages of a context, always up to date. It grows like a list and refuses every other change."""
+    """The messages of a context, always up to date. It works like a list; an agent's cannot be changed during a run.
 
-    __slots__ = ("_log",)
+    Appending adds to the log. The log is never rewritten: any other change begins a new one, as assigning a list does.
+    """
+
+    __slots__ = ("_context", "_log", "_on_replace")
 
     __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]  # equal to lists, so as unhashable as they are
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, context: AgentContext, on_replace: Callable[[], object] | None = None) -> None:
+        self._context = context
+        self._log = context.log
+        # Called after another log has taken the place of this one.
+        self._on_replace = on_replace
 
     @property
     def log(self) -> Log:
@@ -34,12 +41,38 @@ class Transcript(Sequence[AgentMessage]):
 
     def append(self, message: MessageLike) -> None:
         """Add a message, a text or a dict such as `{"role": "user", "content": "Hello"}`."""
-        self._log.append(to_message(message))
+        self.extend((message,))
 
     def extend(self, messages: Iterable[MessageLike]) -> None:
         """Add several, or none if one of them is no message."""
+        if self._context.has_agent:
+            self._check_idle()
         for message in _parse_messages(messages):
             self._log.append(message)
+
+    def insert(self, index: int, message: MessageLike) -> None:
+        """Put a message before the one at this index."""
+        self._edit(lambda messages: messages.insert(index, to_message(message)))
+
+    def pop(self, index: int = -1) -> AgentMessage:
+        """Take a message out, the last one if no index is given."""
+        return self._edit(lambda messages: messages.pop(index))
+
+    def remove(self, message: AgentMessage) -> None:
+        """Take out the first message that is equal to this one."""
+        self._edit(lambda messages: messages.remove(message))
+
+    def clear(self) -> None:
+        """Take out all messages."""
+        self._edit(lambda messages: messages.clear())
+
+    def reverse(self) -> None:
+        """Turn the order around."""
+        self._edit(lambda messages: messages.reverse())
+
+    def sort(self, *, key: Callable[[AgentMessage], Any], reverse: bool = False) -> None:
+        """Sort by a key, such as the `timestamp`."""
+        self._edit(lambda messages: messages.sort(key=key, reverse=reverse))
 
     def copy(self) -> list[AgentMessage]:
         """A plain list of the messages."""
@@ -48,6 +81,17 @@ class Transcript(Sequence[AgentMessage]):
     def __iadd__(self, messages: Iterable[MessageLike]) -> Transcript:
         self.extend(messages)
         return self
+
+    def __imul__(self, count: int) -> Transcript:
+        self._edit(lambda messages: messages.__imul__(count))
+        return self
+
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        new = _parse_messages(value) if isinstance(index, slice) else to_message(value)
+        self._edit(lambda messages: messages.__setitem__(index, new))
+
+    def __delitem__(self, index: int | slice) -> None:
+        self._edit(lambda messages: messages.__delitem__(index))
 
     def __len__(self) -> int:
         return len(self._log.messages)
@@ -74,13 +118,22 @@ class Transcript(Sequence[AgentMessage]):
     def __repr__(self) -> str:
         return repr(list(self))
 
-    def _refuse(self, *_: object, **__: object) -> Never:
-        raise TypeError(
-            "Messages in a transcript cannot be changed. To go on from an earlier point use context.log.fork(at); "
-            "to start from other messages assign a new list: context.messages = [...]."
-        )
+    def _edit(self, change: Callable[[Any], Any]) -> Any:
+        """Change a copy of the messages, which is the beginning of a new log."""
+        self._check_idle()
+        messages = list(self)
+        returned = change(messages)
+        is_current = self._context.log is self._log
+        self._log = Log(messages)
+        if is_current:
+            self._context.log = self._log
+            if self._on_replace is not None:
+                self._on_replace()
+        return returned
 
-    __setitem__ = __delitem__ = insert = pop = remove = clear = sort = reverse = __imul__ = _refuse
+    def _check_idle(self) -> None:
+        if self._context.log is self._log:
+            self._context.check_idle()
 
 
 class AgentContext:
@@ -89,6 +142,7 @@ class AgentContext:
     __slots__ = (
         "agent_id",
         "continuation_kind",
+        "has_agent",
         "head",
         "last_loop_id",
         "log",
@@ -125,6 +179,8 @@ class AgentContext:
         self.tools: Sequence[Any] = list(tools)
         self.undelivered: list[Any] = []
         self.running = False
+        # Whether it belongs to an `Agent`: then nothing is added to its messages from outside during a run.
+        self.has_agent = False
         self.head = HeadSize()
         self.repairer: Repairer | None = None
         self.recovery: Recovery | None = None
@@ -137,14 +193,24 @@ class AgentContext:
 
     @property
     def messages(self) -> Transcript:
-        """Everything that was said; append to it, or assign other messages to begin a new log."""
-        return Transcript(self.log)
+        """Everything that was said. It works like a list; assign other messages to begin a new log."""
+        return Transcript(self)
 
     @messages.setter
     def messages(self, value: Iterable[MessageLike]) -> None:
         # `context.messages += [...]` has already added them and hands the same transcript back.
         if not (isinstance(value, Transcript) and value.log is self.log):
+            if self.has_agent:
+                self.check_idle()
             self.log = Log(_parse_messages(value))
+
+    def check_idle(self) -> None:
+        """Raise `AgentBusy` while a run uses the messages."""
+        if self.running:
+            raise AgentBusy(
+                "The messages cannot be changed during a run. Use agent.steer() or agent.follow_up(), or wait: "
+                "await agent.wait_for_idle()."
+            )
 
     def get_repairer(self, provider: str, model: str) -> Repairer:
         """The repairer of this context, which repairs only new messages as long as the model stays the same."""
