@@ -141,7 +141,7 @@ def test_the_model_is_told_what_it_may_do(tmp_path: Path) -> None:
         "It is ended after 5 seconds, or after `timeout` seconds (at most 10). "
         "Standard input is empty. When the command returns, whatever it left running in the background is ended. "
         "Each call is a new shell: folder and variables are not kept. "
-        "Only this folder and $TMPDIR can be written and there is no network. "
+        "Only this folder and $TMPDIR can be written and there is no network; $HOME is empty in each call. "
         "Git repositories can be read but not written, so there are no commits."
     )
     assert "commits" not in bash_tool(tmp_path, git="read-write").description

@@ -55,14 +55,14 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("name", ["read", "openat", "execve", "kill", "connect", "ptrace"])
 def test_what_programs_do_every_day_is_let_through(machine: str, name: str) -> None:
-    for families in ((), (INET, INET6), None):
+    for families in ((), (INET, INET6)):
         program = build_filter(families, machine=machine)
         assert verdict(program, AUDIT[machine], NUMBERS[machine][name]) == ALLOWED
 
 
 @pytest.mark.parametrize("name", ["mount", "keyctl", "bpf"])
 def test_what_reaches_into_the_kernel_is_denied(machine: str, name: str) -> None:
-    program = build_filter(None, machine=machine)
+    program = build_filter((), machine=machine)
     assert verdict(program, AUDIT[machine], NUMBERS[machine][name]) == DENIED
 
 
@@ -74,13 +74,12 @@ def test_newer_calls_around_the_walls_are_denied(machine: str, number: int) -> N
 
 def test_only_sockets_of_the_given_families_are_opened(machine: str) -> None:
     number, audit = NUMBERS[machine]["socket"], AUDIT[machine]
-    none, internet, any_ = (build_filter(families, machine=machine) for families in ((), (INET, INET6, NETLINK), None))
+    none, internet = (build_filter(families, machine=machine) for families in ((), (INET, INET6, NETLINK)))
     assert [verdict(none, audit, number, family, 1) for family in range(46)] == [DENIED] * 46
     opened = [family for family in range(46) if verdict(internet, audit, number, family, 1) == ALLOWED]
     assert opened == [INET, INET6, NETLINK]
     # The upper half of the register is not looked at by the kernel either.
     assert verdict(internet, audit, number, 1 << 32 | 1, 1) == DENIED
-    assert [verdict(any_, audit, number, family, 1) for family in range(46)] == [ALLOWED] * 46
 
 
 def test_pairs_are_of_streams(machine: str) -> None:
@@ -125,3 +124,35 @@ def test_an_unknown_architecture_has_no_filter() -> None:
 
 def test_the_filter_is_short_enough_for_the_kernel(machine: str) -> None:
     assert len(build_filter((INET, INET6, NETLINK), machine=machine)) // 8 < 4096
+
+
+CREATE, TEMPORARY, NOFOLLOW = 0o100, 0o20200000, 0o400000
+# The number of each call that sets a mode, and its arguments before the flags or the mode.
+OPENING = {"x86_64": {2: 1, 257: 2}, "aarch64": {56: 2}}
+MAKING = {"x86_64": {85: 1, 133: 1, 259: 2}, "aarch64": {33: 2}}
+CHANGING = {"x86_64": {90: 1, 91: 1, 268: 2, 452: 2}, "aarch64": {52: 1, 53: 2, 452: 2}}
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6755, 0o4000, 1 << 40 | 0o4755])
+def test_no_file_is_made_that_gives_away_its_owners_rights(machine: str, mode: int) -> None:
+    """By no call that sets a mode; the mode of `openat2` is out of sight, so that call is not there."""
+    program, audit = build_filter((), machine=machine), AUDIT[machine]
+    for number, before in OPENING[machine].items():
+        for flags in (CREATE, CREATE | 2, TEMPORARY):
+            assert verdict(program, audit, number, *[0] * before, flags, mode) == DENIED
+            assert verdict(program, audit, number, *[0] * before, flags, 0o755) == ALLOWED
+        # Without a file to make, the mode is what happened to be in the register.
+        assert verdict(program, audit, number, *[0] * before, NOFOLLOW, mode) == ALLOWED
+    for number, before in (MAKING[machine] | CHANGING[machine]).items():
+        assert verdict(program, audit, number, *[0] * before, mode) == DENIED
+        assert verdict(program, audit, number, *[0] * before, 0o100755) == ALLOWED
+    assert verdict(program, audit, 437) == MISSING
+
+
+def test_folders_that_a_group_shares_can_be_copied(machine: str) -> None:
+    program, audit = build_filter((), setgid=True, machine=machine), AUDIT[machine]
+    for number, before in CHANGING[machine].items():
+        assert verdict(program, audit, number, *[0] * before, 0o2775) == ALLOWED
+        assert verdict(program, audit, number, *[0] * before, 0o6775) == DENIED
+    for number, before in MAKING[machine].items():
+        assert verdict(program, audit, number, *[0] * before, 0o2775) == DENIED

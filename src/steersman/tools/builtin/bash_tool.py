@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 # Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.calling import call_in_thread
+from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_repositories, find_sandbox_paths
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
@@ -141,7 +142,7 @@ class _Shell:
         ]
         if self.sandbox != "off":
             reach = "" if self.allow_network else " and there is no network"
-            words.append(f"Only this folder and $TMPDIR can be written{reach}.")
+            words.append(f"Only this folder and $TMPDIR can be written{reach}; $HOME is empty in each call.")
             if self.git == "read-only":
                 words.append("Git repositories can be read but not written, so there are no commits.")
         return " ".join(words)
@@ -150,7 +151,7 @@ class _Shell:
         """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
-        sandbox, plan = await call_in_thread(self._plan_command, command)
+        sandbox, plan, home = await call_in_thread(self._plan_command, command)
         captured = OutputCapture(
             self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
@@ -158,7 +159,11 @@ class _Shell:
         def show(text: str) -> None:
             ctx.update({"type": "output", "text": text})
 
-        ended = await run_command(plan, captured, timeout=seconds, on_output=show)
+        try:
+            ended = await run_command(plan, captured, timeout=seconds, on_output=show)
+        finally:
+            if home:
+                await call_in_thread(remove_home, home)
         text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
@@ -192,16 +197,24 @@ class _Shell:
             raise ToolError(f"The timeout is more than 0 and at most {self.max_timeout:g} seconds, got {timeout:g}.")
         return timeout
 
-    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any]]:
+    @functools.cached_property
+    def _git_identity(self) -> str:
+        """The user's name for commits, read once."""
+        return read_git_identity(self.root)
+
+    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any], str]:
+        """Build the plan of a command and its home folder, which is empty for a command without a sandbox."""
         if not os.path.isdir(self.root):
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         sandbox = confinement(self.sandbox)
         environment = build_child_environment(_QUIET)
         scratch: list[str] = []
+        home = ""
         try:
             if sandbox.kind != "off":
-                scratch = [self.scratch.make_folder("home"), self.scratch.make_folder("tmp")]
-                environment.update(HOME=scratch[0], TMPDIR=scratch[1])
+                home = make_home(self.scratch, self._git_identity if self.git == "read-write" else "")
+                scratch = [home, self.scratch.make_folder("tmp")]
+                environment.update(HOME=home, TMPDIR=scratch[1])
             environment.update(self.env)
             where = self._find_paths(sandbox, scratch, environment)
         except OSError as error:
@@ -209,7 +222,7 @@ class _Shell:
                 f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [*_find_shell(environment["PATH"]), command]
-        return sandbox, sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
+        return sandbox, sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network), home
 
     def _find_paths(self, sandbox: Confinement, scratch: list[str], environment: dict[str, str]) -> SandboxPaths:
         if sandbox.kind == "off":

@@ -9,6 +9,7 @@ import functools
 import os
 import select
 import shutil
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ Sandbox: TypeAlias = Literal["auto", "bubblewrap", "landlock", "off"]
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "off", "none"]
 SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
 
-# What root needs to work with the files of other users in the folders it may write.
-FILE_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4}
+# What root needs to work with the files of other users in the folders it may write. Without CAP_FSETID, a setuid file
+# that is written loses its bit, as it does for every other user.
+FILE_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3}
 
 # Before this version, a file that may not be opened can still be truncated.
 MIN_LANDLOCK_ABI = 3
@@ -53,9 +55,14 @@ _FILES = "files: only the workspace and a temporary folder can be written; home 
 _NETWORK = "network: none but its own loopback, unless it is allowed"
 _NO_SOCKETS = "network: no sockets at all, unless it is allowed"
 _UNIX = "local services: no Unix sockets, so neither a container engine nor a message bus can be reached"
-_SERVICES = "local services: their sockets are hidden, so neither a container engine nor a message bus can be reached"
+_HIDDEN = "local services: sockets outside the workspace are hidden"
 _PROCESSES = "processes: those outside cannot be signalled, traced or read"
 _PRIVILEGES = "privileges: none can be gained, and those of root are given up except over files"
+_SETUID = "setuid files: none can be made"
+_UNFILTERED = (
+    "there is no seccomp filter for this processor: Unix sockets in the workspace can be connected to, and setuid "
+    "files can be made"
+)
 _GIT = (
     "protected in the workspace: its git repositories (only their hooks and settings with git='read-write'), "
     ".steersman, .mcp.json, and the Python we run from"
@@ -112,13 +119,13 @@ class Confinement:
             "view": view if self.namespaces else None,
             "capabilities": _FILE_CAPABILITIES,
             "landlock": build_landlock_rules(where, self.abi, own_memory=self.namespaces),
-            "seccomp": seccomp.build_filter(families),
+            "seccomp": seccomp.build_filter(families, setgid=_is_shared_by_group(where)),
         }
 
 
 def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allow_network: bool) -> dict[str, Any]:
-    # A shared network also shares the abstract Unix sockets of local services, which no mount can hide.
-    filtered = seccomp.build_filter(_INTERNET if allow_network else None) if seccomp.is_supported() else b""
+    # Unix sockets in the workspace, abstract ones of a shared network, and VSOCK lead past mounts and namespaces.
+    filtered = seccomp.build_filter(_INTERNET, setgid=_is_shared_by_group(where)) if seccomp.is_supported() else b""
     line = build_bubblewrap_command(
         find_bubblewrap() or "bwrap",
         where,
@@ -130,6 +137,11 @@ def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allo
     )
     # Bubblewrap enters the workspace itself, so it starts in the root folder.
     return {"argv": line, "cwd": "/", "seccomp_file": filtered, "wrapped": True}
+
+
+def _is_shared_by_group(where: SandboxPaths) -> bool:
+    """Whether the workspace is a setgid folder, where copying a folder sets the bit again."""
+    return bool(where.writable) and bool(os.stat(where.writable[0]).st_mode & stat.S_ISGID)
 
 
 def confinement(sandbox: Sandbox = "auto") -> Confinement:
@@ -160,11 +172,12 @@ def _probe_bubblewrap() -> Confinement:
         return Confinement("none", f"Bubblewrap is for Linux, this is {sys.platform}.")
     if find_bubblewrap() is None:
         return Confinement("none", "Bubblewrap is not installed.")
+    filtered = seccomp.is_supported()
     works = Confinement(
         "bubblewrap",
         "Bubblewrap is installed and works.",
-        (_FILES, _NETWORK, _SERVICES, _PROCESSES, _PRIVILEGES, _GIT),
-        (_NEW_GIT, _LIMITS),
+        (_FILES, _NETWORK, *((_UNIX, _SETUID) if filtered else (_HIDDEN,)), _PROCESSES, _PRIVILEGES, _GIT),
+        (_NEW_GIT, *(() if filtered else (_UNFILTERED,)), _LIMITS),
     )
     trouble = _try_sandbox(works)
     return Confinement("none", f"Bubblewrap is installed and does not work: {trouble}.") if trouble else works
@@ -185,7 +198,7 @@ def _probe_landlock() -> Confinement:
     whole = Confinement(
         "landlock",
         f"Landlock (version {version}) with seccomp and namespaces works.",
-        (_FILES, _NETWORK, _UNIX, *more, _PRIVILEGES, _GIT),
+        (_FILES, _NETWORK, _UNIX, _SETUID, *more, _PRIVILEGES, _GIT),
         (_NEW_GIT, *less),
         True,
         version,
@@ -196,7 +209,7 @@ def _probe_landlock() -> Confinement:
     part = Confinement(
         "landlock",
         f"Landlock (version {version}) with seccomp works; namespaces do not ({trouble}).",
-        (_FILES, _NO_SOCKETS, _UNIX, *more, _PRIVILEGES),
+        (_FILES, _NO_SOCKETS, _UNIX, _SETUID, *more, _PRIVILEGES),
         (_OPEN_GIT, _ATTRIBUTES, *less),
         False,
         version,

@@ -1,7 +1,7 @@
 """Builds the seccomp filter (BPF) of a sandboxed command, as bytes for the kernel. Pure: no system call is made here.
 
-It allows what ordinary programs do. It denies sockets of families that are not allowed, namespaces, mounts, and the
-system calls that reach into the kernel or around the rest of the sandbox.
+It allows what ordinary programs do. It denies sockets of families that are not allowed, namespaces, mounts, setuid
+files, and the system calls that reach into the kernel or around the rest of the sandbox.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _UNIX, _DATAGRAM = 1, 2
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _NOT_PERMITTED, _NOT_THERE = 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 38
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in `struct seccomp_data`
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD, _FOURTH = 0, 4, 16, 24, 32, 40  # offsets in `struct seccomp_data`
+_OPENAT2, _FCHMODAT2 = 437, 452
+_CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them, `open` ignores its mode
+_SETUID, _SETGID = 0o4000, 0o2000
 _NEW_NAMESPACE = 0x7E020000
 _TYPE_INTO_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
@@ -33,6 +36,10 @@ class _Machine(NamedTuple):
     socketpair: int
     unshare: int
     denied: tuple[int, ...]
+    # Calls that set the mode of a file: the number, and where the mode is. `opening` also has the place of the flags.
+    opening: tuple[tuple[int, int, int], ...]
+    making: tuple[tuple[int, int], ...]
+    changing: tuple[tuple[int, int], ...]
 
 
 # The same on all: io_uring, which opens sockets past any seccomp filter; the new mount calls; pidfd_getfd; quotactl_fd.
@@ -54,6 +61,9 @@ _MACHINES = {
             154, 155, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 212, 227, 246, 248, 249,
             250, 298, 304, 308, 313, 320, 321, 323,
         ),
+        opening=((2, _SECOND, _THIRD), (257, _THIRD, _FOURTH)),  # open openat
+        making=((85, _SECOND), (133, _SECOND), (259, _THIRD)),  # creat mknod mknodat
+        changing=((90, _SECOND), (91, _SECOND), (268, _THIRD), (_FCHMODAT2, _THIRD)),  # chmod fchmod fchmodat
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
@@ -71,6 +81,9 @@ _MACHINES = {
             18, 39, 40, 41, 60, 89, 104, 105, 106, 112, 142, 161, 162, 170, 217, 218, 219, 224, 225, 241, 265, 268, 273,
             280, 282, 294,
         ),
+        opening=((56, _THIRD, _FOURTH),),
+        making=((33, _THIRD),),
+        changing=((52, _SECOND), (53, _THIRD), (_FCHMODAT2, _THIRD)),
     ),
 }  # fmt: skip
 
@@ -82,10 +95,11 @@ def is_supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in _MACHINES
 
 
-def build_filter(families: Iterable[int] | None, *, machine: str | None = None) -> bytes:
-    """Build the filter; `families` are the socket families that may be opened, `None` where a namespace confines them.
+def build_filter(families: Iterable[int], *, setgid: bool = False, machine: str | None = None) -> bytes:
+    """Build the filter; `families` are the socket families that may be opened.
 
-    A connected pair of sockets (`socketpair`) is always allowed: it reaches no other process.
+    A connected pair of sockets (`socketpair`) is always allowed: it reaches no other process. `setgid` lets `chmod` set
+    the setgid bit, which folders have where a group shares them.
     """
     known = _MACHINES[machine or platform.machine()]
     steps: list[_Step] = [
@@ -96,18 +110,20 @@ def build_filter(families: Iterable[int] | None, *, machine: str | None = None) 
     ]
     if known.foreign_from is not None:
         steps += _return_if(_AT_LEAST, known.foreign_from, _NOT_THERE)
-    # The flags of `clone3` are behind a pointer, which a filter cannot follow; programs fall back to `clone`.
-    steps += _return_if(_EQUAL, known.clone3, _NOT_THERE)
+    # The flags of `clone3` and the mode of `openat2` are behind a pointer, which a filter cannot follow; programs fall
+    # back to `clone` and `openat`.
+    for number in (known.clone3, _OPENAT2):
+        steps += _return_if(_EQUAL, number, _NOT_THERE)
     for number in (*known.denied, *_DENIED_EVERYWHERE):
         steps += _return_if(_EQUAL, number, _NOT_PERMITTED)
     for number in (known.clone, known.unshare):
         steps += _filter_call(number, [(_LOAD, 0, 0, _FIRST), *_return_if(_ANY_BIT, _NEW_NAMESPACE, _NOT_PERMITTED)])
     terminal = [step for request in _TYPE_INTO_TERMINAL for step in _return_if(_EQUAL, request, _NOT_PERMITTED)]
     steps += _filter_call(known.ioctl, [(_LOAD, 0, 0, _SECOND), *terminal])
-    if families is not None:
-        allowed = [step for family in families for step in _return_if(_EQUAL, family, _ALLOW)]
-        steps += _filter_call(known.socket, [(_LOAD, 0, 0, _FIRST), *allowed, (_RETURN, 0, 0, _NOT_PERMITTED)])
-        steps += _filter_call(known.socketpair, _check_socketpair())
+    steps += _check_modes(known, setgid=setgid)
+    allowed = [step for family in families for step in _return_if(_EQUAL, family, _ALLOW)]
+    steps += _filter_call(known.socket, [(_LOAD, 0, 0, _FIRST), *allowed, (_RETURN, 0, 0, _NOT_PERMITTED)])
+    steps += _filter_call(known.socketpair, _check_socketpair())
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
@@ -119,6 +135,21 @@ def _return_if(test: int, value: int, verdict: int) -> list[_Step]:
 def _filter_call(number: int, steps: list[_Step]) -> list[_Step]:
     """Apply steps to one system call only; it is allowed when none of them returns."""
     return [(_EQUAL, 0, len(steps) + 1, number), *steps, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _check_modes(known: _Machine, *, setgid: bool) -> list[_Step]:
+    """Deny to make a file setuid or setgid: it would give the rights of its owner to every user of the machine."""
+    steps: list[_Step] = []
+    special = _return_if(_ANY_BIT, _SETUID | _SETGID, _NOT_PERMITTED)
+    for number, flags, mode in known.opening:
+        creates = [(_LOAD, 0, 0, flags), (_ANY_BIT, 1, 0, _CREATES), (_RETURN, 0, 0, _ALLOW)]
+        steps += _filter_call(number, [*creates, (_LOAD, 0, 0, mode), *special])
+    for number, mode in known.making:
+        steps += _filter_call(number, [(_LOAD, 0, 0, mode), *special])
+    bits = _SETUID if setgid else _SETUID | _SETGID
+    for number, mode in known.changing:
+        steps += _filter_call(number, [(_LOAD, 0, 0, mode), *_return_if(_ANY_BIT, bits, _NOT_PERMITTED)])
+    return steps
 
 
 def _check_socketpair() -> list[_Step]:
