@@ -248,7 +248,11 @@ class Agent(AgentSettings, Generic[OutputT]):
         from steersman.loop.sub_agent import run_sub_agent  # as above
 
         prompts = read_prompts(x)
-        return await run_sub_agent(self.variant(first_turn_trigger="sub_agent"), ctx, prompts, name or ctx.tool_name)
+        child = self.variant(first_turn_trigger="sub_agent")
+        child.context.approved_calls = (
+            self.context.approved_calls
+        )  # a conversation is fresh, an approval for good is not
+        return await run_sub_agent(child, ctx, prompts, name or ctx.tool_name)
 
     # Hosting a run
 

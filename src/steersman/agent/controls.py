@@ -130,8 +130,8 @@ class AgentControls:
         """Let a tool call run that waits for approval, also one of a sub-agent. Safe from other threads.
 
         Returns whether this answer counts: False if the question is resolved already. Raises `UnknownApproval` for an
-        id that this agent never had. `remember` approves the same call with the same arguments from now on; `by` is who
-        answers, for the `approval_resolved` event.
+        id that this agent never had. `remember` approves the same call with the same arguments from now on, in this
+        agent or in the policy that asked; `by` is who answers, for the `approval_resolved` event.
         """
         return self.questions.answer(approval_id, Answer("approved", by, "", remember))
 

@@ -141,6 +141,7 @@ class AgentContext:
 
     __slots__ = (
         "agent_id",
+        "approved_calls",
         "continuation_kind",
         "has_agent",
         "head",
@@ -181,6 +182,8 @@ class AgentContext:
         self.running = False
         # Whether it belongs to an `Agent`: then nothing is added to its messages from outside during a run.
         self.has_agent = False
+        # The fingerprints of calls that were approved for good where no policy asked, and so none remembers them.
+        self.approved_calls: set[str] = set()
         self.head = HeadSize()
         self.repairer: Repairer | None = None
         self.recovery: Recovery | None = None

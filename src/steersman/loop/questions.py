@@ -171,6 +171,8 @@ class Questions:
         for name, value in (("approval_id", approval_id), ("reason", answer.reason), ("by", answer.by)):
             if not is_instance(value, str):
                 raise TypeError(f"{name} is a string, got {value!r}.")
+        if not is_instance(answer.remember, bool):
+            raise TypeError(f"remember is True or False, got {answer.remember!r}.")
         question = self.open.get(approval_id)
         if question is not None:
             return question.decide(answer)

@@ -352,6 +352,91 @@ async def test_an_answer_for_good_answers_the_same_question_as_well() -> None:
     assert len(policy.remembered) == 1
 
 
+def paying(*amounts: int, **options: Any) -> tuple[Agent, EventCollector, list[int]]:
+    """An agent without a policy, whose tool itself needs approval; it pays each amount in a turn of its own."""
+    paid: list[int] = []
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    script = ScriptedModel(*[answer(call("pay", amount=amount)) for amount in amounts], "ok", "ok")
+    agent, heard = agent_of(script, [pay], **options)
+    return agent, heard, paid
+
+
+async def test_an_answer_for_good_counts_without_a_policy() -> None:
+    """api.md: `agent.approve(approval_id)`; nothing a caller gave is dropped silently."""
+    agent, heard, paid = paying(5, 5, 6, approve="wait")
+    stream = agent.prompt("go")
+    (first,) = await waiting(agent)
+    agent.approve(first.approval_id, remember=True)
+    await asyncio.sleep(1)
+    (other,) = agent.open_approvals
+    assert (other.args, paid) == ({"amount": 6}, [5, 5])
+    agent.deny(other.approval_id)
+    await stream
+    assert len(heard.of(ApprovalRequested)) == 2
+
+
+async def test_an_answer_for_good_of_the_function_counts_without_a_policy_and_in_the_next_run() -> None:
+    """As above; the agent remembers it, and another agent does not."""
+    person = Person(Approved(remember=True))
+    agent, _, paid = paying(5, approve=person)
+    await agent.run("go")
+    agent.model = ScriptedModel(answer(call("pay", amount=5)), "ok").model
+    await agent.run("go")
+    assert (paid, len(person.asked)) == ([5, 5], 1)
+    other, heard, unpaid = paying(5)
+    await other.run("go")
+    assert (unpaid, len(heard.of(ApprovalRequested))) == ([], 1)
+
+
+async def test_an_answer_for_good_counts_for_a_bare_context() -> None:
+    """As above: the context is what one run of the bare loop and the next have in common."""
+    person, paid = Person(Approved(remember=True)), list[int]()
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    context = AgentContext(tools=[pay])
+    for _ in range(2):
+        model = ScriptedModel(answer(call("pay", amount=5)), "ok").model
+        await agent_loop("go", context, AgentLoopConfig(model=model, approve=person))
+    assert (paid, len(person.asked)) == ([5, 5], 1)
+
+
+@pytest.mark.parametrize("who", ["sub-agent", "parent"])
+async def test_an_answer_for_good_counts_for_every_conversation_of_a_sub_agent(who: str) -> None:
+    """As above: each call of a sub-agent is a fresh conversation, and the agent is the same."""
+    person = Person(Approved(remember=True))
+    inner, _, paid = paying(5, **({"approve": person} if who == "sub-agent" else {}))
+    inner.model = ScriptedModel(*[answer(call("pay", amount=5)), "ok"] * 2).model
+    script = ScriptedModel(answer(call("sub", prompt="x")), answer(call("sub", prompt="x")), "ok")
+    agent = Agent(
+        script.model, tools=[inner.as_tool("sub", "Pays.")], **({"approve": person} if who == "parent" else {})
+    )
+    await agent.run("go")
+    assert (paid, len(person.asked)) == ([5, 5], 1)
+
+
+@pytest.mark.parametrize("remember", [None, 1, "yes"])
+async def test_remember_is_true_or_false(remember: Any) -> None:
+    """As `Approved(remember)`."""
+    agent, _, _ = paying(5, approve="wait")
+    stream = agent.prompt("go")
+    (asked,) = await waiting(agent)
+    with pytest.raises(TypeError, match="remember is True or False"):
+        agent.approve(asked.approval_id, remember=remember)
+    agent.deny(asked.approval_id)
+    await stream
+
+
 async def test_an_answer_for_good_from_the_function_ends_the_questions() -> None:
     """failures.md L17"""
     policy = Approval()

@@ -16,7 +16,7 @@ import msgspec
 from steersman.loop.questions import BY_LOOP, Answer, Level, Question, can_answer
 from steersman.loop.run import Run
 from steersman.loop.tool_calls.execution import Slot
-from steersman.policy.approval import Approval, Approved, Judgement, Says
+from steersman.policy.approval import Approval, Approved, Judgement, Says, fingerprint
 from steersman.policy.hooks import HookError, call_within
 from steersman.policy.preview import preview_call
 from steersman.tools.calling import is_async
@@ -110,9 +110,7 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
                 return Denial(judgement.why, judgement.rule)
             if judgement.says == "ask":
                 asking.append((level, approval, judgement.why))
-        wanted = _needs_approval(tool, slot) and not any(
-            policy.remembers(tool.name, slot.args) for _, policy in policies
-        )
+        wanted = _needs_approval(tool, slot) and not _is_remembered(run, slot, tool)
     except Exception as error:  # noqa: BLE001  # a policy, or the tool's own question: one that broke must not count as a no
         return Denial(f"Denied: whether it needs approval raised {describe_exception(error)}")
     if not asking and not wanted:
@@ -122,6 +120,19 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
     start = asking[-1][0] if asking else run
     keepers = [approval for _, approval, _ in asking] or [policy for _, policy in policies[:1]]
     return _Need(_find_owner(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
+
+
+def _is_remembered(run: Run, slot: Slot, tool: Tool) -> bool:
+    """Whether this exact call was approved for good, at this run or at one above it."""
+    if any(policy.remembers(tool.name, slot.args) for _, policy in _iterate_policies(run)):
+        return True
+    level: Run | None = run
+    while level is not None:
+        approved = level.context.approved_calls
+        if approved and fingerprint(tool.name, slot.args) in approved:
+            return True
+        level = level.parent
+    return False
 
 
 def _needs_approval(tool: Tool, slot: Slot) -> bool:
@@ -238,17 +249,17 @@ def _apply_answer(owner: Run, slot: Slot, need: _Need, answer: Answer) -> Denial
     if answer.decision != "approved":
         return need.deny(answer.reason)
     if answer.remember:
-        _remember(need, slot)
+        _remember(owner, need, slot)
         owner.host.questions.approve_moot(answer.by)
     return None
 
 
-def _remember(need: _Need, slot: Slot) -> None:
+def _remember(owner: Run, need: _Need, slot: Slot) -> None:
+    """Let the policies that asked remember the call; where none did, the agent that answered remembers it."""
     for approval in need.keepers:
-        try:
-            approval.remember(slot.call.name, slot.args)
-        except (TypeError, ValueError, RecursionError):
-            return  # arguments that are no JSON have no fingerprint: the yes is for this once
+        approval.remember(slot.call.name, slot.args)
+    if not need.keepers:
+        owner.context.approved_calls.add(fingerprint(slot.call.name, slot.args))
 
 
 def _takes_reason(approve: Callable[..., Any]) -> bool:
