@@ -27,6 +27,7 @@ from steersman import (
     tool,
 )
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error
+from steersman.types.errors import RunFailed
 from steersman.types.events import AgentEnd, AgentStart, LoopConfigSnapshot
 from steersman.types.wire import encode
 
@@ -401,13 +402,67 @@ async def test_a_continuation_that_failed_before_its_first_turn_says_what_trigge
     ]
 
 
-async def test_an_after_loop_hook_that_raises_changes_nothing() -> None:
-    """loop.md R7, loop.md R8"""
+async def test_an_after_loop_hook_that_raises_makes_the_result_an_error() -> None:
+    """api.md: a hook that raises at a loop seam ends the run as an error. loop.md R7: agent_end came before."""
     agent, events = listened(ScriptedModel("hello"), after_loop=broken)
 
     result = await agent.prompt("hi")
 
-    assert (result.end_reason, result.text, events.types[-1]) == ("done", "hello", "agent_end")
+    detail = "after_loop hook broken raised ZeroDivisionError: broken on purpose"
+    assert (result.end_reason, result.detail, result.text) == ("error", detail, "hello")
+    assert [(event.end_reason, event.detail) for event in events.of(AgentEnd)] == [("done", "")]
+    assert events.types[-1] == "agent_end"
+    with pytest.raises(RunFailed, match="broken on purpose"):
+        result.raise_for_error()
+
+
+async def test_an_after_loop_hook_that_raises_does_not_hide_why_the_run_ended() -> None:
+    """As above; the first reason stays."""
+    agent, _ = listened(ScriptedModel(ValueError("the model is out")), after_loop=broken)
+    result = await agent.run("hi")
+    assert (result.end_reason, result.detail) == ("error", "ValueError: the model is out")
+
+    agent, _ = listened(ScriptedModel("hello"), after_loop=broken, before_turn=lambda messages, index: False)
+    assert (await agent.run("hi")).end_reason == "vetoed"
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "another task", "and raises"])
+async def test_an_abort_inside_after_loop_makes_the_result_aborted(how: str) -> None:
+    """api.md: abort inside any callback ends the run aborted. loop.md R7: agent_end came before."""
+    calls: list[str] = []
+
+    async def wait_long(messages: object, usage: object) -> None:
+        calls.append("after_loop")
+        if how == "async":
+            agent.abort()
+        else:
+            asyncio.get_running_loop().call_later(1, agent.abort)
+        await asyncio.sleep(1000)
+
+    def abort(messages: object, usage: object) -> None:
+        calls.append("after_loop")
+        agent.abort()
+        if how == "and raises":
+            raise ZeroDivisionError
+
+    agent, events = listened(
+        ScriptedModel("hello", "again"), after_loop=wait_long if how in ("async", "another task") else abort
+    )
+    result = await agent.run("hi")
+
+    assert (result.end_reason, result.text, agent.is_running, calls) == ("aborted", "hello", False, ["after_loop"])
+    assert result.detail.startswith("operation aborted")
+    assert [event.end_reason for event in events.of(AgentEnd)] == ["done"]
+
+
+async def test_an_abort_by_a_subscriber_that_is_told_of_agent_end_comes_too_late() -> None:
+    """loop.md R7: the event says how the run ended, and the result says the same."""
+    agent, events = listened(ScriptedModel("hello"))
+    agent.subscribe(lambda event: agent.abort() if event.type == "agent_end" else None)
+
+    result = await agent.run("hi")
+
+    assert (result.end_reason, [event.end_reason for event in events.of(AgentEnd)]) == ("done", ["done"])
 
 
 async def test_an_on_error_hook_that_raises_does_not_hide_the_error() -> None:

@@ -73,6 +73,11 @@ class Ending:
             self.reason = "aborted"
             self.detail = f"operation aborted ({self.detail})" if self.detail else "operation aborted"
 
+    def fail_after_end(self, detail: str) -> None:
+        """Make a run that ended well a failed one, because `after_loop` raised; any other reason stays."""
+        if self.reason == "done":
+            self.reason, self.detail, self.error = "error", detail, None
+
 
 class CancelWatch:
     """Cancels the task of a run when its token, its deadline, its parent or the caller's signal says so.

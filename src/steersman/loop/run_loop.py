@@ -216,16 +216,25 @@ def _take_closing_turn(run: Run) -> None:
 
 
 async def _call_after_loop(run: Run) -> None:
-    """Call `after_loop` if the run got past `before_loop` and the input filters; it cannot change the run any more."""
-    hooks = run.config.seams.after_loop
-    if hooks and run.is_admitted:
-        try:
-            async with run.limit_hooks():
-                await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
-        except (HookError, TimeoutError) as error:
-            run.log_problem(str(error) or "after_loop gave no answer after the run was cancelled.")
-        except asyncio.CancelledError:
-            run.interrupt()
+    """Call `after_loop` if the run got past `before_loop` and the input filters.
+
+    `agent_end` has been emitted. If a hook raises, or the run is aborted meanwhile, the result says so.
+    """
+    hooks, ending = run.config.seams.after_loop, run.ending
+    if not hooks or not run.is_admitted:
+        return
+    was_cancelled = run.token.cancelled
+    try:
+        async with run.limit_hooks():
+            await observe(hooks, (run.new_messages, run.usage), seam="after_loop")
+    except (HookError, TimeoutError) as error:
+        problem = run.redact(str(error) or "after_loop gave no answer after the run was cancelled.")
+        run.log_problem(problem)
+        ending.fail_after_end(problem)
+    except asyncio.CancelledError:
+        run.interrupt()
+    if not was_cancelled and run.token.reason not in (None, DEADLINE):
+        ending.prefer_abort()
 
 
 def _cancel_abandoned(run: Run) -> None:
