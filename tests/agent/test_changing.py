@@ -240,7 +240,7 @@ async def test_usage_and_cost_are_totals_over_the_life_of_the_agent() -> None:
         ({"system_prompt": "New.", "steering_mode": "some"}, "steering_mode"),
         ({"system_prompt": "New.", "messages": 3}, "Messages"),
         ({"system_prompt": "New.", "session": 3}, "session"),
-        ({"system_prompt": "New.", "limits": 3}, "execution_limits"),
+        ({"system_prompt": "New.", "limits": 3}, "limits is an ExecutionLimits"),
         ({"system_prompt": "New.", "model": "nonsense"}, "provider:model-id"),
     ],
 )

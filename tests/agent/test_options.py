@@ -9,8 +9,19 @@ from typing import Any
 
 import pytest
 
-from steersman import Agent, AgentLoopConfig, ContextConfig, ExecutionLimits, Retry
+from steersman import (
+    Agent,
+    AgentLoopConfig,
+    ContextConfig,
+    ExecutionLimits,
+    Retry,
+    Tool,
+    ToolResultMessage,
+    UserMessage,
+    tool,
+)
 from steersman.agent.options import AgentOptions, ChangeableOptions, MoreOptions
+from steersman.policy import RepeatedCalls
 from steersman.testing import ScriptedModel, error
 
 NAMED = {
@@ -149,6 +160,76 @@ def test_an_option_of_a_value_says_which_value(wrong: str, place: str) -> None:
     with pytest.raises(TypeError) as raised:
         Agent("scripted:x", **bad)
     assert place in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("tools", "AgentContext(tools=...)"),
+        ("system_prompt", "AgentContext(system_prompt=...)"),
+        ("messages", "AgentContext(messages=...)"),
+        ("api_key", "get_model('provider:model-id', api_key=...)"),
+        ("output_type", "Agent(..., output_type=...)"),
+    ],
+)
+def test_a_configuration_says_where_an_option_of_an_agent_belongs(name: str, place: str) -> None:
+    """api.md, the loop without the shell: the context has the tools, the system prompt and the messages."""
+    bad: Any = {name: ()}
+    with pytest.raises(TypeError) as raised:
+        AgentLoopConfig(model=ScriptedModel("x").model, **bad)
+    assert str(raised.value) == f"AgentLoopConfig has no option {name!r}. It belongs elsewhere: {place}."
+
+
+@pytest.mark.parametrize("name", ["limits", "execution_limits", "retry", "retry_strategy"])
+def test_a_wrong_value_is_refused_under_the_name_the_caller_wrote(name: str) -> None:
+    """api.md: both spellings are taken."""
+    model, bad = ScriptedModel("x").model, {name: 3}
+    calls: list[Any] = [partial(Agent, model), partial(AgentLoopConfig, model=model), Agent(model).configure]
+    for call in calls:
+        with pytest.raises(TypeError, match=f"^{name} is an? (ExecutionLimits|Retry).* or None, got 3"):
+            call(**bad)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "meant"),
+    [
+        (ExecutionLimits, "max_turn", "max_turns"),
+        (Retry, "maxAttempts", "max_attempts"),
+        (ContextConfig, "max_tokens", "max_context_tokens"),
+        (RepeatedCalls, "nudge", "nudge_after"),
+        (UserMessage, "contents", "content"),
+        (ToolResultMessage, "toolCallId", "tool_call_id"),
+    ],
+)
+def test_an_unknown_field_of_a_value_is_refused_with_the_nearest(kind: Any, wrong: str, meant: str) -> None:
+    """api.md: did you mean, also for the values that options take."""
+    with pytest.raises(TypeError, match=f"^{kind.__name__} takes no '{wrong}'. Did you mean '{meant}'?"):
+        kind(**{wrong: 3})
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("time_out", "timeout"), ("needsApproval", "needs_approval")])
+def test_an_unknown_setting_of_a_tool_is_refused_with_the_nearest(wrong: str, meant: str) -> None:
+    """As above: of `@tool`, of `Tool` and of a sub-agent."""
+    bad: Any = {wrong: True}
+
+    def look() -> str:
+        """Look."""
+        return ""
+
+    agent = Agent(ScriptedModel("x").model)
+    for call in (
+        lambda: tool(**bad)(look),
+        lambda: Tool("look", "Look.", {"type": "object"}, look, **bad),
+        lambda: agent.as_tool("a", "An agent.", **bad),
+    ):
+        with pytest.raises(TypeError, match=f"^Tool takes no '{wrong}'. Did you mean '{meant}'?"):
+            call()
+
+
+@pytest.mark.parametrize("kind", [ExecutionLimits, Retry, ContextConfig, RepeatedCalls, Tool])
+def test_the_signature_of_a_value_stays_readable(kind: Any) -> None:
+    """An editor and `help` show it."""
+    assert not {"values", "options"} & set(inspect.signature(kind).parameters)
 
 
 def test_an_option_that_resembles_none_gets_the_list() -> None:

@@ -293,6 +293,16 @@ def test_a_hook_that_does_not_take_the_arguments_is_refused_where_it_is_given(se
         agent_of(ScriptedModel("x"), **options)
 
 
+@pytest.mark.parametrize("seam", ["before_tool_execution", "pre_dispatch_policies"])
+async def test_a_gate_of_a_tool_that_returns_a_string_reads_what_it_may_return(seam: str) -> None:
+    """api.md: `before_tool_execution` may answer by returning a ToolOutput; it cannot inject."""
+    gate = always("no")
+    options: dict[str, Any] = {seam: [gate] if seam.endswith("policies") else gate}
+    agent, _ = agent_of(ScriptedModel(answer(call("echo", text="hi")), "ok"), [echo], **options)
+    (result,) = (await agent.run("go")).tool_results
+    assert "gave 'no'; return None, True, False, Stop, Skip, Rewrite or a ToolOutput" in result.text
+
+
 @pytest.mark.parametrize("hooks", [[object()], [print], ["before_turn"]])
 def test_an_object_without_any_seam_is_no_hook(hooks: Any) -> None:
     with pytest.raises(TypeError, match="A hook has a method named after a seam"):
@@ -344,8 +354,11 @@ class Static:
         (Static(), "Static.after_tool", "after_tool_execution"),
         (SimpleNamespace(before_turn=always(None), on_eror=always(None)), "SimpleNamespace.on_eror", "on_error"),
         (SimpleNamespace(before_turns=always(None)), "SimpleNamespace.before_turns", "before_turn"),
+        (SimpleNamespace(on_error=always(None), beforeTurn=always(None)), "SimpleNamespace.beforeTurn", "before_turn"),
+        (SimpleNamespace(BeforeToolCall=always(None)), "SimpleNamespace.BeforeToolCall", "before_tool_execution"),
+        (SimpleNamespace(afterloop=always(None)), "SimpleNamespace.afterloop", "after_loop"),
     ],
-    ids=["method", "static", "attribute", "only one"],
+    ids=["method", "static", "attribute", "only one", "camelCase", "PascalCase", "without underscore"],
 )
 @pytest.mark.parametrize("option", ["hooks", "pre_turn_policies"])
 def test_a_hook_with_a_misspelt_seam_is_refused_with_the_nearest_name(

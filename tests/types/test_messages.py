@@ -64,6 +64,13 @@ UNKNOWN: dict[str, tuple[Mapping[Any, Any], str]] = {
         {"role": "assistant", "content": [{**CALL, "arguments": "{}", "args": 1}]},
         "did you mean 'arguments'?",
     ),
+    "assistent": ({"role": "assistent", "content": "hi"}, "no role 'assistent'; did you mean 'assistant'?"),
+    "tool": ({"role": "tool", "content": "hi"}, "no role 'tool'; did you mean 'tool_result'?"),
+    "system": ({"role": "system", "content": "hi"}, "no role 'system'; give the text as system_prompt"),
+    "nobody": ({"role": "nobody", "content": "hi"}, "'nobody'; there are user, assistant, tool_result, extension."),
+    "txt": ({"role": "user", "content": [{"type": "txt", "text": "hi"}]}, "no type 'txt'; did you mean 'text'?"),
+    "tool_use": ({"role": "assistant", "content": [{"type": "tool_use"}]}, "'tool_use'; did you mean 'tool_call'?"),
+    "result block": ({"role": "user", "content": [{"type": "tool_result"}]}, "a tool's result is a message: "),
     "stopReason": ({"role": "assistant", "content": "hi", "stopReason": "stop"}, "did you mean 'stop_reason'?"),
     "inside the usage": (
         {"role": "assistant", "content": "hi", "usage": {"input": 1, "outputs": 2}},
@@ -81,6 +88,13 @@ def test_a_dict_with_an_unknown_key_is_refused_with_the_nearest_known_one(name: 
     with pytest.raises(ValueError, match=r"^Not a message: ") as caught:
         to_message(value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [3, None, TextContent("x")])
+def test_content_that_is_no_text_and_no_list_is_refused_with_what_to_write(content: Any) -> None:
+    """house.md: say what happened with the value, and what to do."""
+    with pytest.raises(TypeError, match=r"The content of a UserMessage is a text or a list of TextContent, .*, got"):
+        UserMessage(content)
 
 
 async def test_a_prompt_with_an_unknown_key_raises_at_the_call() -> None:

@@ -137,7 +137,8 @@ def _check_list(name: str, value: object) -> None:
 def _check_kind(config: Any, name: str, kind: type) -> None:
     value = getattr(config, name)
     if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{name} is a {kind.__name__}(...) or None, got {value!r}.")
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} is {article} {kind.__name__}(...) or None, got {value!r}.")
 
 
 def _check_kinds(config: Any) -> None:
@@ -145,7 +146,6 @@ def _check_kinds(config: Any) -> None:
     if temperature is not None and (not isinstance(temperature, int | float) or isinstance(temperature, bool)):
         raise TypeError(f"temperature is a number or None, got {temperature!r}.")
     for name, kind in (
-        ("execution_limits", ExecutionLimits),
         ("context_config", ContextConfig),
         ("repeated_calls", RepeatedCalls),
     ):
@@ -154,13 +154,9 @@ def _check_kinds(config: Any) -> None:
         from steersman.policy.approval import Approval  # only who has one pays for it
 
         _check_kind(config, "approval", Approval)
-    for name, methods in (
-        ("retry_strategy", ("should_retry", "delay")),
-        ("message_provider", ("poll_steering", "poll_follow_up")),
-    ):
-        value = getattr(config, name)
-        if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
-            raise TypeError(f"{name} has the methods {' and '.join(methods)}, got {value!r}.")
+    provider, methods = config.message_provider, ("poll_steering", "poll_follow_up")
+    if provider is not None and not all(callable(getattr(provider, method, None)) for method in methods):
+        raise TypeError(f"message_provider has the methods {' and '.join(methods)}, got {provider!r}.")
 
 
 ConvertToLlmFn: TypeAlias = Callable[[Sequence[AgentMessage]], Sequence[Message] | Awaitable[Sequence[Message]]]

@@ -9,9 +9,18 @@ from typing import Any
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.streaming.retry import Retry
+from steersman.types.guards import find_nearest
 
 SPELLINGS = {"limits": "execution_limits", "retry": "retry_strategy"}
 """Options with a short name beside that of their field."""
+
+_RETRY_METHODS = ("should_retry", "delay")
+_ELSEWHERE = {
+    **dict.fromkeys(("tools", "system_prompt", "messages", "agent_id", "session_id"), "AgentContext({}=...)"),
+    **dict.fromkeys(("base_url", "api_key"), "get_model('provider:model-id', {}=...)"),
+    **dict.fromkeys(("output_type", "session", "steering_mode", "follow_up_mode"), "Agent(..., {}=...)"),
+}
+"""What `Agent` takes and a configuration does not: it belongs to the context or the model, or needs an agent."""
 
 
 def read_options(options: Mapping[str, Any], known: Collection[str], owner: str) -> dict[str, Any]:
@@ -20,7 +29,8 @@ def read_options(options: Mapping[str, Any], known: Collection[str], owner: str)
     for given, value in options.items():
         name = SPELLINGS.get(given, given)
         if name not in known:
-            raise TypeError(f"{owner} has no option {given!r}.{_suggest_option(given, known)}")
+            raise TypeError(f"{owner} has no option {given!r}.{_suggest_option(given, known, owner)}")
+        _check_kind(given, name, value)
         if name in found:
             short = next(short for short, long in SPELLINGS.items() if long == name)
             raise TypeError(f"{owner} got {short!r} and {name!r}, which are the same option. Give one of them.")
@@ -28,11 +38,24 @@ def read_options(options: Mapping[str, Any], known: Collection[str], owner: str)
     return found
 
 
-def _suggest_option(name: str, known: Collection[str]) -> str:
+def _check_kind(given: str, name: str, value: Any) -> None:
+    """Check the options with two names here, where it is known which of them the caller wrote."""
+    if value is None:
+        return
+    if name == "execution_limits" and not isinstance(value, ExecutionLimits):
+        raise TypeError(f"{given} is an ExecutionLimits(...) or None, got {value!r}.")
+    if name == "retry_strategy" and not all(callable(getattr(value, method, None)) for method in _RETRY_METHODS):
+        raise TypeError(
+            f"{given} is a Retry(...), an object with the methods {' and '.join(_RETRY_METHODS)}, or None, "
+            f"got {value!r}."
+        )
+
+
+def _suggest_option(name: str, known: Collection[str], owner: str) -> str:
+    if owner == "AgentLoopConfig" and name in _ELSEWHERE:
+        return f" It belongs elsewhere: {_ELSEWHERE[name].format(name)}."
     for option, kind in (("limits", ExecutionLimits), ("context_config", ContextConfig), ("retry", Retry)):
         if name in [field.name for field in fields(kind)]:
             return f" It belongs to {option}: {option}={kind.__name__}({name}=...)."
-    from difflib import get_close_matches  # only errors need it
-
-    near = get_close_matches(name, [*known, *SPELLINGS], 1)
-    return f" Did you mean {near[0]!r}?" if near else f" The options are: {', '.join(sorted({*known, *SPELLINGS}))}."
+    near = find_nearest(name, [*known, *SPELLINGS])
+    return f" Did you mean {near!r}?" if near else f" The options are: {', '.join(sorted({*known, *SPELLINGS}))}."

@@ -21,6 +21,7 @@ from steersman.policy.verdicts import Inject, Rewrite, Skip, Stop, Verdict
 from steersman.tools.calling import call_in_thread
 from steersman.types.content import ToolCall
 from steersman.types.errors import SteersmanError, describe_exception
+from steersman.types.guards import to_snake_case
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.tools import ToolOutput
 from steersman.types.usage import Usage
@@ -44,8 +45,12 @@ SEAMS: dict[str, tuple[str, ...]] = {
 }
 """Each seam with the arguments its hooks are called with."""
 
+_SQUASHED_SEAMS = frozenset(seam.replace("_", "") for seam in SEAMS)
+
 OBSERVERS = frozenset(("after_compaction_end", "after_tool_execution", "after_turn", "on_error", "after_loop"))
 """The seams after something happened: a function there may return anything, such as the number that `write` returns."""
+
+_TOOL_GATES = ("pre_dispatch_policies", "before_tool_execution")
 
 POLICY_SEAMS: dict[str, str] = {
     "pre_turn_policies": "before_turn",
@@ -152,11 +157,17 @@ def _find_attribute(value: object, name: str) -> Any:
 def _refuse_misspelt_seams(hook: object) -> None:
     """Raise `TypeError` for a public method that looks like a seam and is none: that guard would never be called."""
     for name in _list_names(hook):
-        if name.startswith(_PREFIXES) and name not in SEAMS and _is_method(hook, name):
+        if name not in SEAMS and _looks_like_seam(name) and _is_method(hook, name):
             raise TypeError(
                 f"{type(hook).__name__}.{name} looks like a seam, but there is none of that name: did you mean "
                 f"{_find_nearest_seam(name)!r}? The seams are {', '.join(SEAMS)}."
             )
+
+
+def _looks_like_seam(name: str) -> bool:
+    """Whether it begins like a seam, or is one in another way of writing: `beforeTurn`, `afterloop`."""
+    snake = to_snake_case(name)
+    return snake.startswith(_PREFIXES) or (snake.replace("_", "") in _SQUASHED_SEAMS and not name.startswith("_"))
 
 
 def _list_names(value: object) -> list[str]:
@@ -175,6 +186,8 @@ def _is_method(value: object, name: str) -> bool:
 def _find_nearest_seam(name: str) -> str:
     """The seam that begins most alike; among several, the most similar one."""
     from difflib import SequenceMatcher  # only an error needs it
+
+    name = to_snake_case(name)
 
     def rate(seam: str) -> tuple[int, float]:
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, seam, strict=False)))
@@ -371,9 +384,8 @@ def _check_verdict(answer: object, hook: Callable[..., Any], seam: str) -> Verdi
         return answer
     if seam in OBSERVERS:
         return None
-    raise HookError(
-        f"{seam} hook {_name_hook(hook)} gave {answer!r}; return None, True, False, Stop, Inject, Skip or Rewrite"
-    )
+    verdicts = "Stop, Skip, Rewrite or a ToolOutput" if seam in _TOOL_GATES else "Stop or Inject"
+    raise HookError(f"{seam} hook {_name_hook(hook)} gave {answer!r}; return None, True, False, {verdicts}")
 
 
 def _name_hook(hook: Callable[..., Any]) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isinf, isnan
 
+from steersman.types.guards import suggest_options
 from steersman.types.usage import Usage
 
 
+@suggest_options
 @dataclass(frozen=True, slots=True)
 class ExecutionLimits:
     """What a run and its sub-agents may use together: turns, tokens, seconds, US dollars; `None` means no limit.

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from steersman.types.content import ToolCall
+from steersman.types.guards import suggest_options
 
 _Batch: TypeAlias = list[tuple[str, Mapping[str, Any], str | None]]
 
 
+@suggest_options
 @dataclass(frozen=True, slots=True)
 class RepeatedCalls:
     """After how many repetitions the model is nudged, and after how many the run is stopped; `None` means never.

@@ -30,7 +30,7 @@ from steersman.tools.schema.from_types import Parameters, convert_checked, read_
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.types.errors import ToolError
 from steersman.types.frozen import freeze
-from steersman.types.guards import is_instance
+from steersman.types.guards import is_instance, suggest_options
 from steersman.types.tools import ToolOutput
 
 Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
@@ -215,6 +215,9 @@ class Tool(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
+
+
+suggest_options(Tool)  # not as a decorator: a type checker would lose its type parameters
 
 
 @overload

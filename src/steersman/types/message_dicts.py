@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
 import msgspec
 
 from steersman.types.content import Content, parse_tool_call
+from steersman.types.guards import find_nearest
 from steersman.types.messages import AgentMessage
 from steersman.types.usage import Usage
+
+# The names that others give to our roles and blocks, where they are too different to be found by their letters.
+_FOREIGN = {
+    "ai": "assistant",
+    "function": "tool_result",
+    "function_call": "tool_call",
+    "human": "user",
+    "image_url": "image",
+    "input_image": "image",
+    "input_text": "text",
+    "model": "assistant",
+    "output_text": "text",
+    "reasoning": "thinking",
+    "tool": "tool_result",
+    "tool_use": "tool_call",
+}
+_SYSTEM = "give the text as system_prompt, which is no message."
+_ADVICE = {
+    ("role", "system"): _SYSTEM,
+    ("role", "developer"): _SYSTEM,
+    ("type", "tool_result"): "a tool's result is a message: {'role': 'tool_result', 'tool_call_id': ..., ...}.",
+}
 
 
 def message_from_dict(value: Mapping[str, Any], *, strict: bool = True) -> AgentMessage:
@@ -63,8 +85,12 @@ def _check_keys(message: Mapping[str, Any]) -> None:
 
 def _check_level(value: Mapping[str, Any], keys: Mapping[str, Sequence[str]], kind: object, what: str) -> None:
     known = keys.get(kind) if isinstance(kind, str) else None
+    if isinstance(kind, str) and known is None:
+        tag = "role" if keys is _MESSAGE_KEYS else "type"
+        advice = _ADVICE.get((tag, kind)) or _suggest_key(kind, list(keys))
+        raise ValueError(f"Not a message: there is no {tag} {kind!r}; {advice}")
     if known is None:
-        return  # the conversion reports an unknown role or type
+        return  # the conversion reports that it is missing
     for key in value:
         if key not in known:
             raise ValueError(f"Not a message: {what} has no key {key!r}; {_suggest_key(key, known)}")
@@ -72,11 +98,8 @@ def _check_level(value: Mapping[str, Any], keys: Mapping[str, Sequence[str]], ki
 
 def _suggest_key(key: object, known: Sequence[str]) -> str:
     """Words that name the nearest known key, or all of them."""
-    from difflib import get_close_matches  # a millisecond at import, and only errors need it
-
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower() if isinstance(key, str) else ""
-    near = get_close_matches(snake, known, 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
+    near = _FOREIGN.get(str(key)) or find_nearest(key, known)
+    return f"did you mean {near!r}?" if near in known else f"there are {', '.join(known)}."
 
 
 def _list_keys(union: object, tag: str) -> dict[str, tuple[str, ...]]:

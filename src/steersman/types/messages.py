@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from steersman.types.content import Content, TextContent, ToolCall, join_text_blocks
 from steersman.types.errors import ErrorKind
 from steersman.types.frozen import FrozenDict, FrozenList, freeze
-from steersman.types.guards import is_instance
+from steersman.types.guards import is_instance, refuse_unknown
 from steersman.types.usage import Usage
 
 StopReason: TypeAlias = Literal["stop", "tool_use", "length", "refusal", "error", "aborted"]
@@ -41,7 +41,11 @@ class _MessageType(msgspec.StructMeta):
                     f"{cls.__name__} takes its content first and everything else by keyword, got {len(content)} "
                     f"positional arguments: {content!r:.200}. Write {cls.__name__}(content, {names})."
                 )
-            return _build(cls, *content, **fields)
+            try:
+                return _build(cls, *content, **fields)
+            except TypeError:
+                refuse_unknown(cls.__name__, fields, cls.__struct_fields__)
+                raise
 
 
 class _Content(msgspec.Struct, frozen=True, tag_field="role", gc=False, metaclass=_MessageType):
@@ -55,20 +59,27 @@ class _MessageFields(_Content, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         content: object = self.content
         if type(content) is not FrozenList:
-            blocks = [TextContent(content)] if isinstance(content, str) else self.content
+            try:
+                blocks = FrozenList([TextContent(content)] if isinstance(content, str) else self.content)
+            except TypeError:
+                raise _refuse_content(self, content) from None
             for block in blocks:
                 if type(block) not in _BLOCKS:
-                    raise TypeError(
-                        f"The content of a {type(self).__name__} is a text or a list of TextContent, ImageContent, "
-                        f"ThinkingContent and ToolCall, got {block!r:.200}. As dicts, write the whole message as one: "
-                        "{'role': ..., 'content': [...]}."
-                    )
-            force_setattr(self, "content", FrozenList(blocks))
+                    raise _refuse_content(self, block)
+            force_setattr(self, "content", blocks)
 
     @property
     def text(self) -> str:
         """The text blocks, joined."""
         return join_text_blocks(self.content)
+
+
+def _refuse_content(message: _MessageFields, value: object) -> TypeError:
+    return TypeError(
+        f"The content of a {type(message).__name__} is a text or a list of TextContent, ImageContent, ThinkingContent "
+        f"and ToolCall, got {value!r:.200}. As dicts, write the whole message as one: "
+        "{'role': ..., 'content': [...]}."
+    )
 
 
 class UserMessage(_MessageFields, frozen=True, kw_only=True, tag="user"):

@@ -564,8 +564,8 @@ def three(asked: ToolCall, reason: str, more: str) -> bool:
 
 
 BAD_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"approval": "ask"}, TypeError, r"approval is a Approval\(...\) or None, got 'ask'"),
-    ({"approval": {"mode": "ask"}}, TypeError, "approval is a Approval"),
+    ({"approval": "ask"}, TypeError, r"approval is an Approval\(...\) or None, got 'ask'"),
+    ({"approval": {"mode": "ask"}}, TypeError, "approval is an Approval"),
     ({"approve_timeout": -1}, ValueError, "approve_timeout is a number from 0 on, got -1"),
     ({"approve_timeout": "5"}, ValueError, "approve_timeout"),
     ({"approve": nobody}, TypeError, r"approve is called with \(call, reason\)"),

@@ -250,7 +250,7 @@ GATES = {
     hang_and_agree: "gave no answer within 60.0s.",
     explode: "raised RuntimeError: the guard broke.",
     give_up: "raised CancelledError.",
-    nonsense: "gave 'sure, go ahead'; return None, True, False, Stop, Inject, Skip or Rewrite.",
+    nonsense: "gave 'sure, go ahead'; return None, True, False, Stop, Skip, Rewrite or a ToolOutput.",
     inject: "cannot inject messages.",
 }
 

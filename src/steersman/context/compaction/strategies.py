@@ -20,6 +20,7 @@ from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.log import Log
 from steersman.context.tokens import Estimator, estimate_tokens, estimate_total_tokens, find_context_size
 from steersman.context.visible import list_undo_targets
+from steersman.types.guards import suggest_options
 from steersman.types.messages import AgentMessage, Message, UserMessage, user_message
 from steersman.types.model import Model
 
@@ -39,6 +40,7 @@ class CompactionStrategy(Protocol):
     ) -> Compacted | Awaitable[Compacted]: ...
 
 
+@suggest_options
 @dataclass(frozen=True, slots=True)
 class CompactionConfig:
     """How the context is made shorter; `None` means `DefaultCompaction`."""
@@ -50,6 +52,7 @@ class CompactionConfig:
 _USUAL_WINDOW = 200_000
 
 
+@suggest_options
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
     """How much the model is shown.

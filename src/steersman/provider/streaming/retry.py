@@ -28,6 +28,7 @@ from steersman.provider.streaming.normalize import (
 )
 from steersman.provider.streaming.timeouts import with_timeouts
 from steersman.types.errors import ErrorInfo
+from steersman.types.guards import suggest_options
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Failed, RetryNotice
 
@@ -128,6 +129,7 @@ class RetryStrategy(Protocol):
     def delay(self, error: ErrorInfo, attempt: int, /) -> float: ...
 
 
+@suggest_options
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Exponential backoff with jitter; the wait that a server asks for is respected, up to `max_delay` seconds.
