@@ -416,13 +416,21 @@ async def test_an_after_loop_hook_that_raises_makes_the_result_an_error() -> Non
         result.raise_for_error()
 
 
+class Veto:
+    """Says no to every turn."""
+
+    def before_turn(self, messages: object, turn_index: int) -> bool:
+        """Says no."""
+        return False
+
+
 async def test_an_after_loop_hook_that_raises_does_not_hide_why_the_run_ended() -> None:
     """As above; the first reason stays."""
     agent, _ = listened(ScriptedModel(ValueError("the model is out")), after_loop=broken)
     result = await agent.run("hi")
     assert (result.end_reason, result.detail) == ("error", "ValueError: the model is out")
 
-    agent, _ = listened(ScriptedModel("hello"), after_loop=broken, before_turn=lambda messages, index: False)
+    agent, _ = listened(ScriptedModel("hello"), after_loop=broken, hooks=[Veto()])
     assert (await agent.run("hi")).end_reason == "vetoed"
 
 

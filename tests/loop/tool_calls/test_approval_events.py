@@ -418,9 +418,7 @@ async def test_an_answer_for_good_counts_for_every_conversation_of_a_sub_agent(w
     inner, _, paid = paying(5, **({"approve": person} if who == "sub-agent" else {}))
     inner.model = ScriptedModel(*[answer(call("pay", amount=5)), "ok"] * 2).model
     script = ScriptedModel(answer(call("sub", prompt="x")), answer(call("sub", prompt="x")), "ok")
-    agent = Agent(
-        script.model, tools=[inner.as_tool("sub", "Pays.")], **({"approve": person} if who == "parent" else {})
-    )
+    agent = Agent(script.model, tools=[inner.as_tool("sub", "Pays.")], approve=person if who == "parent" else None)
     await agent.run("go")
     assert (paid, len(person.asked)) == ([5, 5], 1)
 
