@@ -57,6 +57,9 @@ CASES: dict[str, tuple[bytes, list[Event]]] = {
     "comments without a blank line": (b": a\n: b\n: c\ndata: x\n\n", [("", "x")]),
     "an unknown field": (b"colour: red\ndata: x\n\n", [("", "x")]),
     "an unknown field alone": (b"colour: red\n\n", []),
+    "a field for an error, which the standard does not know": (b"error: it failed\n\n", [("error", "it failed")]),
+    "an error after data": (b'data: {}\nerror: {"message": "x"}\n\n', [("error", '{"message": "x"}')]),
+    "an error of nothing": (b"error:\n\nerror\ndata: x\n\n", [("", "x")]),
     "a field in capitals": (b"DATA: x\n\n", []),
     "a field in capitals beside a real one": (b"Data: x\ndata: y\n\n", [("", "y")]),
     "a space before the field": (b" data: x\n\n", []),
@@ -273,15 +276,15 @@ def test_a_recorded_stream_reads_the_same_however_it_is_cut(path: Path) -> None:
 
 
 def reference(body: bytes) -> list[Event]:
-    """The standard, letter by letter, with no thought of speed."""
+    """The standard, letter by letter, with no thought of speed, and one field more: `error`."""
     text = body.removeprefix(BOM).decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
     events: list[Event] = []
-    name, data = "", ""
+    name, data, error = "", "", ""
     for line in text.split("\n")[:-1]:
         if not line:
-            if data:
-                events.append((name, data[:-1]))
-            name, data = "", ""
+            if data or error:
+                events.append(("error", error) if error else (name, data[:-1]))
+            name, data, error = "", "", ""
             continue
         field, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
@@ -289,12 +292,14 @@ def reference(body: bytes) -> list[Event]:
             name = value
         elif field == "data":
             data += value + "\n"
+        elif field == "error":
+            error = error or value
     return events
 
 
 LINES = st.sampled_from(
     [b"data: a", b"data:b", b"data", b"event: x", b"event:y", b": c", b":", b"id: 1", b"retry: 2", b"", b"", b"", b"z",
-     b"data: \xff", "data: 日🦉".encode(), b"data: \xe2\x80\xa8", BOM, b"data: " + b"x" * 50]
+     b"error: e", b"data: \xff", "data: 日🦉".encode(), b"data: \xe2\x80\xa8", BOM, b"data: " + b"x" * 50]
 )  # fmt: skip
 BODIES = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"])), max_size=30).map(
     lambda lines: b"".join(line + end for line, end in lines)

@@ -269,6 +269,12 @@ FAILURES: list[tuple[ErrorKind, int | None, Any]] = [
     ("context_overflow", None, openai(None, WINDOW)),
     ("overloaded", None, openai(None, None)),
 ]
+# A failure in a field of the stream itself, which no standard knows; the last one lacks its blank line.
+FIELDS: list[tuple[ErrorKind, int | None, str, bytes]] = [
+    ("overloaded", None, "could not decode", b'error: {"detail":"x","error":{"message":"could not decode"}}\n\n'),
+    ("overloaded", None, "could not decode", b"error: could not decode\n\n"),
+    ("overloaded", None, "could not decode", b"id: 7\nerror:could not decode\n"),
+]
 # An error inside a stream: its kind, the status that it tells, a part of its words, and its bytes.
 INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
     "anthropic": [
@@ -278,6 +284,7 @@ INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
         ("overloaded", None, "New", anthropic.event("error", error={"type": "new_error", "message": "New"})),
         ("overloaded", None, "upstream went away", b"event: error\ndata: upstream went away\n\n"),
         ("overloaded", None, "upstream went away", b'event: error\ndata: {"detail":"upstream went away"}\n\n'),
+        *FIELDS,
     ],
     "google": [
         ("overloaded", 503, "busy", sse({"error": openai(503, "busy", status="UNAVAILABLE")})),
@@ -285,6 +292,7 @@ INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
         ("rate_limit", 429, "Slow.", sse([{"error": openai(429, "Slow.", details=[{"retryDelay": "34.07s"}])}])),
         ("invalid_request", 400, "bad", sse({"error": openai(400, "bad")})),
         ("authentication", 401, "no key", sse({"error": openai(401, "no key")})),
+        *(("overloaded", 500, words, data) for _, _, words, data in FIELDS),
     ],
     "openai": [
         ("overloaded", 503, "busy", sse({"error": openai(503, "busy", type="server_error")})),
@@ -305,8 +313,13 @@ INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
         ("overloaded", 502, "busy", sse({"choices": [{"finish_reason": "error", "error": openai(502, "busy")}]})),
         ("overloaded", None, "insufficient_system_resource", chat.chunk(None, "insufficient_system_resource")),
         ("network", None, "network_error", chat.chunk(None, "network_error")),
+        ("incomplete", None, "no call", sse({"error": openai("tool_use_failed", "no call")})),
+        ("context_overflow", 400, WINDOW, sse({"error": openai(400, "No.", metadata={"raw": WINDOW})})),
+        *FIELDS,
     ],
     "responses": [
+        *FIELDS,
+        *(
         (kind, status, error["message"] or "without a message", last)
         for kind, status, error in FAILURES
         for last in (
@@ -315,6 +328,7 @@ INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
             responses.event("error", error=error),
             sse({"error": error}),
         )
+        ),
     ],
 }  # fmt: skip
 
@@ -330,7 +344,7 @@ def test_an_error_inside_a_stream_says_what_it_is(
         READINGS[name].read(spoken_before + event)
     info = caught.value.info
     assert (info.kind, info.status, info.provider) == (kind, status, READINGS[name].model.provider)
-    assert info.should_retry is (kind in ("overloaded", "rate_limit", "network"))
+    assert info.should_retry is (kind in ("overloaded", "rate_limit", "network", "incomplete"))
 
 
 def words_of(name: str) -> bytes:

@@ -14,7 +14,7 @@ from steersman.types.errors import ErrorInfo, ErrorKind
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 JSON = {"content-type": "application/json"}
 # Kinds that are asked again where the server does not say otherwise.
-PASSING = ("rate_limit", "overloaded", "stalled")
+PASSING = ("rate_limit", "overloaded", "stalled", "incomplete")
 
 
 def anthropic(type: str, message: str = "Something.", **more: Any) -> Any:
@@ -94,6 +94,7 @@ MAXIMUM = "This model's maximum context length is 128000 tokens. However, your m
 QUOTA = "You exceeded your current quota"
 LIMIT = "Rate limit reached on tokens per min (TPM)"
 FLAGGED = "Invalid prompt: your prompt was flagged as potentially violating our usage policy."
+INCORRECT_KEY = "Incorrect API key provided. You can obtain an API key from https://example.com."
 # What the type, the code, the details and the words of an error add to its status.
 TOLD: dict[str, list[tuple[int, Any, ErrorKind]]] = {
     "anthropic": [
@@ -113,6 +114,12 @@ TOLD: dict[str, list[tuple[int, Any, ErrorKind]]] = {
         (429, anthropic("rate_limit_error", TOO_LONG), "rate_limit"),
         (429, anthropic("rate_limit_error", NO_ROOM), "rate_limit"),
         (429, anthropic("rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}), "quota"),
+        (400, anthropic("overloaded_error"), "invalid_request"),
+        (401, anthropic("api_error"), "authentication"),
+        (403, anthropic("rate_limit_error"), "authentication"),
+        (404, anthropic("api_error"), "invalid_request"),
+        (429, anthropic("api_error"), "rate_limit"),
+        (400, anthropic("invalid_request_error", INCORRECT_KEY), "authentication"),
     ],
     "google": [
         (400, google(400, "Invalid value at 'contents'"), "invalid_request"),
@@ -146,6 +153,13 @@ TOLD: dict[str, list[tuple[int, Any, ErrorKind]]] = {
         (429, openai(QUOTA, SPENT, SPENT), "quota"),
         (500, openai("oops", "server_error"), "overloaded"),
         (503, {"error": "loading"}, "overloaded"),
+        (400, openai("No.", "overloaded_error"), "invalid_request"),
+        (401, openai("Unauthorized", "api_error"), "authentication"),
+        (404, openai("No.", "server_overloaded"), "invalid_request"),
+        (400, {"code": "invalid-argument", "error": INCORRECT_KEY}, "authentication"),
+        (400, openai(INCORRECT_KEY), "authentication"),
+        (400, openai(QUOTA, "INSUFFICIENT_QUOTA"), "quota"),
+        (400, openai("Failed to call a function. See 'failed_generation'.", INVALID, "tool_use_failed"), "incomplete"),
     ],
     "responses": [
         (401, openai("Incorrect API key provided: sk-ab****cd", INVALID, "invalid_api_key"), "authentication"),
@@ -162,6 +176,11 @@ TOLD: dict[str, list[tuple[int, Any, ErrorKind]]] = {
         (429, openai(QUOTA, SPENT, SPENT), "quota"),
         (500, openai("The server had an error while processing your request.", "server_error"), "overloaded"),
         (503, openai("Slow down", "server_error", "slow_down"), "overloaded"),
+        (400, openai("No.", "server_error"), "invalid_request"),
+        (401, openai("No.", "server_error"), "authentication"),
+        (404, openai("No.", "rate_limit_error"), "invalid_request"),
+        (400, {"code": "invalid-argument", "error": INCORRECT_KEY}, "authentication"),
+        (400, openai("Failed to call a function.", INVALID, "tool_use_failed"), "incomplete"),
     ],
 }
 # Errors that come with status 200: the status that they mean stands in them, or can be told from their words.
@@ -230,6 +249,43 @@ def test_an_error_inside_a_200_is_what_it_says(name: str, status: int, body: Any
     """failures.md B10."""
     info = READINGS[name].error_of(200, body, JSON)
     assert (info.kind, info.should_retry, info.status) == (kind, kind in PASSING, status)
+
+
+def quoted(raw: Any, code: int = 400, **more: Any) -> Any:
+    """The error of a gateway that quotes the server behind it, as OpenRouter does."""
+    return {"error": {"message": "Provider returned error", "code": code, "metadata": {"raw": raw, **more}}}
+
+
+# What a gateway quotes: the status, the raw error, its kind, and what is shown of it.
+BEHIND: dict[str, tuple[int, Any, ErrorKind, str]] = {
+    "JSON in a text": (400, msgspec.json.encode(anthropic(INVALID, TOO_LONG)).decode(), "context_overflow", TOO_LONG),
+    "an object": (400, openai("No.", INVALID, "context_length_exceeded"), "context_overflow", "No."),
+    "words": (400, "ValidationException: Input is too long for requested model.", "context_overflow", "Input is too"),
+    "an event": (400, f'event: error\ndata: {{"error":{{"message":"{TOO_LONG}"}}}}', "context_overflow", TOO_LONG),
+    "a bad request": (400, '{"error":{"message":"messages.1: Field required"}}', "invalid_request", "Field required"),
+    "a rate limit": (429, '{"error":{"message":"m is temporarily rate-limited"}}', "rate_limit", "temporarily"),
+    "a quota": (429, openai("Spent.", SPENT, SPENT), "quota", "Spent."),
+    "a server that failed": (502, '{"error":{"type":"overloaded_error","message":"Busy"}}', "overloaded", "Busy"),
+}
+
+
+@pytest.mark.parametrize("form", BEHIND)
+@pytest.mark.parametrize("name", ["openai", "responses"])
+def test_the_error_of_a_server_behind_a_gateway_is_shown_and_judged(name: str, form: str) -> None:
+    """failures.md E6, E11."""
+    status, raw, kind, words = BEHIND[form]
+    info = READINGS[name].error_of(status, quoted(raw, status, provider_name="Anthropic"), JSON)
+    assert (info.kind, info.should_retry, info.status) == (kind, kind in PASSING, status)
+    assert "Provider returned error. Anthropic: " in info.message
+    assert words in info.message
+
+
+@pytest.mark.parametrize("raw", ["", "  ", None, {}, [], 7, "<html>Bad gateway</html>", "[" * 10_000])
+@pytest.mark.parametrize("name", ["openai", "responses"])
+def test_a_gateway_that_quotes_nothing_of_use_is_told_by_its_own_words(name: str, raw: Any) -> None:
+    info = READINGS[name].error_of(502, quoted(raw, 502), JSON)
+    assert (info.kind, info.status) == ("overloaded", 502)
+    assert "Provider returned error" in info.message
 
 
 NO_ANSWERS = {

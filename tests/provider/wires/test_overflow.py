@@ -38,6 +38,39 @@ TOO_LONG = [
     "Prompt has 9000 tokens, but the configured context size is 8192 tokens",
     "Error code: 400 - {'code': 'context_length_exceeded'}",
     "stopped: model_context_window_exceeded",
+    "The request payload size has exceed context limit.",
+    "This model's maximum context length was exceeded",
+    "MAXIMUM CONTEXT LENGTH IS 1024.",
+    "Invalid 'messages[3].content': string too long. Expected a string with maximum length 1048576, but got 1540820.",
+    "Malformed input request: expected maxLength: 2097152, actual: 3000000, please reformat your input",
+    "The input exceeds the model's maximum context limit of 8192 tokens.",
+    "Your prompt is longer than the model's context length of 2048.",
+    "The decoder prompt (length 12345) is longer than the maximum model length of 8192.",
+    "Input tokens exceed the configured limit of 272000 tokens.",
+    "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 `max_new_tokens`",
+    "`inputs` must have less than 4096 tokens. Given: 5000",
+    "Current length is 132784 while limit is 131000",
+    "Invalid 'input[0]': maximum input length is 8192 tokens.",
+    "Too many input tokens. Max input tokens: 8192, request input token count: 9000",
+    "too many tokens: total number of tokens in this request cannot exceed 4081.",
+    "Prompt has too many tokens",
+    "the number of input tokens 5000 cannot exceed the total tokens limit 4096 for this model",
+    "input or output tokens must be reduced",
+    "prompt too long; exceeded max context length by 1119046 tokens",
+    "The total length of all messages is too long.",
+    "Input length (30000 tokens) exceeds the maximum allowed length (20000 tokens).",
+    "input and output tokens exceed your context limit",
+    "The estimated number of input and maximum output tokens (8193) exceeded this model context window limit (7968).",
+    "too many total text bytes",
+    "Unable to submit request because the input token count is 2000000 but model only supports up to 1048576.",
+    "a sequence length of 8300, but the maximum supported sequence length is just 8192!",
+    "Trying to keep the first 12345 tokens when context the overflows.",
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]",
+    "Prompt exceeds max length",
+    "tokens in request more than max tokens allowed",
+    "input is too large to process. increase the physical batch size",
+    "Request body too large for gpt-4o model. Max size: 8000 tokens.",
+    "total message size 10176584 exceeds limit 2097152",
 ]
 
 TOO_FAST = [
@@ -45,6 +78,10 @@ TOO_FAST = [
     "Too many tokens, please wait before trying again.",
     "Request too large on tokens per min (TPM): Limit 30000. Please reduce the length of the messages",
     "Rate limit reached: prompt is too long for your tier",
+    "Number of request tokens has exceeded your per-minute rate limit",
+    "Daily token limit exceeded",
+    "You exceeded your current quota of input tokens",
+    "Too many tokens, please slow down",
 ]
 
 NEITHER = [
@@ -54,6 +91,25 @@ NEITHER = [
     "file name exceeds the limit of 255 characters",
     "invalid x-api-key",
     "Overloaded",
+    "The context is large, but acceptable.",
+    "context deadline exceeded",
+    "The long context beta is not yet available for this subscription.",
+    "In context=(), 'required' is required to be supplied",
+    "Invalid 'user': string too long. Expected a string with maximum length 64, but got 123 instead.",
+    "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024",
+    "Invalid 'tools': array too long. Expected an array with maximum length 128",
+    "Invalid 'metadata': maximum input length is 512 characters.",
+    "max_tokens is too large: 200000. This model supports at most 128000 completion tokens",
+    "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for this model",
+    "The request's max_tokens (100000) exceeds the maximum output tokens (8192)",
+    "thinking.budget_tokens must be less than max_tokens",
+    "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
+    "Input image is too large",
+    "A maximum of 4 blocks with cache_control may be provided. Found 5.",
+    "Cached content is too small. total_token_count=12, min_total_token_count=4096",
+    "maximum number of concurrent requests exceeded",
+    "The requested model is too large to load",
+    "logit_bias has too many tokens",
     "",
 ]
 
@@ -86,7 +142,17 @@ def test_other_limits_and_errors_are_not_overflow(message: str) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "request_too_large"],
+    [
+        "context_length_exceeded",
+        "CONTEXT_LENGTH_EXCEEDED",
+        "ContextWindowExceeded",
+        "exceed_context_size_error",
+        "model_context_window_exceeded",
+        "model_max_prompt_tokens_exceeded",
+        "tokens_limit_reached",
+        "too_many_prompt_tokens",
+        "request_too_large",
+    ],
 )
 def test_a_code_needs_no_words(code: str) -> None:
     assert is_overflow("Bad request", status=400, code=code)
@@ -173,6 +239,15 @@ def test_throttling_is_a_rate_limit_in_every_protocol(name: str, message: str, s
     assert kind(name, status, message) == "rate_limit"
 
 
+@pytest.mark.parametrize("code", ["context_length_exceeded", "CONTEXT_LENGTH_EXCEEDED"])
 @pytest.mark.parametrize("name", [name for name in WIRES if name != "google"])  # whose codes are numbers
-def test_a_code_of_overflow_needs_no_words_in_any_protocol(name: str) -> None:
-    assert kind(name, 400, "Bad request", code="context_length_exceeded") == "context_overflow"
+def test_a_code_of_overflow_needs_no_words_in_any_protocol(name: str, code: str) -> None:
+    """failures.md E6: structured code first, whatever its case."""
+    assert kind(name, 400, "Bad request", code=code) == "context_overflow"
+
+
+@pytest.mark.parametrize("name", WIRES)
+@pytest.mark.parametrize("message", [message for message in NEITHER if message])
+def test_other_limits_are_not_overflow_in_any_protocol(name: str, message: str) -> None:
+    """failures.md E6: the negative table."""
+    assert kind(name, 400, message) in ("invalid_request", "authentication")

@@ -162,6 +162,9 @@ class SseDecoder:
                 data.append(value)
             elif field == "event":
                 name = value
+            elif field == "error" and value:
+                # Not in the standard: gateways such as GPUStack report a failure in a field of this name.
+                return "error", value
             elif field == "id":
                 if "\0" not in value:
                     self.last_event_id = value

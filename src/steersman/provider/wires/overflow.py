@@ -1,4 +1,9 @@
-"""Recognises context overflow in the words of a server, and tells it from throttling: both talk about tokens."""
+"""Recognises context overflow in the words of a server, and tells it from throttling: both talk about tokens.
+
+The words differ from server to server, so a few rules describe them instead of a list of sentences. A rule looks for
+what is too long (the context window, the tokens of the prompt, the length of the messages) near words for "too much".
+Limits on the output, on one field or on a file are not overflow.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +11,100 @@ import re
 
 _TOO_FAST_STATUS = frozenset((429, 503))
 
-_THROTTLED = re.compile(r"throttlingexception|too many tokens, please wait|tokens per min", re.IGNORECASE)
-_TOO_FAST = re.compile(rf"{_THROTTLED.pattern}|rate.?limit", re.IGNORECASE)
+_THROTTLED = re.compile(
+    r"throttlingexception|too many tokens,? (?:please )?(?:wait|slow)|tokens per (?:min|day|hour)", re.IGNORECASE
+)
+# A limit on how much is asked for in a time; time helps, and a shorter request does not.
+_TOO_FAST = re.compile(
+    rf"{_THROTTLED.pattern}|rate.?limit|throttl|too many requests|\bquota|\b[tr]p[md]\b"
+    r"|\bper.(?:minute|hour|day|month)\b|\b(?:daily|hourly|monthly|weekly)\b"
+    r"|please wait|try again later|slow down|credit balance|billing",
+    re.IGNORECASE,
+)
 
-_CODES = frozenset(
-    (
-        "context_length_exceeded",
-        "exceed_context_size_error",
-        "model_context_window_exceeded",
-        "request_too_large",
-    )
+# Of codes only the letters are compared: `context_length_exceeded` is also written ContextLengthExceeded.
+_CODE = re.compile(
+    r"context(?:length|window|size|limit)\w*exceed|exceed\w*context(?:length|window|size|limit)|contextoverflow"
+    r"|(?:prompt|input|context|conversation|request)too(?:long|large|big)|toomany(?:prompt|input|context)?tokens"
+    r"|prompttokensexceeded|tokenslimitreached"
 )
 
 _N = r"[\d,._]+"
 
+# The rules see lower case without quotation marks, and spaces for `_` and `-`.
+_MARKS = str.maketrans({"_": " ", "-": " ", "`": "", "'": "", '"': "", "\u2019": "", "*": ""})
+_NEAR = r"(?:[^.\n]|\.(?=\d)){0,%d}?"
+_MUCH = (
+    r"(?:exceed\w*|too (?:long|large|big|many)|(?:longer|larger|greater|bigger|more) than|overflow\w*|surpass\w*|beyond"
+    r"|not enough|(?:is|of) only|only supports?|not (?:fit|possible)|must (?:be|have) (?:<=|less|fewer|at most"
+    r"|shorter|reduced))"
+)
+_WINDOW = (
+    r"(?:context (?:length|window|size|limit)|(?:max(?:imum)?|models?) (?:model |context |supported |allowed )?"
+    r"(?:(?:context|prompt|sequence|input) )?(?:token )?(?:len(?:gth)?|limit)|\bn ctx\b|\bkv size)"
+)
+_ASKED = r"\b(?:prompts?|inputs?|messages|conversation|requests?|query|history)\b"
+
 _TOO_LONG = re.compile(
     "|".join(
         (
-            r"prompt is too long",  # Anthropic, and servers that copied it
-            r"input length and `?max_tokens`? exceed context limit",  # Anthropic
-            r"input is too long for requested model",  # Bedrock
-            r"exceeds the context window",  # OpenAI
-            rf"maximum context length is {_N} tokens",  # OpenAI, OpenRouter, vLLM
-            rf"input token count (?:\(?{_N}\)? )?exceeds the maximum number of tokens allowed",  # Gemini
-            rf"maximum prompt length is {_N} but the request contains",  # xAI
-            r"reduce the length of the messages",  # Groq
+            rf"{_WINDOW}{_NEAR % 80}\b{_MUCH}",
+            rf"{_MUCH}{_NEAR % 80}{_WINDOW}",
+            rf"max(?:imum)? (?:supported )?(?:context|(?:prompt|sequence) (?:length|size))(?: length| size)?(?: limit)?"
+            rf"(?: is|:| of)?(?: just| only)? {_N}",
+            rf"(?:prompt|context) (?:size|length) is {_N}",
+            r"context (?:the )?overflow|contextwindowexceeded|contextlengthexceeded",
+            rf"\b(?:input|prompt) tokens?\b{_NEAR % 60}\b{_MUCH}",
+            rf"tokens in (?:the |this |your )?request\b{_NEAR % 40}{_MUCH}",
+            r"\bprompt(?: is)? too long",  # Anthropic and Ollama
+            r"prompt exceeds max",  # z.ai
             rf"your prompt contains at least {_N} input tokens",  # vLLM
             rf"you passed {_N} input tokens and requested {_N} output tokens",  # vLLM
-            r"exceeds the available context size",  # llama.cpp
-            r"greater than the context length",  # LM Studio
-            r"context window exceeds limit",  # MiniMax
-            r"exceeded model token limit",  # Kimi
-            rf"too large for model with {_N} maximum context length",  # Mistral
-            rf"model maximum context length: {_N}",
-            rf"prompt has {_N} tokens, but the configured context size is",
-            *(re.escape(code) for code in sorted(_CODES)),
+            r"range of input length should be",  # DashScope
+            rf"current length is {_N} while limit is",  # Cerebras
+            r"too many total text bytes",  # Bedrock
+            r"input is too large to process",  # llama.cpp
         )
-    ),
-    re.IGNORECASE,
+    )
 )
+
+# What is said of prompts is said of other things too: these rules need a message that is about nothing else.
+_PROBABLY_TOO_LONG = re.compile(
+    "|".join(
+        (
+            r"too many (?:(?:input|prompt|total|context) )*tokens(?! (?:to|for) (?:generate|output))",
+            rf"\btokens?\b{_NEAR % 60}\b{_MUCH}",
+            rf"{_ASKED}{_NEAR % 60}\b{_MUCH}{_NEAR % 60}\btokens?\b",
+            rf"{_MUCH}{_NEAR % 40}\btokens? (?:limit|allowed|maximum)",
+            r"(?:total|number of) tokens\b.{0,60}cannot exceed",
+            rf"{_ASKED}(?: \w+){{0,3}} too (?:long|large|big)\b",
+            r"reduce (?:the |your )?(?:(?:length|size|number) of )?(?:\w+ ){0,2}(?:prompt|input|messages|conversation"
+            r"|context)\b",
+            r"tokens? must be reduced",
+            rf"max(?:imum)? input (?:length|size)(?: is|:| of)? {_N} tokens",
+            rf"exceeds the limit of {_N}(?!\s*[kmg]i?b\b|\s*(?:bytes|characters))",  # Copilot
+        )
+    )
+)
+_OTHER_THINGS = re.compile(
+    r"\b(?:images?|files?|documents?|pdf|audio|video|tools?|functions?|pages?|stop sequences?|sizes?|names?|ids?|key"
+    r"|title|descriptions?|user|metadata|headers?|url|schema|label|characters|budget|cache\w*|logit bias)\b"
+)
+_OUTPUT = re.compile(r"\bmax (?:output |completion )?tokens\b|\b(?:output|completion|generated) tokens\b")
+_PROMPT = re.compile(r"\b(?:prompts?|inputs?|messages|conversation)\b")
+# The limit on one text: on the prompt, if it is this large.
+_TEXT_LIMIT = re.compile(r"(?:string too long.{0,60}?maximum length|expected maxlength:) (\d+)")
+_LONGEST_FIELD = 100_000
+# Some servers quote the request; what they say comes first.
+_LONGEST_MESSAGE = 4_000
 
 # Too many bytes: proxies say this before the model sees the request.
 _TOO_LARGE = re.compile(
     r"request payload size exceeds the limit|request (?:body|entity|payload) (?:is )?too large|payload too large"
-    r"|request exceeds the maximum (?:allowed )?(?:size|number of bytes)|maximum content size limit|request_too_large",
+    r"|request exceeds the maximum (?:allowed )?(?:size|number of bytes)|maximum content size limit"
+    r"|request_too_large|message size \d+ exceeds",
     re.IGNORECASE,
 )
-
 # The tokens sent (`sent`) and the context window (`window`), for overflows caused by the limit on output tokens.
 _SHARED = tuple(
     re.compile(words.replace("SENT", rf"(?P<sent>{_N})").replace("WINDOW", rf"(?P<window>{_N})"), re.IGNORECASE)
@@ -67,10 +119,6 @@ _SHARED = tuple(
 )
 _MIN_TOKEN_BUDGET = 4096
 
-# Copilot uses the same words for every limit, so the message must not be about anything but tokens.
-_OVER_LIMIT = re.compile(r"exceeds the limit of [\d,._]+(?!\s*[kmg]i?b\b|\s*(?:bytes|characters))", re.IGNORECASE)
-_NOT_TOKENS = re.compile(r"\b(?:image|file|document|tool|function|page|stop sequence|size)s?\b", re.IGNORECASE)
-
 
 def is_throttled(message: str) -> bool:
     """Whether the message says that requests come too fast, whatever the status."""
@@ -81,20 +129,29 @@ def is_overflow(message: str, *, status: int | None = None, code: str | None = N
     """Whether an error says that the request does not fit the context window of the model."""
     if status in _TOO_FAST_STATUS or _TOO_FAST.search(code or "") or _TOO_FAST.search(message):
         return False
-    if code in _CODES or status == 413:
+    if status == 413 or (code and _CODE.search("".join(filter(str.isalpha, code.lower())))):
         return True
     if status == 400 and not message.strip():
         return True  # Cerebras sends an empty message
-    if _TOO_LONG.search(message) or _TOO_LARGE.search(message):
+    return _is_too_long(message) or _TOO_LARGE.search(message) is not None
+
+
+def _is_too_long(message: str) -> bool:
+    words = " ".join(message[:_LONGEST_MESSAGE].lower().translate(_MARKS).split())
+    if _TOO_LONG.search(words):
         return True
-    return _OVER_LIMIT.search(message) is not None and _NOT_TOKENS.search(message) is None
+    if (found := _TEXT_LIMIT.search(words)) is not None:
+        return int(found[1]) >= _LONGEST_FIELD
+    if _PROBABLY_TOO_LONG.search(words) is None or _OTHER_THINGS.search(words) is not None:
+        return False
+    return _OUTPUT.search(words) is None or _PROMPT.search(words) is not None
 
 
 def is_too_large(message: str, *, status: int | None = None) -> bool:
     """Whether an overflow counts bytes, not tokens: the request body is too large to be read."""
     if _TOO_LARGE.search(message):
         return True
-    return status == 413 and _TOO_LONG.search(message) is None
+    return status == 413 and not _is_too_long(message)
 
 
 def find_token_budget(message: str) -> int | None:

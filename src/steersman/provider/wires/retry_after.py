@@ -20,9 +20,33 @@ _KINDS: dict[int, ErrorKind] = {
 }
 
 
-def classify_status(status: int) -> ErrorKind:
-    """Return the kind of error for an HTTP status; the kind decides whether the request is retried."""
+# xAI and others answer a wrong key with 400.
+_WRONG_KEY = re.compile(
+    r"\b(?:incorrect|invalid|wrong|expired|revoked|missing) (?:x-)?api[ _-]?key"
+    r"|\bno api[ _-]?key (?:was )?(?:provided|found)"
+    r"|\bapi[ _-]?key (?:is )?(?:not valid|invalid|incorrect|expired|missing|not found|revoked)",
+    re.IGNORECASE,
+)
+
+
+def classify_status(status: int, words: str = "") -> ErrorKind:
+    """Return the kind of error for an HTTP status; the kind decides whether the request is retried.
+
+    `words` are those of the server, if it said anything: a wrong key may come with 400.
+    """
+    if status == 400 and _WRONG_KEY.search(words):
+        return "authentication"
     return _KINDS.get(status) or ("overloaded" if status >= 500 else "invalid_request")
+
+
+def may_refine(status: int | None, kind: ErrorKind) -> bool:
+    """Whether the `type` in an error's body may decide its kind: of a 4xx the status is right, and the type adds to it.
+
+    Servers and gateways put `api_error` or `invalid_request_error` on everything.
+    """
+    if status is None or not 400 <= status < 500:
+        return True
+    return kind in ("quota", "refused", "context_overflow") or kind == classify_status(status)
 
 
 # More than a year is a mistake of the server: our own backoff is the better guess.

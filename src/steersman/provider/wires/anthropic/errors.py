@@ -12,7 +12,7 @@ from steersman.provider.http.errors import build_not_a_stream_error, is_html_pag
 from steersman.provider.http.headers import find_request_id as named
 from steersman.provider.http.headers import should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
-from steersman.provider.wires.retry_after import classify_status, parse_retry_after
+from steersman.provider.wires.retry_after import classify_status, may_refine, parse_retry_after
 from steersman.types.errors import (
     EXCEPTIONS,
     AuthenticationError,
@@ -128,7 +128,6 @@ def _build_error(
     )
 
 
-_TELLING = frozenset((401, 403, 408, 409, 429))
 _VAGUE = (InvalidRequestError, ContextOverflowError, OverloadedError)
 
 
@@ -138,9 +137,11 @@ def _classify_kind(error: dict[str, Any], words: str, status: int | None) -> typ
         return QuotaError
     name = error.get("type")
     code = name if isinstance(name, str) else None
-    if code == "invalid_request_error" and status is not None and (status >= 500 or status in _TELLING):
-        code = None  # a proxy uses this type for everything; its status says more
-    kind = _BY_TYPE.get(code or "") or EXCEPTIONS[classify_status(status if status and status >= 400 else 500)]
+    kind = _BY_TYPE.get(code or "")
+    told = status if status and status >= 400 else None
+    if kind is None or not may_refine(told, kind.kind) or (kind is InvalidRequestError and told):
+        # A proxy uses `invalid_request_error` for everything; its status says more.
+        kind = EXCEPTIONS[classify_status(told or 500, words)]
     if kind not in _VAGUE:
         return kind
     # The type does not distinguish throttling and context overflow; the message does.

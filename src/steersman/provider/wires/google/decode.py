@@ -134,7 +134,6 @@ class GoogleDecoder:
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """Decode one chunk, or an array of chunks."""
-        del event
         if not data or data == "[DONE]" or data.startswith(":"):
             return ()  # from gateways: an end marker, or a comment sent as data
         events: list[StreamEvent] = []
@@ -144,7 +143,11 @@ class GoogleDecoder:
                 self._start_message(answer, events)
             for chunk in answer.chunks:
                 self._add_chunk(chunk, answer, events)
+            if event == "error":
+                raise classify_event(self._model, data)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            if event == "error":
+                raise classify_event(self._model, data) from None
             raise build_malformed_error(self._model, data, error) from error
         return events
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
 from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.wires.overflow import is_overflow, is_throttled
-from steersman.provider.wires.retry_after import classify_status, parse_retry_after
+from steersman.provider.wires.retry_after import classify_status, may_refine, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
@@ -29,6 +29,7 @@ _CODES: dict[str, ErrorKind] = {
     "insufficient_system_resource": "overloaded",
     "overloaded_error": "overloaded",
     "server_overloaded": "overloaded",
+    "tool_use_failed": "incomplete",  # Groq could not parse the call that the model wrote: another attempt may succeed
 }
 _TYPES: dict[str, ErrorKind] = {
     "authentication_error": "authentication",
@@ -87,9 +88,10 @@ def _build_error(
     headers: Mapping[str, str] | None = None,
     retry_after: float | None = None,
 ) -> ProviderError:
-    words = _find_message(error)
+    upstream = find_upstream_error(error.get("metadata"))
+    words = join_words(_find_message(error), upstream)
     reason = words or (f"HTTP status {status}" if status else "an error without a message")
-    kind = _classify_kind(error, words or text, status)
+    kind = _classify_kind((error, upstream), words or text, status)
     shown = f"{model.name}: {redact_key_patterns(reason, _SHOWN)}"
     if what_to_do := suggest_fix(model.provider, kind, text):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
@@ -104,18 +106,46 @@ def _build_error(
     )
 
 
-def _classify_kind(error: Mapping[str, Any], words: str, status: int | None) -> ErrorKind:
-    code, name = _take_text(error.get("code")), _take_text(error.get("type"))
-    for word in (code, name):
-        if word is not None and (kind := _CODES.get(word)) is not None:
-            return kind
+def _classify_kind(errors: Sequence[Mapping[str, Any]], words: str, status: int | None) -> ErrorKind:
+    """Classify an error and the error of the server behind it: a code says more than the status, a type less."""
+    codes = [code.lower() for error in errors if isinstance(code := error.get("code"), str)]
+    types = [name.lower() for error in errors if isinstance(name := error.get("type"), str)]
+    known: list[ErrorKind] = [_CODES[code] for code in codes if code in _CODES]
+    known.extend(_CODES[name] for name in types if name in _CODES and may_refine(status, _CODES[name]))
+    if known:
+        return known[0]
     if is_throttled(words):
         return "rate_limit"
-    if any(is_overflow(words, status=status, code=word) for word in (code, name)):
+    if any(is_overflow(words, status=status, code=word) for word in (*codes, *types, None)):
         return "context_overflow"
     if status is not None and status >= 400:
-        return classify_status(status)
-    return _TYPES.get(name or "", "overloaded")
+        return classify_status(status, words)
+    for name in types:
+        if name in _TYPES:
+            return _TYPES[name]
+    return "overloaded"
+
+
+def find_upstream_error(metadata: object) -> Mapping[str, Any]:
+    """Find the error of the server behind a gateway: OpenRouter quotes it in `metadata.raw`, as JSON or as words."""
+    fields: Mapping[str, Any] = cast(Mapping[str, Any], metadata) if isinstance(metadata, Mapping) else {}
+    raw: object = fields.get("raw")
+    if isinstance(raw, Mapping | list):
+        raw = msgspec.json.encode(cast(object, raw)).decode()
+    if not isinstance(raw, str) or not raw.strip():
+        return {}
+    # Some quote a server-sent event, with its JSON behind the name of a field.
+    found = _find_error(raw) or _find_error(raw[raw.find("{") :])
+    return {**(found or ({} if is_html_page(raw) else {"message": raw})), "server": fields.get("provider_name")}
+
+
+def join_words(words: str, upstream: Mapping[str, Any]) -> str:
+    """Join the words of a gateway with those of the server behind it, and that server's name."""
+    more, server = _find_message(upstream), upstream.get("server")
+    if not more or more in words:
+        return words
+    said = f"{server}: {more}" if isinstance(server, str) and server else more
+    return f"{words.rstrip('.')}. {said}" if words else said
 
 
 def _find_error(text: str) -> dict[str, Any] | None:
@@ -160,10 +190,6 @@ def _find_message(error: Mapping[str, Any]) -> str:
     if isinstance(message, str):
         return message.strip()
     return "" if message is None else msgspec.json.encode(message).decode()
-
-
-def _take_text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _find_status(error: Mapping[str, Any]) -> int | None:

@@ -163,6 +163,8 @@ class OpenAIResponsesDecoder:
         try:
             read, delta = decode_with_surrogates(data)
         except (ValueError, RecursionError) as error:
+            if event == "error":
+                raise classify_event(self._model, ErrorFields(message=text), body=text) from None
             self._check_unknown(event, data, error)
             return ()
         kind = read.type or event

@@ -10,8 +10,9 @@ import msgspec
 
 from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
 from steersman.provider.http.headers import find_request_id, should_retry
+from steersman.provider.wires.openai_chat.errors import find_upstream_error, join_words
 from steersman.provider.wires.overflow import is_overflow, is_throttled
-from steersman.provider.wires.retry_after import classify_status, parse_retry_after
+from steersman.provider.wires.retry_after import classify_status, may_refine, parse_retry_after
 from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
@@ -44,6 +45,7 @@ _KINDS: dict[str, ErrorKind] = {
     "data_residency_mismatch": "invalid_request",
     "invalid_request_error": "invalid_request",
     "model_not_found": "invalid_request",
+    "tool_use_failed": "incomplete",
     "previous_response_not_found": "invalid_request",
 }
 
@@ -57,6 +59,7 @@ class ErrorFields(msgspec.Struct):
     type: Any = None
     code: Any = None
     param: Any = None
+    metadata: Any = None
 
 
 class _Body(msgspec.Struct):
@@ -128,9 +131,12 @@ def _find_status(error: ErrorFields) -> int | None:
 def _build_error(
     model: Model, error: ErrorFields, *, status: int | None, headers: Mapping[str, str], body: str, wait: float | None
 ) -> ProviderError:
-    words = error.message.strip() if isinstance(error.message, str) else ""
-    codes = [word for word in (error.code, error.type) if isinstance(word, str) and word]
-    kind = _classify_kind(words or body, codes, status)
+    upstream = find_upstream_error(error.metadata)
+    words = join_words(error.message.strip() if isinstance(error.message, str) else "", upstream)
+    codes = [word for word in (error.code, upstream.get("code")) if isinstance(word, str) and word]
+    types = [word for word in (error.type, upstream.get("type")) if isinstance(word, str) and word]
+    kind = _classify_kind(words or body, codes, types, status)
+    codes += types
     shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without a message")
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
     if what_to_do := suggest_fix(model.provider, kind, body):
@@ -146,19 +152,21 @@ def _build_error(
     )
 
 
-def _classify_kind(words: str, codes: Sequence[str], status: int | None) -> ErrorKind:
-    known: list[ErrorKind] = [_KINDS[code] for code in codes if code in _KINDS]
+def _classify_kind(words: str, codes: Sequence[str], types: Sequence[str], status: int | None) -> ErrorKind:
+    """Classify an error: a code says more than the status, a type less."""
+    known: list[ErrorKind] = [_KINDS[code.lower()] for code in codes if code.lower() in _KINDS]
+    known.extend(kind for name in types if (kind := _KINDS.get(name.lower())) and may_refine(status, kind))
     if "quota" in known:
         return "quota"
     if is_throttled(words):
         return "rate_limit"
-    if any(is_overflow(words, status=status, code=code) for code in codes or [""]):
+    if any(is_overflow(words, status=status, code=code) for code in (*codes, *types, "")):
         return "context_overflow"
     for kind in known:
         # `invalid_request_error` is also the type of errors whose status says more.
         if kind != "invalid_request" or status is None:
             return kind
     if status is not None:
-        return classify_status(status)
+        return classify_status(status, words)
     # An error in a stream without code and status is a failure of the server.
-    return "invalid_request" if codes else "overloaded"
+    return "invalid_request" if codes or types else "overloaded"
