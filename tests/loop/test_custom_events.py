@@ -72,6 +72,91 @@ async def test_a_tool_in_a_thread_emits_in_order() -> None:
     assert types.index("custom") < types.index("tool_execution_end")
 
 
+async def test_what_a_tools_thread_emits_comes_in_its_order_and_before_the_tool_ends() -> None:
+    """api.md: right order, also where the tool itself never waits: later events come later."""
+
+    @tool
+    async def share(ctx: ToolContext) -> str:
+        """Let a thread of its own work."""
+
+        def work() -> None:
+            ctx.emit("thread", 0)
+            ctx.update("thread 1")
+            ctx.emit("thread", 2)
+
+        ctx.emit("first")
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+        ctx.emit("last")
+        second = threading.Thread(target=work)
+        second.start()
+        second.join()
+        return "shared"
+
+    agent = Agent(ScriptedModel(answer(call("share")), "Done.").model, tools=[share])
+    heard = EventCollector()
+    agent.subscribe(heard)
+    events = [event async for event in agent.prompt("Go.")]
+    check_order(events)
+    assert heard.events == events
+    types = [event.type for event in events]
+    inside = events[types.index("tool_execution_start") + 1 : types.index("tool_execution_end")]
+    thread = [("thread", 0), "thread 1", ("thread", 2)]
+    shown = [
+        (event.name, event.data) if isinstance(event, CustomEvent) else getattr(event, "update", None)
+        for event in inside
+    ]
+    assert shown == [("first", None), *thread, ("last", None), *thread]
+
+
+async def test_a_thread_may_emit_before_the_first_event_and_while_one_is_dispatched() -> None:
+    """api.md: nothing comes before `agent_start`, and an event reaches every subscriber before the next one."""
+    agent = Agent(ScriptedModel("Done.").model)
+    heard = EventCollector()
+
+    def answer_in_a_thread(event: AgentEvent) -> None:
+        if event.type in ("agent_start", "message_end"):
+            worker = threading.Thread(target=agent.emit, args=("answer", event.seq))
+            worker.start()
+            worker.join()
+
+    agent.subscribe(answer_in_a_thread)
+    agent.subscribe(heard)
+    stream = agent.prompt("Go.")
+    early = threading.Thread(target=agent.emit, args=("early",))
+    early.start()
+    early.join()
+    events = [event async for event in stream]
+    check_order(events)
+    assert heard.events == events
+    ends = [event.seq for event in events if event.type == "message_end"]
+    assert customs(events) == [("early", None), ("answer", 0), *[("answer", seq) for seq in ends]]
+
+
+async def test_a_tool_that_emits_after_its_run_hears_that_it_is_too_late() -> None:
+    """api.md, rulings: as `agent.emit` without a run; nothing is dropped silently."""
+    kept: list[ToolContext] = []
+
+    @tool
+    async def keep(ctx: ToolContext) -> str:
+        """Keep the context."""
+        kept.append(ctx)
+        return "kept"
+
+    agent = Agent(ScriptedModel(answer(call("keep")), "Done.", "Done.").model, tools=[keep])
+    events = [event async for event in agent.prompt("Go.")]
+    words = r"emit\('late'\) comes too late: its run has ended.*between agent_start and agent_end"
+    with pytest.raises(RuntimeError, match=words):
+        kept[0].emit("late")
+    with pytest.raises(RuntimeError, match=words):
+        await asyncio.to_thread(kept[0].emit, "late")
+    later = agent.prompt("Again.")
+    with pytest.raises(RuntimeError, match=words):
+        kept[0].emit("late")
+    assert customs([*events, *[event async for event in later]]) == []
+
+
 async def test_the_agent_emits_into_its_run_from_any_thread() -> None:
     """api.md: `agent.emit(name, data)`."""
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from steersman.loop.ending import Phase
 from steersman.loop.run import Run
-from steersman.tools.calling import call_soon_in
 from steersman.types.events import CustomEvent
 
 
 def emit_custom(run: Run, name: str, data: Any) -> None:
-    """Emit a `custom` event, from any thread; a run that has ended meanwhile emits nothing.
+    """Emit a `custom` event, from any thread; raises `RuntimeError` if the run has ended.
 
     The data is copied at once, as JSON values: the caller may go on changing what it gave.
     """
     _check_name(name)
+    if run.ending.is_closing:
+        raise RuntimeError(
+            f"emit({name!r}) comes too late: its run has ended, and an event belongs to a run. "
+            "Emit it between agent_start and agent_end."
+        )
     copied = msgspec.to_builtins(data, enc_hook=repr)
     loop = None if run.task is None else run.task.get_loop()
     if loop is None or loop is _find_running_loop():
         _emit_in_order(run, name, copied)
     else:
-        call_soon_in(loop, _emit_in_order, run, name, copied)
+        run.post(partial(run.emit, CustomEvent, name=name, data=copied))
 
 
 def _check_name(name: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from time import time
@@ -18,6 +19,7 @@ from steersman.loop.inbox import QueuedMessage
 from steersman.policy.hooks import Decision, Guards, PolicyView, join_guards
 from steersman.policy.limits import ExecutionTracker
 from steersman.policy.repetition import RepeatWatch
+from steersman.tools.calling import call_soon_in
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
@@ -73,44 +75,11 @@ class Run:
     """The state of one run. Only the loop changes it."""
 
     __slots__ = (
-        "abandoned",
-        "answer_calls",
-        "approval_lock",
-        "channel",
-        "client",
-        "config",
-        "context",
-        "deps",
-        "dispatcher",
-        "ending",
-        "filtering",
-        "first_turn",
-        "futile",
-        "guards",
-        "held",
-        "host",
-        "inbox",
-        "is_admitted",
-        "journal",
-        "loop_id",
-        "new_messages",
-        "on_wake",
-        "pending",
-        "repeats",
-        "save_failure",
-        "seq",
-        "start",
-        "task",
-        "token",
-        "tool_specs",
-        "tools",
-        "tracker",
-        "turn",
-        "turn_index",
-        "usage",
-        "watch",
-        "witness",
-    )
+        "abandoned", "answer_calls", "approval_lock", "channel", "client", "config", "context", "deps", "dispatcher",
+        "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox", "is_admitted", "is_flushing",
+        "journal", "loop_id", "new_messages", "on_wake", "outside", "pending", "repeats", "save_failure", "seq",
+        "start", "task", "token", "tool_specs", "tools", "tracker", "turn", "turn_index", "usage", "watch", "witness",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -172,6 +141,9 @@ class Run:
         self.answer_calls: Callable[[Sequence[Any]], Awaitable[None]] | None = None
         # Custom events of the application that wait for `agent_start`, or for the event that is being dispatched.
         self.held: list[tuple[str, Any]] = []
+        # What other threads want to emit, in the order they asked; and whether it is being emitted.
+        self.outside: deque[Callable[[], None]] = deque()
+        self.is_flushing = False
         self.witness = witness.get()
 
     def use_config(self, config: AgentLoopConfig) -> None:
@@ -203,6 +175,8 @@ class Run:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
         if self.ending.phase >= _ENDED:
             return
+        if self.outside:
+            self.flush_outside()
         number = self.seq
         self.seq = number + 1
         if self.dispatcher.callbacks or not self.channel.detached or self.witness is not None:
@@ -258,6 +232,22 @@ class Run:
         while self.held:
             name, data = self.held.pop(0)
             self.emit(CustomEvent, name=name, data=data)
+
+    def post(self, emit: Callable[[], None]) -> None:
+        """Emit something from another thread: soon, and before anything that is emitted later."""
+        self.outside.append(emit)
+        if self.task is not None:
+            call_soon_in(self.task.get_loop(), self.flush_outside)
+
+    def flush_outside(self) -> None:
+        """Emit what other threads have posted, but nothing before `agent_start` or inside the dispatch of an event."""
+        if self.seq and not self.is_flushing and not self.dispatcher.dispatching:
+            self.is_flushing = True
+            try:
+                for _ in range(len(self.outside)):
+                    self.outside.popleft()()
+            finally:
+                self.is_flushing = False
 
     # Ending
 

@@ -83,7 +83,7 @@ class ToolContext(Generic[Deps]):
     def emit(self, name: str, data: Any = None) -> None:
         """Send a `custom` event of the application to the subscribers of the run. Safe from any thread.
 
-        `data` is any JSON value; what has no JSON form is shown by its `repr`.
+        `data` is any JSON value; what has no JSON form is shown by its `repr`. Raises `RuntimeError` after the run.
         """
         self.on_emit(name, data)
 

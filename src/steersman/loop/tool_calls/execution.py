@@ -14,7 +14,7 @@ from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.custom_events import emit_custom
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, revise
-from steersman.tools.calling import call_in_thread, call_soon_in
+from steersman.tools.calling import call_in_thread
 from steersman.tools.output import ToolContext, normalize_output, truncate_output
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
@@ -121,6 +121,8 @@ def settle(
     """Give a call its one result; the first one stays."""
     if slot.result is not None:
         return
+    if run.outside:
+        run.flush_outside()  # what a thread of the tool reported before comes before the result
     if slot.timer is not None:
         slot.timer.cancel()
     if run.host.questions.open:
@@ -263,7 +265,7 @@ def _check_output(output: ToolOutput) -> ToolOutput:
 
 
 def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
-    loop, home = asyncio.get_running_loop(), threading.get_ident()
+    home = threading.get_ident()
 
     def show(value: Any) -> None:
         # Updates are dropped while the reader is behind.
@@ -277,7 +279,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
         if threading.get_ident() == home:
             show(value)
         else:
-            call_soon_in(loop, show, value)
+            run.post(partial(show, value))
 
     slot.token = CancelToken()
     return ToolContext(
