@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from steersman import (
     Tool,
     ToolResultMessage,
     UserMessage,
+    get_model,
     tool,
 )
 from steersman.agent.options import AgentOptions, ChangeableOptions, MoreOptions
@@ -242,3 +243,32 @@ def test_an_option_that_resembles_none_gets_the_list() -> None:
 def test_a_context_config_may_say_no_size() -> None:
     """api.md: `ContextConfig()` takes its size from elsewhere, and works where no window is known."""
     assert Agent(ScriptedModel("x", "y").model, context_config=ContextConfig()).run_sync("Hi").text == "x"
+
+
+@pytest.mark.parametrize(("short", "long"), [("limits", "execution_limits"), ("retry", "retry_strategy")])
+def test_both_spellings_can_be_read_and_replaced(short: str, long: str) -> None:
+    """api.md: the seeds' names and the short ones are taken alike."""
+    old: Any = ExecutionLimits(max_turns=1) if short == "limits" else Retry(max_attempts=1)
+    new: Any = ExecutionLimits(max_turns=2) if short == "limits" else Retry(max_attempts=2)
+    for given in (short, long):
+        config = AgentLoopConfig(**cast(Any, {"model": "scripted:echo", given: old}))
+        assert getattr(config, short) is getattr(config, long) is old
+        for changed in (short, long):
+            for value in (new, None):
+                found = replace(config, **cast(Any, {"temperature": 0.5, changed: value}))
+                assert getattr(found, short) is getattr(found, long) is value
+                assert (found.temperature, found.model) == (0.5, config.model)
+        assert getattr(replace(config, temperature=1.0), short) is old
+        for both in ({short: new, long: new}, {"model": config.model, long: new, short: new}):
+            with pytest.raises(TypeError, match=f"got '{short}' and '{long}', which are the same option"):
+                replace(config, **cast(Any, both))
+        every = {name: getattr(config, name) for name in FIELDS}
+        with pytest.raises(TypeError, match="which are the same option"):
+            AgentLoopConfig(**cast(Any, {**every, short: new}))
+
+
+def test_both_options_can_be_replaced_at_once_by_their_short_names() -> None:
+    """As above."""
+    config = AgentLoopConfig(model=get_model("scripted:echo"), limits=ExecutionLimits(), retry=None)
+    found = replace(config, limits=None, retry=Retry(max_attempts=7))
+    assert (found.execution_limits, found.retry_strategy) == (None, Retry(max_attempts=7))

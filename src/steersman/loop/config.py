@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import InitVar, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from math import isfinite
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.convert import default_convert_to_llm
-from steersman.loop.option_names import read_options
+from steersman.loop.option_names import SPELLINGS, drop_replaced, read_options
 from steersman.loop.transforms import Transform, bind_transform
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
@@ -55,15 +56,19 @@ _NEEDED = ("cancel_grace", "max_tool_calls")
 
 
 def _accept_spellings(cls: type[_Config]) -> type[_Config]:
-    """Let the constructor take both spellings, and suggest the nearest option for one it does not know."""
+    """Let both spellings be given, read and replaced, and suggest the nearest option for an unknown one."""
     initialise = cls.__init__
-    known = frozenset(field.name for field in fields(cast(Any, cls)) if field.init)
+    known = dict.fromkeys(field.name for field in fields(cast(Any, cls)) if field.init)
 
     @wraps(initialise)
     def __init__(self: _Config, **options: Any) -> None:
+        if len(options) > len(known):
+            options = drop_replaced(options, known)
         initialise(self, **read_options(options, known, "AgentLoopConfig"))
 
     cls.__init__ = __init__
+    for short, name in SPELLINGS.items():
+        setattr(cls, short, property(attrgetter(name), doc=f"The other spelling of `{name}`."))
     return cls
 
 
@@ -273,11 +278,11 @@ class AgentLoopConfig:
     seams: Seams = field(init=False, repr=False, compare=False)
     transforms: tuple[Transform, ...] = field(init=False, repr=False, compare=False)
 
-    if TYPE_CHECKING:  # the short spellings, which `_accept_spellings` takes
-        limits: InitVar[ExecutionLimits | None] = None
-        retry: InitVar[RetryStrategy | None] = None
+    if TYPE_CHECKING:  # the short spellings, which `_accept_spellings` adds
+        limits: ExecutionLimits | None = None
+        retry: RetryStrategy | None = None
 
-    def __post_init__(self, _limits: object = None, _retry: object = None) -> None:  # noqa: RUF033  # only a checker sees the two
+    def __post_init__(self) -> None:
         # The cost is by the list price of an id, whether a name or a `Model` gave it.
         _set(self, "model", complete_model(get_model(self.model)))
         if isinstance(self.fallbacks, str | Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -36,6 +36,21 @@ def read_options(options: Mapping[str, Any], known: Collection[str], owner: str)
             raise TypeError(f"{owner} got {short!r} and {name!r}, which are the same option. Give one of them.")
         found[name] = value
     return found
+
+
+def drop_replaced(options: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """The options without the old value of one that `dataclasses.replace` got in its short spelling.
+
+    It passes what it got, then every other field in order: a long spelling among these was not given by the caller.
+    """
+    order = {name: index for index, name in enumerate(known)}
+    rest: list[str] = []
+    for name in reversed(options):
+        if name not in order or (rest and order[name] > order[rest[-1]]):
+            break
+        rest.append(name)
+    old = {name for short, name in SPELLINGS.items() if short in options and name in rest}
+    return {name: value for name, value in options.items() if name not in old}
 
 
 def _check_kind(given: str, name: str, value: Any) -> None:
