@@ -18,6 +18,7 @@ from steersman import (
     Compaction,
     ContextConfig,
     Default,
+    EventStream,
     ExecutionLimits,
     ExtensionMessage,
     Initial,
@@ -355,6 +356,27 @@ async def test_a_fresh_prompt_has_no_parent_also_after_a_branch() -> None:
     starts = events.of(AgentStart)
     one, _, other, _, five, _, _ = [start.loop_id for start in starts]
     assert [start.parent_loop_id for start in starts] == [None, None, one, None, other, five, one]
+
+
+async def test_a_bare_context_remembers_the_loop_that_a_continuation_goes_on_from() -> None:
+    """api.md: a continuation has the parent it goes on from, a fresh prompt none; R6: a caller's own is passed on."""
+    context = AgentContext()
+    config = config_of(ScriptedModel(error("overloaded"), error("overloaded"), "a", "b", "c"), retry=None)
+    streams = [lambda: agent_loop("one", context, config), *[lambda: agent_loop_continue(context, config)] * 2]
+    starts = [await first(stream()) for stream in streams]
+    starts.append(await first(agent_loop("two", context, config)))
+    context.messages.append("three")
+    context.parent_loop_id = "elsewhere"
+    starts.append(await first(agent_loop_continue(context, config)))
+    one, again, *_ = [start.loop_id for start in starts]
+    assert [start.parent_loop_id for start in starts] == [None, one, again, None, "elsewhere"]
+
+
+async def first(stream: EventStream) -> AgentStart:
+    """The first event of a run, which is read to its end."""
+    start, *_ = [event async for event in stream]
+    assert isinstance(start, AgentStart)
+    return start
 
 
 async def test_messages_that_no_run_added_have_no_parent() -> None:

@@ -66,7 +66,7 @@ class Inherited(msgspec.Struct, frozen=True):
 class Start(msgspec.Struct, frozen=True):
     """How a run starts: with prompts, or going on from what is there, perhaps with another log.
 
-    `parent_loop_id` is the run that a rerun repeats, where that is not the one at the end of its log.
+    `parent_loop_id` is the run that it goes on from, where that is neither in the context nor at the end of its log.
 
     `signal` cancels the run, `stream_fn` is asked in place of the model's provider, and a `silent` run keeps no events
     for a reader. `deps` takes the place of those of the configuration.
@@ -175,7 +175,9 @@ def agent_loop_continue(
     check_continuable(context, config, queued=bool(context.undelivered))
     kind = context.continuation_kind
     kind = Default() if kind is None or type(kind) is Initial else kind
-    return start_run(BareContext(context, config), Start((), kind, signal=signal, stream_fn=stream_fn))
+    # Not written to the context, where a caller may set it: a fresh prompt after this has no parent.
+    start = Start((), kind, signal=signal, stream_fn=stream_fn, parent_loop_id=context.last_loop_id)
+    return start_run(BareContext(context, config), start)
 
 
 def read_prompts(prompts: PromptLike) -> list[AgentMessage]:

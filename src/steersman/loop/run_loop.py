@@ -139,7 +139,7 @@ def _emit_start(run: Run) -> None:
         agent_id=context.agent_id,
         session_id=context.session_id,
         continuation_kind=context.continuation_kind or Initial(),
-        parent_loop_id=context.parent_loop_id,
+        parent_loop_id=context.parent_loop_id or run.start.parent_loop_id,
         parent_tool_call_id=run.start.inherited.tool_call_id,
         config_snapshot=run.config.snapshot([*run.tools]) if run.has_listeners else None,
     )
