@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from steersman.testing.servers import OpenAIChatServer, OpenAIResponsesServer, Received, Reply
+from steersman.testing.servers import (
+    AnthropicServer,
+    GoogleServer,
+    OpenAIChatServer,
+    OpenAIResponsesServer,
+    Received,
+    Reply,
+)
 
 CLASSIC = "2024-10-21"
 
@@ -56,3 +63,49 @@ class AzureChatServer(OpenAIChatServer):
 
 
 AZURE: dict[str, Any] = {"azure": AzureServer, "azure-chat": AzureChatServer}
+
+
+PLACE = "/projects/{project}/locations/{location}"
+
+
+class VertexServer(GoogleServer):
+    """The Gemini protocol at the URLs of Vertex AI; express mode takes a key and no project."""
+
+    provider = "vertex"
+    prefix = ""
+    routes: ClassVar[tuple[str, ...]] = (
+        f"/v1beta1{PLACE}/publishers/google/models/{{model}}:streamGenerateContent",
+        "/v1beta1/publishers/google/models/{model}:streamGenerateContent",
+    )
+
+    def validate(self, received: Received) -> Reply | None:
+        """Refuse what Vertex AI refuses."""
+        given = received.headers.get("authorization", "")
+        if "project" in received.params and given.startswith("Bearer "):
+            headers = {**received.headers, "x-goog-api-key": given.removeprefix("Bearer ")}
+            return super().validate(replace(received, headers=headers))
+        if "project" in received.params or "x-goog-api-key" not in received.headers:
+            return self.refusal(401, "API keys are not supported by this API. Expected OAuth2 access token.")
+        return super().validate(received)
+
+
+class VertexClaudeServer(AnthropicServer):
+    """The Anthropic protocol at the URLs of Vertex AI: the model is in the URL, the version in the body."""
+
+    provider = "vertex"
+    prefix = ""
+    routes: ClassVar[tuple[str, ...]] = (f"/v1{PLACE}/publishers/anthropic/models/{{model}}:streamRawPredict",)
+
+    def validate(self, received: Received) -> Reply | None:
+        """Refuse what Vertex AI refuses."""
+        body = received.json
+        if "x-api-key" in received.headers or "model" in body or "anthropic-version" in received.headers:
+            return self.refusal(400, "model: Extra inputs are not permitted")
+        if body.get("anthropic_version") != "vertex-2023-10-16":
+            return self.refusal(400, "anthropic_version: Field required")
+        plain = {name: value for name, value in body.items() if name != "anthropic_version"}
+        headers = {**received.headers, "anthropic-version": "2023-06-01"}
+        return super().validate(replace(received, json={**plain, "model": received.params["model"]}, headers=headers))
+
+
+VERTEX: dict[str, Any] = {"gemini-3-pro-preview": VertexServer, "claude-sonnet-4-5@20250929": VertexClaudeServer}

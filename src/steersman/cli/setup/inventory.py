@@ -36,6 +36,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "mcp": (("mcp",), "tools of MCP servers"),
     "prices": (("genai-prices",), "prices and context windows of models"),
     "yaml": (("pyyaml",), "skills and API descriptions in YAML"),
+    "vertex": (("google-auth",), "models on Vertex AI with application default credentials"),
     "postgres": (("psycopg",), "sessions in a PostgreSQL database, for programs"),
 }
 """The optional extras: their packages and what they are for."""
@@ -43,13 +44,17 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A known provider; `key` is the environment variable that holds its key, `needed` says whether it needs one."""
+    """A known provider; `key` is the environment variable that holds its key, `needed` says whether it needs one.
+
+    `sign_in` names the credentials that are used where there is no key.
+    """
 
     name: str
     address: str
     variables: tuple[str, ...]
     key: str | None
     needed: bool
+    sign_in: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,14 @@ def load_user_settings() -> tuple[Settings, str | None]:
 def list_providers() -> list[Provider]:
     """Lists all known providers, those with a key first."""
     found = [
-        Provider(name, _describe_address(name, preset), preset.keys, find_key_variable(name), preset.key_required)
+        Provider(
+            name,
+            _describe_address(name, preset),
+            preset.keys,
+            find_key_variable(name),
+            preset.key_required,
+            preset.sign_in,
+        )
         for name, preset in PRESETS.items()
     ]
     return sorted(found, key=lambda provider: (provider.key is None, not provider.needed, provider.name))

@@ -117,6 +117,8 @@ def _describe_key(provider: Provider) -> str:
         return f"key set ({provider.key})"
     if not provider.needed:
         return "needs no key"
+    if provider.sign_in is not None:
+        return f"{provider.sign_in}, or a key ({' or '.join(provider.variables)})"
     return f"no key ({' or '.join(provider.variables) or 'no variable'})"
 
 

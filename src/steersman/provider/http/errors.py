@@ -107,7 +107,10 @@ def suggest_fix(provider: str, kind: ErrorKind, body: str) -> str:
     if kind == "authentication":
         known = PRESETS.get(provider)
         names = "" if known is None else " or ".join(known.keys)
-        return f"Check the key: api_key=..., or the variable {names}." if names else "Check the key: api_key=..."
+        signed = f", or the {known.sign_in}" if known is not None and known.sign_in else ""
+        return (
+            f"Check the key: api_key=..., or the variable {names}{signed}." if names else "Check the key: api_key=..."
+        )
     return "The account has no budget left for this." if kind == "quota" else ""
 
 

@@ -43,6 +43,7 @@ _PROVIDERS = {
     "openrouter": "openrouter",
     "perplexity": "perplexity",
     "together": "together",
+    "vertex": "google",
     "xai": "x-ai",
     "zai": "zai",
 }

@@ -23,6 +23,7 @@ class Preset:
     `key_required`: a request without a key cannot succeed. `settings` are defaults for the settings of a model.
     `hosts` are ends of the host names under which the provider itself answers, where every customer has a URL of their
     own. `secrets` are environment variables that hold secrets beside the key; like keys, they are never shown.
+    `sign_in` names the credentials that are used where there is no key.
     """
 
     protocol: Protocol
@@ -33,6 +34,7 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hosts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    sign_in: str | None = None
 
     def is_own_url(self, url: str | None) -> bool:
         """Whether a URL is one of the provider itself; `None` is its default."""
@@ -75,6 +77,15 @@ _AZURE = Preset(
     hosts=(".azure.com", ".azure.us", ".azure.cn"),
     secrets=("AZURE_OPENAI_AD_TOKEN", "AZURE_CLIENT_SECRET"),
 )
+_VERTEX = Preset(
+    "google",
+    "https://aiplatform.googleapis.com",
+    ("GOOGLE_CLOUD_API_KEY",),
+    ("VERTEX_BASE_URL",),
+    hosts=(".googleapis.com",),
+    secrets=("CLOUDSDK_AUTH_ACCESS_TOKEN",),
+    sign_in="application default credentials",
+)
 
 
 def _build_presets() -> dict[str, Preset]:
@@ -97,6 +108,7 @@ def _build_presets() -> dict[str, Preset]:
         known[name] = Preset("openai-chat", url, keys, (address,), key_required=not local, settings=settings)
     known["azure"] = _AZURE
     known["azure-chat"] = replace(_AZURE, protocol="openai-chat")
+    known["vertex"] = _VERTEX
     return known
 
 

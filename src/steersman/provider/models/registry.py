@@ -33,7 +33,9 @@ async def find_key(model: Model, options: StreamOptions) -> str | None:
         key = next((value for name in preset.keys if (value := os.environ.get(name, "").strip())), None)
     if key:
         return _clean_key(key, model)
-    if preset is not None and preset.key_required and preset.is_own_url(model.base_url):
+    if preset is None or preset.sign_in:
+        return None
+    if preset.key_required and preset.is_own_url(model.base_url):
         raise AuthenticationError(_describe_missing_key(model, preset), provider=model.provider)
     return None
 
@@ -120,10 +122,17 @@ def _load_azure_chat() -> StreamFn:
     return stream_azure_chat()
 
 
+def _load_vertex() -> StreamFn:
+    from steersman.provider.clouds.vertex import stream_vertex
+
+    return stream_vertex()
+
+
 _loaders: dict[str, Callable[[], StreamFn]] = {
     "azure": _load_azure,
     "azure-chat": _load_azure_chat,
     "local": _load_local,
+    "vertex": _load_vertex,
     "scripted": _load_scripted,
 }
 _loaded: dict[str, StreamFn] = {}

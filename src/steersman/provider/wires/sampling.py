@@ -19,6 +19,8 @@ def find_refusal(protocol: str, model: Model, options: StreamOptions) -> str | N
     """Why one of the options cannot be sent to this model, and what to do; `None` if all of them can."""
     if options.top_p is None and not options.stop and options.seed is None:
         return None
+    if model.provider == "vertex" and model.id.rpartition("/")[2].startswith("claude"):
+        protocol = "anthropic"
     match protocol:
         case "anthropic":
             return _find_anthropic_refusal(model, options)

@@ -13,12 +13,31 @@ _MARKS = frozenset(("thought", "thoughtSignature", "partMetadata"))
 _NOTHING = msgspec.Raw()
 
 
-class Call(msgspec.Struct, gc=False):
-    """A whole function call; some gateways send a number as its id."""
+class PartialArgument(msgspec.Struct, rename="camel"):
+    """A value inside the arguments of a call, or a piece of a text that goes on with the next one."""
+
+    json_path: str | None = None
+    string_value: str | None = None
+    number_value: int | float | None = None
+    bool_value: bool | None = None
+    will_continue: bool | None = None
+
+    def read_value(self) -> str | int | float | bool | None:
+        """The value; `None` is JSON's null."""
+        for value in (self.string_value, self.number_value, self.bool_value):
+            if value is not None:
+                return value
+        return None
+
+
+class Call(msgspec.Struct, rename="camel"):
+    """A function call, or a piece of one; some gateways send a number as its id."""
 
     name: str | None = None
     id: str | int | None = None
     args: msgspec.Raw = _NOTHING
+    partial_args: list[PartialArgument] | None = None
+    will_continue: bool | None = None
 
 
 class Blob(msgspec.Struct, gc=False, rename="camel"):

@@ -22,6 +22,7 @@ from steersman.provider.wires.google.chunks import (
     restore_surrogates,
 )
 from steersman.provider.wires.google.errors import build_malformed_error, classify_event
+from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
 from steersman.provider.wires.protocol import check_call_count
 from steersman.types.content import (
@@ -98,6 +99,7 @@ class GoogleDecoder:
         "_kind",
         "_model",
         "_note",
+        "_partial_call",
         "_parts",
         "_reason",
         "_response",
@@ -115,6 +117,7 @@ class GoogleDecoder:
         # A high surrogate whose low surrogate comes with the next chunk.
         self._held = ""
         self._ids: set[str] = set()
+        self._partial_call: PartialCall | None = None
         self._reason: str | None = None
         self._blocked = False
         self._note: str | None = None
@@ -201,6 +204,7 @@ class GoogleDecoder:
             if self._reason is not None:
                 # Parts may still follow, in blocks of their own.
                 self._stop_block(events)
+                self._stop_call(events, complete=False)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             self._stop_block(events)
             self._blocked = True
@@ -221,8 +225,15 @@ class GoogleDecoder:
 
     def _add_other_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> bool:
         """Add a part without text; returns False if the part holds only a signature."""
-        if part.function_call is not None:
-            self._add_call(part.function_call, part.thought_signature, events, odd=answer.has_lone_surrogates)
+        call = part.function_call
+        if call is not None:
+            if call.will_continue or call.partial_args or self._partial_call is not None:
+                self._add_call_piece(call, part.thought_signature, events, odd=answer.has_lone_surrogates)
+            elif call.name:
+                written = bytes(call.args).decode()
+                self._add_call(call, written, part.thought_signature, events, odd=answer.has_lone_surrogates)
+            else:
+                self._stop_block(events)  # a call without a name is skipped
         elif part.inline_data is not None:
             self._stop_block(events)
             if part.inline_data.data:
@@ -274,13 +285,31 @@ class GoogleDecoder:
         self._kind = None
         self._parts = []
 
-    def _add_call(self, call: Call, signature: str | None, events: list[StreamEvent], *, odd: bool) -> None:
-        """Add a call, which arrives whole; a call without a name is skipped."""
+    def _add_call_piece(self, call: Call, signature: str | None, events: list[StreamEvent], *, odd: bool) -> None:
+        """Add a piece of a call; a piece with another name begins another call."""
+        if call.name and self._partial_call is not None:
+            self._stop_call(events, complete=False)
+        if self._partial_call is None:
+            self._partial_call = PartialCall(call, signature)
+        self._partial_call.add(call, signature)
+        self._partial_call.has_lone_surrogates |= odd
+        if not call.will_continue:
+            self._stop_call(events, complete=True)
+
+    def _stop_call(self, events: list[StreamEvent], *, complete: bool) -> None:
+        """Pass on a call that came in pieces."""
+        partial, self._partial_call = self._partial_call, None
+        if partial is not None and partial.name:
+            call = Call(partial.name, partial.id)
+            written = partial.encode(complete=complete)
+            self._add_call(call, written, partial.signature, events, odd=partial.has_lone_surrogates)
+
+    def _add_call(
+        self, call: Call, written: str, signature: str | None, events: list[StreamEvent], *, odd: bool
+    ) -> None:
+        """Add a whole call with its arguments as they were written."""
         self._stop_block(events)
-        if not call.name:
-            return
-        written = bytes(call.args).decode()
-        name, arguments = self._tools.decode_call(call.name, restore_surrogates(written) if odd else written)
+        name, arguments = self._tools.decode_call(call.name or "", restore_surrogates(written) if odd else written)
         given = "" if call.id is None else str(call.id)
         taken = not given or given in self._ids
         id = new_id("call") if taken else given
