@@ -76,6 +76,23 @@ async def test_text_and_thinking_grow_delta_by_delta() -> None:
     ]
 
 
+async def test_a_partial_goes_to_json_and_back() -> None:
+    """api.md, details: `stop_reason` None until the end, `complete` False while a call grows; `encode` and `decode`."""
+    script = ScriptedModel(answer("Now.", call("write", path="a.py", content=CONTENT), deltas=4), "done")
+    growing: list[dict[str, Any]] = []
+    async for event in Agent(script.model, tools=[write]).prompt("go"):
+        if event.type == "message_update" and event.message is not None:
+            kept = copy.copy(event.message)
+            back = decode(encode(kept))
+            assert (type(back), back) == (PartialMessage, kept)
+            growing += [block for block in json.loads(encode(kept))["content"] if block["type"] == "tool_call"]
+    assert [set(block) for block in growing[:-1]] == [
+        {"type", "id", "name", "arguments", "raw_arguments", "complete"} for _ in growing[:-1]
+    ]
+    assert [block["complete"] for block in growing[:-1]] == [False] * (len(growing) - 1)
+    assert set(growing[-1]) == {"type", "id", "name", "arguments"}
+
+
 async def test_the_last_partial_is_the_answer_but_for_its_end() -> None:
     script = ScriptedModel(answer(ThinkingContent("hm"), "Hello", call("write", path="a", content="b"), "ok"), "done")
     last: PartialMessage | None = None

@@ -9,7 +9,7 @@ import msgspec
 from steersman.types.content import replace_surrogates_in_json
 from steersman.types.events import AgentEvent, UnknownEvent
 from steersman.types.message_dicts import message_from_dict
-from steersman.types.messages import AgentMessage
+from steersman.types.messages import AgentMessage, PartialMessage
 from steersman.types.stream import StreamEvent
 
 WireValue: TypeAlias = AgentEvent | UnknownEvent | AgentMessage | StreamEvent
@@ -17,6 +17,7 @@ WireValue: TypeAlias = AgentEvent | UnknownEvent | AgentMessage | StreamEvent
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[AgentEvent] = msgspec.json.Decoder(AgentEvent)
 _messages: msgspec.json.Decoder[AgentMessage] = msgspec.json.Decoder(AgentMessage)
+_partials: msgspec.json.Decoder[PartialMessage] = msgspec.json.Decoder(PartialMessage)
 _stream: msgspec.json.Decoder[StreamEvent] = msgspec.json.Decoder(StreamEvent)
 _EVENT_TYPES = frozenset(cast(type[Any], event).type for event in get_args(AgentEvent))
 _STREAM_TYPES = frozenset(cast(type[Any], event).type for event in get_args(StreamEvent))
@@ -60,8 +61,11 @@ def _decode_message(data: bytes | str) -> AgentMessage:
     try:
         return _messages.decode(data)
     except msgspec.ValidationError:
+        plain = msgspec.json.decode(data)
+        if plain["role"] == "assistant" and plain.get("stop_reason", "") is None:
+            return _partials.decode(data)
         # Written by hand: the content may be a string, and arguments may still be text.
-        return message_from_dict(msgspec.json.decode(data), strict=False)
+        return message_from_dict(plain, strict=False)
 
 
 def _decode_unknown_event(fields: dict[str, Any]) -> UnknownEvent:
