@@ -272,3 +272,12 @@ def test_both_options_can_be_replaced_at_once_by_their_short_names() -> None:
     config = AgentLoopConfig(model=get_model("scripted:echo"), limits=ExecutionLimits(), retry=None)
     found = replace(config, limits=None, retry=Retry(max_attempts=7))
     assert (found.execution_limits, found.retry_strategy) == (None, Retry(max_attempts=7))
+
+
+async def test_any_provider_will_do_where_there_is_a_function_to_ask() -> None:
+    """api.md: `stream_fn` takes the place of the model's provider."""
+    script = ScriptedModel("hello", "again")
+    agent = Agent("nowhere:x", stream_fn=script, fallbacks=["elsewhere:y"])
+    assert (await agent.run("Hi")).text == "hello"
+    agent.configure(model="somewhere:z")
+    assert (await agent.run("Hi")).text == "again"

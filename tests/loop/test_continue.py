@@ -22,6 +22,7 @@ from steersman import (
     ExecutionLimits,
     ExtensionMessage,
     Initial,
+    Model,
     Rerun,
     TextContent,
     ToolCall,
@@ -317,7 +318,7 @@ async def test_nothing_can_be_continued_rerun_or_branched_while_a_run_goes_on() 
 
 async def test_a_rerun_that_cannot_start_leaves_the_conversation_as_it_was() -> None:
     """loop.md R5"""
-    agent = Agent("nowhere:model", messages=["a", AssistantMessage([TextContent("one")])])
+    agent = Agent(Model("nowhere", "model"), messages=["a", AssistantMessage([TextContent("one")])])
     log = agent.context.log
     with pytest.raises(NotImplementedError, match="nowhere"):
         agent.rerun()

@@ -12,6 +12,7 @@ from steersman.agent.options import (
     ChangeableOptions,
     MoreOptions,
     check_entry,
+    check_named_models,
     copy_output_policy,
     make_output,
     read_changes,
@@ -107,6 +108,7 @@ class Agent(AgentSettings, Generic[OutputT]):
         )
         inbox = Inbox(steering_mode=steering_mode, follow_up_mode=follow_up_mode)
         context = AgentContext(system_prompt, messages, read_tools(tools))
+        check_named_models(config, model, *fallbacks)
         self._assemble(config, make_output(output_type), context, inbox)
         if session is not None:
             self._replace_session(session)

@@ -27,7 +27,7 @@ from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import Policy
 from steersman.policy.limits import ExecutionLimits
 from steersman.policy.repetition import RepeatedCalls
-from steersman.provider.models.registry import get_model
+from steersman.provider.models.registry import check_provider, get_model
 from steersman.provider.streaming.retry import RetryStrategy
 from steersman.tools.table import ToolLike
 from steersman.types.continuation import TurnTrigger
@@ -172,6 +172,16 @@ def remove_output_policy(config: AgentLoopConfig) -> AgentLoopConfig:
     """The configuration without an output policy: the agent answers with text."""
     others = [policy for policy in config.post_loop_policies if not isinstance(policy, OutputPolicy)]
     return replace(config, output_schema=None, output_instruction="", post_loop_policies=others)
+
+
+def check_named_models(config: AgentLoopConfig, *models: object) -> None:
+    """Raise `NotImplementedError` for a name whose provider is not known, unless there is a `stream_fn` to ask.
+
+    A `Model` may be of a provider that is registered later: it is checked when a run starts.
+    """
+    for model in models if config.stream_fn is None else ():
+        if isinstance(model, str):
+            check_provider(get_model(model))
 
 
 def check_entry(tag: object, at: object) -> None:

@@ -11,6 +11,7 @@ from steersman.agent.options import (
     AgentOptions,
     add_output_policy,
     apply_changes,
+    check_named_models,
     make_output,
     read_changes,
     remove_output_policy,
@@ -164,6 +165,7 @@ class AgentSettings(AgentControls):
         if "output_type" in changes:
             output = make_output(changes.pop("output_type"))
         config = apply_changes(config, changes)
+        check_named_models(config, changes.get("model"), *changes.get("fallbacks", ()))
         if self.context.running and config.stream_fn is None:
             find_stream_fn(config.model)  # raises now for an unknown provider, not in the middle of the run
         return (config if output is None else add_output_policy(config, output)), output

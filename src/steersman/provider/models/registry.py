@@ -197,16 +197,21 @@ def find_stream_fn(model: Model) -> StreamFn:
     stream_fn = _loaded.get(name)
     if stream_fn is not None:
         return stream_fn
-    loader = _loaders.get(name) or _find_loader(name)
-    if loader is None:
+    check_provider(model)
+    stream_fn = _loaded[name] = (_loaders.get(name) or _PROTOCOLS[PRESETS[name].protocol])()
+    return stream_fn
+
+
+def check_provider(model: Model) -> None:
+    """Raise `NotImplementedError` if the model's provider is not known; nothing is loaded for it."""
+    name = model.provider
+    if name not in _loaders and name not in PRESETS:
         raise NotImplementedError(
             f"No provider named {name!r} for the model {model.name!r}.{_suggest_provider(name)} "
             f"Known providers: {', '.join(list_provider_names())}. For a compatible server, use "
             f"'openai-chat:{model.id}' with base_url=... "
             f"Give a function of your own as stream_fn=..., or register one with register_provider({name!r}, loader)."
         )
-    stream_fn = _loaded[name] = loader()
-    return stream_fn
 
 
 async def stream_simple(
@@ -215,13 +220,6 @@ async def stream_simple(
     """The events of one answer from the model's provider, in normal form."""
     asked = complete_model(get_model(model))
     return stream_events(find_stream_fn(asked), asked, context, StreamOptions() if options is None else options)
-
-
-def _find_loader(name: str) -> Callable[[], StreamFn] | None:
-    from steersman.provider.models.presets import PRESETS
-
-    preset = PRESETS.get(name)
-    return None if preset is None else _PROTOCOLS[preset.protocol]
 
 
 def _load_anthropic() -> StreamFn:
