@@ -22,6 +22,12 @@ class TextContent(msgspec.Struct, frozen=True, tag="text", tag_field="type", omi
     text: str
     signature: str | None = None
 
+    @property
+    def citations(self) -> list[dict[str, Any]]:
+        """The sources that the model cites for this text, as Anthropic describes them."""
+        cited = self.signature or ""
+        return msgspec.json.decode(cited) if cited.startswith("[") else []
+
     def __post_init__(self) -> None:
         if not self.text.isascii():
             force_setattr(self, "text", replace_lone_surrogates(self.text))

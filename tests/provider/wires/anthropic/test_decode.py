@@ -69,7 +69,7 @@ def test_unknown_deltas_and_those_of_another_kind_are_passed_over() -> None:
         begun()
         + start(0, "text", text="", citations=None)
         + delta(0, "text_delta", text="Hi")
-        + delta(0, "citations_delta", citation={"type": "char_location", "cited_text": "x"})
+        + delta(0, "citations_delta")
         + delta(0, "new_delta", text="not for us")
         + delta(0, "thinking_delta", thinking="not here")
         + delta(0, "input_json_delta", partial_json="{}")

@@ -14,9 +14,9 @@ from tests.provider.wires.anthropic.kit import MODEL, body_of
 
 from steersman.context.log import MessageView
 from steersman.context.repair import Repairer, repair
-from steersman.provider.wires.anthropic.encode import encode_call_id
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.wire import WIRE
+from steersman.provider.wires.anthropic.written_blocks import encode_call_id
 from steersman.testing.servers.anthropic.messages import Fault
 from steersman.testing.servers.anthropic.request import check_request
 from steersman.tools.tool import Tool, tool
@@ -166,11 +166,12 @@ def test_an_opaque_block_goes_back_byte_for_byte() -> None:
     assert raw.encode() in WIRE.request(MODEL, request, StreamOptions(), None).body
 
 
-@hypothesis.given(st.lists(st.text(max_size=8), unique=True))
+@hypothesis.given(st.lists(st.text(max_size=80), unique=True))
 def test_ids_on_the_wire_are_legal_and_as_different_as_ours(ids: list[str]) -> None:
     """failures.md A9: an id is written the same way in every request, whatever the others are."""
     legal = [encode_call_id(id) for id in ids if id]
     assert all(all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in id) for id in legal)
+    assert all(len(id) <= 64 for id in legal)
     assert len(set(legal)) == len(legal)
 
 

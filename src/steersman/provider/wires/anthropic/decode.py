@@ -25,12 +25,18 @@ from steersman.provider.wires.anthropic.events import (
     MessageHead,
     MessageStart,
     OpenBlock,
+    StopDelta,
+    add_container,
     decode_delta,
+    find_call_fields,
+    find_citations,
+    split_fields,
+    split_list,
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count
 from steersman.types.content import Content, ToolCall, replace_lone_surrogates
-from steersman.types.errors import ErrorKind, ProtocolError
+from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import (
@@ -53,6 +59,8 @@ PAUSED = "pause_turn"
 
 
 _NOTHING: tuple[StreamEvent, ...] = ()
+# The index of blocks that come whole; the server's own begin at 0.
+_WHOLE = -1
 _STARTED: tuple[StreamEvent, ...] = (StreamStart(),)
 
 _STOP_REASONS: dict[str, StopReason] = {
@@ -68,8 +76,8 @@ _STOP_REASONS: dict[str, StopReason] = {
 class AnthropicDecoder:
     """Decodes one answer. `before` is its first part, if the server paused."""
 
-    __slots__ = ("_before", "_blocks", "_details", "_id", "_model", "_names", "_open", "_reason", "_stopped",
-                 "_unknown_events", "_usage", "done")  # fmt: skip
+    __slots__ = ("_before", "_blocks", "_container", "_details", "_id", "_model", "_names", "_open", "_reason",
+                 "_stopped", "_unknown_events", "_usage", "done")  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
         self.done = False
@@ -82,6 +90,7 @@ class AnthropicDecoder:
         self._id: str | None = None
         self._reason: Any = None
         self._details: dict[str, Any] = {}
+        self._container: Any = None
         self._stopped = False
         self._unknown_events: list[str] = []
 
@@ -96,7 +105,7 @@ class AnthropicDecoder:
             try:
                 got: BlockDelta = decode_delta(data)
             except msgspec.DecodeError:
-                return self._add_delta(self._decode(BlockDelta, data))
+                return self._add_delta(self._decode(BlockDelta, data), data)
             block = self._open.get(got.index)
             # The fast path: nearly all events of a stream are text deltas.
             if block is not None and block.kind == "text" and not block.held:
@@ -104,7 +113,7 @@ class AnthropicDecoder:
                 if delta.type == "text_delta" and (text := delta.text):
                     block.parts.append(text)
                     return (TextDelta(text, block.at),)
-            return self._add_delta(got)
+            return self._add_delta(got, data)
         return self._feed_other(event, data)
 
     def finish(self) -> AssistantMessage:
@@ -115,6 +124,8 @@ class AnthropicDecoder:
                 self._model, "anthropic", "'message_stop'", () if started else self._unknown_events
             )
         content = [block.build_content() for block in self._blocks]
+        if self._container is not None:
+            content = [add_container(block, self._container) for block in content]
         reason, error, kind = self._classify_stop(content)
         if self._before is not None:
             content[:0] = self._before.content
@@ -133,14 +144,14 @@ class AnthropicDecoder:
     def _feed_other(self, event: str, data: str) -> Sequence[StreamEvent]:
         match self._find_event_name(event, data):
             case "content_block_delta":
-                return self._add_delta(self._decode(BlockDelta, data))
+                return self._add_delta(self._decode(BlockDelta, data), data)
             case "content_block_start":
                 got = self._decode(BlockStart, data)
                 return self._start_block(got.index, bytes(got.content_block))
             case "content_block_stop":
                 return self._stop_block(self._decode(BlockStop, data).index)
             case "message_start":
-                return self._start_message(self._decode(MessageStart, data).message)
+                return self._start_message(self._decode(MessageStart, data).message, data)
             case "message_delta":
                 self._record_stop(self._decode(MessageDelta, data))
             case "message_stop":
@@ -178,10 +189,27 @@ class AnthropicDecoder:
         except (ValueError, RecursionError) as error:
             raise build_malformed_error(self._model, data, error) from error
 
-    def _start_message(self, message: MessageHead) -> Sequence[StreamEvent]:
-        self._id = self._id if message.id in (None, "") else replace_lone_surrogates(str(message.id))
+    def _start_message(self, message: MessageHead, data: str) -> Sequence[StreamEvent]:
+        given = None if message.id in (None, "") else replace_lone_surrogates(str(message.id))
+        if (self._blocks or self._stopped) and (given is None or given != self._id):
+            raise IncompleteStreamError(
+                f"{self._model.name} began a second answer ({given!r}) inside the first ({self._id!r}), "
+                "so neither is complete.",
+                provider=self._model.provider,
+            )
+        self._id = given or self._id
         self._record_usage(message.usage)
-        return _STARTED
+        if not message.content and message.stop_reason is None:
+            return _STARTED
+        # Code on the server called another tool: the whole answer is here, and no other event adds to it.
+        if message.stop_reason is not None:
+            self._record_stop(MessageDelta(StopDelta(message.stop_reason, message.stop_details, message.container)))
+        raw = split_fields(split_fields(data).get("message", b"")).get("content", b"")
+        return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(block))]
+
+    def _add_whole_block(self, raw: bytes) -> Sequence[StreamEvent]:
+        started = self._start_block(_WHOLE, raw)
+        return [*started, *self._stop_block(_WHOLE)]
 
     def _start_block(self, index: int, raw: bytes) -> Sequence[StreamEvent]:
         block: Block = self._decode(Block, raw)
@@ -189,12 +217,14 @@ class AnthropicDecoder:
         grown.signature = block.signature or None
         match block.type:
             case "text":
+                grown.citations = find_citations(raw)
                 return (TextStart(grown.at), *self._add_text(grown, block.text))
             case "thinking":
                 return (ThinkingStart(grown.at), *self._add_text(grown, block.thinking))
             case "tool_use":
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
+                grown.signature = find_call_fields(raw)
                 if grown.at >= MAX_TOOL_CALLS:
                     check_call_count(sum(each.kind == "tool_use" for each in self._blocks))
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
@@ -210,7 +240,7 @@ class AnthropicDecoder:
         self._blocks.append(block)
         return block
 
-    def _add_delta(self, got: BlockDelta) -> Sequence[StreamEvent]:
+    def _add_delta(self, got: BlockDelta, data: str) -> Sequence[StreamEvent]:
         block = self._open.get(got.index)
         delta = got.delta
         if block is None:
@@ -225,9 +255,14 @@ class AnthropicDecoder:
                 return self._add_text(block, delta.thinking) if kind == "thinking" else _NOTHING
             case "signature_delta":
                 if kind == "thinking":
-                    block.signature = delta.signature
+                    block.signature = delta.signature or block.signature
+            case "citations_delta" if kind == "text":
+                citation = split_fields(split_fields(data).get("delta", b"")).get("citation")
+                if citation is not None:
+                    block.citations.append(citation)
             case _:
-                pass  # citations, and deltas of later versions
+                if block.raw:
+                    block.add_fields(split_fields(data).get("delta", b""))
         return _NOTHING
 
     def _add_text(self, block: OpenBlock, text: str | None) -> tuple[StreamEvent, ...]:
@@ -290,7 +325,11 @@ class AnthropicDecoder:
         if got.delta.stop_reason is not None or self._reason is None:
             # Some servers send a second `message_delta` only for the usage.
             self._reason = got.delta.stop_reason
-            self._details = got.delta.stop_details or {}
+            self._details = (
+                cast(dict[str, Any], got.delta.stop_details) if isinstance(got.delta.stop_details, dict) else {}
+            )
+        if isinstance(got.delta.container, dict):
+            self._container = cast(dict[str, Any], got.delta.container).get("id")
         self._record_usage(got.usage)
 
     def _record_usage(self, usage: dict[str, Any] | None) -> None:

@@ -7,18 +7,23 @@ holds all tool results of a turn, then the user's own text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.wires.anthropic.decode import PAUSED
-from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.schema import (
     convert_output_schema,
     convert_parameters,
     parse_version,
     takes_output_schema,
+)
+from steersman.provider.wires.anthropic.written_blocks import (
+    CallIds,
+    build_call,
+    drop_trailing_thinking,
+    encode_block,
+    encode_thinking,
 )
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
 from steersman.provider.wires.sampling import require_accepted
@@ -34,11 +39,6 @@ from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
-NameOf = Callable[[str], str]
-"""Maps the name of a tool to the name on the wire."""
-
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_FOREIGN_ID = "x-"
 _USER = b'{"role":"user","content":['
 _ASSISTANT = b'{"role":"assistant","content":['
 _END = b"]}"
@@ -82,7 +82,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     tools = encode_tools(request.tools)
     mark = _choose_cache_mark(model)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
-    encoded = encode_messages(request.messages, tools.names.to_wire, tools.changed)
+    encoded = encode_messages(request.messages, tools, CallIds(model))
     declared = [*tools.encoded, *map(encode_json, extra.get("tools") or ())]
     chosen = build_tool_choice(options)
     if not declared and encoded.used:
@@ -99,6 +99,8 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
         )
     parts.append(b',"messages":[')
     fields = build_options(model, request, options, encoded)
+    if encoded.container is not None:
+        fields["container"] = encoded.container
     if declared and chosen is not None:
         fields["tool_choice"] = chosen
     fields.update({name: value for name, value in extra.items() if name != "tools"})
@@ -123,26 +125,21 @@ def _choose_cache_mark(model: Model) -> bytes:
     return _MARKS[wanted]
 
 
-def encode_call_id(call_id: str) -> str:
-    """Return a legal id for a call: the same id if it is legal, else its hexadecimal form; ids stay distinct."""
-    if _ID.fullmatch(call_id) and not call_id.startswith(_FOREIGN_ID):
-        return call_id
-    return _FOREIGN_ID + call_id.encode("utf-8", "surrogatepass").hex()
-
-
 class EncodedMessages:
     """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
     __slots__ = (
-        "_answered", "_blocks", "_done", "_first", "_name_of", "_results", "_role", "count", "names", "used",
+        "_answered", "_blocks", "_container", "_done", "_first", "_ids", "_results", "_role", "_tools", "count", "used",
     )  # fmt: skip
 
-    def __init__(self, name_of: NameOf, names: object) -> None:
+    def __init__(self, tools: ToolSet, ids: CallIds) -> None:
         self.count = 0
-        self.names = names
         # The tools that were called: the API wants declarations for them.
         self.used: dict[str, None] = {}
-        self._name_of = name_of
+        self._tools = tools
+        self._ids = ids
+        # The container of the code that made the last calls.
+        self._container: str | None = None
         self._done: list[bytes] = []
         self._role = b""
         self._results: list[bytes] = []
@@ -159,23 +156,34 @@ class EncodedMessages:
         """
         return self._answered and not (isinstance(self._first, ThinkingContent) and self._first.signature)
 
+    @property
+    def container(self) -> str | None:
+        """The container to name in the request: code in it waits for the results that come last."""
+        return self._container if self._answered else None
+
+    def depends_on(self, tools: ToolSet, ids: CallIds) -> bool:
+        """Whether the messages were encoded with these names and for this kind of server."""
+        return self._tools.changed == tools.changed and self._ids.is_same(ids)
+
     def extend(self, messages: Iterable[Message]) -> None:
         """Encode more messages."""
         for message in messages:
             self.count += 1
             if isinstance(message, AssistantMessage):
+                self._ids.begin_answer(message)
+                self._container = None
                 if not self._answered:
                     self._first = message.content[0] if message.content else None
                 self._answered = False
                 self._switch_role(_ASSISTANT)
-                self._blocks.extend(filter(None, map(self._encode_answer_block, _drop_trailing_thinking(message))))
+                self._blocks.extend(filter(None, map(self._encode_answer_block, drop_trailing_thinking(message))))
             elif isinstance(message, ToolResultMessage):
                 self._answered = True
                 self._switch_role(_USER)
                 self._encode_result(message)
             else:
                 self._switch_role(_USER)
-                self._blocks.extend(filter(None, map(_encode_block, message.content)))
+                self._blocks.extend(filter(None, map(encode_block, message.content)))
 
     def list_pieces(self) -> list[bytes]:
         """Return the JSON of each message, including the last one, which may still grow."""
@@ -197,47 +205,48 @@ class EncodedMessages:
 
     def _encode_answer_block(self, block: Content) -> bytes | None:
         if isinstance(block, ToolCall):
-            name = self._name_of(block.name)
+            name = self._tools.names.to_wire(block.name)
             self.used[name] = None
-            call = {"type": "tool_use", "id": encode_call_id(block.id), "name": name, "input": _build_input(block)}
+            call, container = build_call(block, self._ids.add(block.id), name)
+            self._container = container or self._container
             return encode_json(call)
         if isinstance(block, ThinkingContent):
-            return _encode_thinking(block)
+            return encode_thinking(block)
         # The API takes no images from the assistant.
-        return _encode_block(TextContent("[image]") if isinstance(block, ImageContent) else block)
+        return encode_block(TextContent("[image]") if isinstance(block, ImageContent) else block)
 
     def _encode_result(self, message: ToolResultMessage) -> None:
         content = message.content
-        fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": encode_call_id(message.tool_call_id)}
+        fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.find(message.tool_call_id)}
         if message.is_error:
             # An error result holds only text; its images follow the results.
             self._blocks.extend(
-                filter(None, (_encode_block(block) for block in content if isinstance(block, ImageContent)))
+                filter(None, (encode_block(block) for block in content if isinstance(block, ImageContent)))
             )
             content = [block for block in content if not isinstance(block, ImageContent)]
             fields["is_error"] = True
-        blocks = [msgspec.Raw(block) for block in map(_encode_block, content) if block]
+        blocks = [msgspec.Raw(block) for block in map(encode_block, content) if block]
         if blocks:
             fields["content"] = blocks
         self._results.append(encode_json(fields))
 
 
-def encode_messages(messages: Sequence[Message], name_of: NameOf, names: object) -> EncodedMessages:
+def encode_messages(messages: Sequence[Message], tools: ToolSet, ids: CallIds) -> EncodedMessages:
     """Encode the messages; of a conversation that only grew, encode just the new ones.
 
-    `names` is what `name_of` depends on: with other names all messages are encoded again.
+    With other tool names or another kind of server all messages are encoded again.
     """
     base: object = getattr(messages, "base", None)
     if not isinstance(base, MemoList):
-        fresh = EncodedMessages(name_of, names)
+        fresh = EncodedMessages(tools, ids)
         fresh.extend(messages)
         return fresh
     grown = cast(MemoList[Message], base)
     known: EncodedMessages | None = grown.memo.get(_MEMO)
-    if known is None or known.names != names:
-        known = grown.memo[_MEMO] = EncodedMessages(name_of, names)
+    if known is None or not known.depends_on(tools, ids):
+        known = grown.memo[_MEMO] = EncodedMessages(tools, ids)
     elif known.count > len(messages):
-        known = EncodedMessages(name_of, names)  # an older request again: the memo is for the newer ones
+        known = EncodedMessages(tools, ids)  # an older request again: the memo is for the newer ones
     known.extend(grown[known.count : len(messages)])
     return known
 
@@ -261,49 +270,6 @@ def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
 def insert_cache_mark(encoded: bytes, mark: bytes, *, depth: int) -> bytes:
     """Insert `mark` into the object that ends `depth` bytes before the end of the JSON."""
     return b"".join((encoded[:-depth], mark, encoded[-depth:]))
-
-
-def _drop_trailing_thinking(message: AssistantMessage) -> Sequence[Content]:
-    """Drop thinking from the end of an answer: the API refuses a message that ends with it.
-
-    A paused answer goes back unchanged.
-    """
-    content = message.content
-    end = len(content)
-    while end and _is_thinking(content[end - 1]) and message.raw_stop_reason != PAUSED:
-        end -= 1
-    return content if end == len(content) else content[:end]
-
-
-def _is_thinking(block: Content) -> bool:
-    """Whether the block is thinking or blank text; a block of an unknown type is neither."""
-    if isinstance(block, TextContent):
-        return not block.text or block.text.isspace()
-    return isinstance(block, ThinkingContent) and block.field != OPAQUE
-
-
-def _encode_block(block: Content) -> bytes | None:
-    if isinstance(block, TextContent):
-        return encode_json({"type": "text", "text": block.text}) if block.text and not block.text.isspace() else None
-    if isinstance(block, ImageContent):
-        kind = "image/jpeg" if block.mime_type == "image/jpg" else block.mime_type
-        return encode_json({"type": "image", "source": {"type": "base64", "media_type": kind, "data": block.data}})
-    return None
-
-
-def _encode_thinking(block: ThinkingContent) -> bytes | None:
-    """Encode thinking unchanged; the API refuses thinking without its signature."""
-    if not block.signature:
-        return None
-    if block.field == OPAQUE:
-        return block.signature.encode("utf-8", "replace")
-    if block.redacted:
-        return encode_json({"type": "redacted_thinking", "data": block.signature})
-    return encode_json({"type": "thinking", "thinking": block.thinking, "signature": block.signature})
-
-
-def _build_input(call: ToolCall) -> dict[str, Any]:
-    return call.arguments if call.raw_arguments is None else {"_raw": call.raw_arguments}
 
 
 _ADAPTIVE = (4, 6)

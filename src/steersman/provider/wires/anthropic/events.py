@@ -10,6 +10,7 @@ from steersman.types.content import (
     Content,
     TextContent,
     ThinkingContent,
+    ToolCall,
     escape_lone_surrogates,
     parse_tool_call,
     replace_lone_surrogates,
@@ -68,6 +69,10 @@ class MessageHead(msgspec.Struct):
 
     id: str | int | None = None
     usage: dict[str, Any] | None = None
+    content: Any = None
+    stop_reason: Any = None
+    stop_details: Any = None
+    container: Any = None
 
 
 class MessageStart(msgspec.Struct):
@@ -80,7 +85,8 @@ class StopDelta(msgspec.Struct):
     """The stop reason in `message_delta`."""
 
     stop_reason: Any = None
-    stop_details: dict[str, Any] | None = None
+    stop_details: Any = None
+    container: Any = None
 
 
 class MessageDelta(msgspec.Struct):
@@ -105,11 +111,59 @@ DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 
 decode_delta = DECODERS[BlockDelta].decode
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_lists = msgspec.json.Decoder(list[msgspec.Raw])
+_KNOWN = frozenset(("type", "id", "name", "input", "cache_control"))
+
+
+def split_fields(data: str | bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the fields of a JSON object, each byte for byte; none if it is no object."""
+    try:
+        return _fields.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def split_list(data: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    """Return the elements of a JSON array, each byte for byte; none if it is no array."""
+    try:
+        return _lists.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+
+
+def find_citations(data: bytes) -> list[msgspec.Raw]:
+    """Return the citations with which a text block starts."""
+    return split_list(split_fields(data).get("citations", b""))
+
+
+def find_call_fields(data: bytes) -> str | None:
+    """Return the JSON of the fields of a call that are not decoded, such as the `caller` of a programmatic call."""
+    more = {name: raw for name, raw in split_fields(data).items() if name not in _KNOWN and bytes(raw) != b"null"}
+    caller = more.get("caller")
+    if caller is not None and bytes(split_fields(caller).get("type", b"")) == b'"direct"':
+        del more["caller"]  # the same as none
+    return msgspec.json.encode(more).decode() if more else None
+
+
+def add_container(block: Content, id: object) -> Content:
+    """Add the id of the server's container to a call of the code in it: the result has to name it."""
+    if type(block) is not ToolCall or block.signature is None or not isinstance(id, str):
+        return block
+    fields = {**split_fields(block.signature), "container": id}
+    return msgspec.structs.replace(block, signature=msgspec.json.encode(fields).decode())
+
+
+def _join_texts(first: msgspec.Raw, second: msgspec.Raw) -> msgspec.Raw:
+    """Join two JSON strings, byte for byte; of any other values the second counts."""
+    a, b = bytes(first), bytes(second)
+    return msgspec.Raw(a[:-1] + b[1:]) if a.startswith(b'"') and b.startswith(b'"') else second
+
 
 class OpenBlock:
     """A block while its deltas arrive."""
 
-    __slots__ = ("at", "given", "held", "id", "kind", "name", "parts", "raw", "signature")
+    __slots__ = ("at", "citations", "given", "held", "id", "kind", "name", "parts", "raw", "signature")
 
     def __init__(self, index: int, kind: str) -> None:
         self.at = index
@@ -122,23 +176,33 @@ class OpenBlock:
         self.name = ""
         self.given: Any = None
         self.raw = b""
+        self.citations: list[msgspec.Raw] = []
 
     def join_surrogates(self, text: str) -> str:
         """Join a surrogate pair that was split between deltas; a high surrogate at the end is held back."""
         text, self.held = split_trailing_surrogate(self.held + text)
         return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
 
+    def add_fields(self, delta: bytes | msgspec.Raw) -> None:
+        """Add a delta of an unknown type to a block of an unknown type; the delta of a compaction holds all of it."""
+        known, given = split_fields(self.raw), split_fields(delta)
+        whole = bytes(given.pop("type", b"")) == b'"compaction_delta"'
+        for name, raw in given.items():
+            if bytes(raw) != b"null" or name not in known:
+                known[name] = raw if whole else _join_texts(known.get(name, msgspec.Raw()), raw)
+        self.raw = msgspec.json.encode(known)
+
     def build_content(self) -> Content:
         """Build the content block."""
         text = "".join(self.parts)
         if self.kind == "text":
-            return TextContent(text)
+            return TextContent(text, msgspec.json.encode(self.citations).decode() if self.citations else None)
         if self.kind == "thinking":
             return ThinkingContent(text, self.signature)
         if self.kind == "redacted_thinking":
             return ThinkingContent("", self.signature, redacted=True)
         if self.kind == "tool_use":
-            return parse_tool_call(self.id, self.name, text)
+            return parse_tool_call(self.id, self.name, text, signature=self.signature)
         return ThinkingContent("", self._encode_unknown(text), redacted=True, field=OPAQUE)
 
     def _encode_unknown(self, text: str) -> str:

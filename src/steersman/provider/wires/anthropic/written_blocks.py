@@ -1,0 +1,126 @@
+"""Encodes the content blocks of a conversation for the Messages API; what the server made goes back unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from steersman.provider.wires.anthropic.decode import PAUSED
+from steersman.provider.wires.anthropic.events import OPAQUE, split_fields
+from steersman.provider.wires.protocol import encode_json
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
+from steersman.types.messages import AssistantMessage
+from steersman.types.model import Model
+
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FOREIGN_ID = "x-"
+_STRICT = (".anthropic.com", ".googleapis.com", ".amazonaws.com", ".azure.com")
+
+
+class CallIds:
+    """The ids of calls on the wire. A server gets back the ids that it made, unless it is known to refuse them."""
+
+    __slots__ = ("_any", "_own", "_provider", "_wire")
+
+    def __init__(self, model: Model) -> None:
+        self._provider = model.provider
+        # Whether the server takes any id of its own; Anthropic itself and the clouds that run Claude do not.
+        self._any = model.base_url is not None and not _is_strict(model.base_url)
+        self._own = False
+        self._wire: dict[str, str] = {}
+
+    def is_same(self, other: CallIds) -> bool:
+        """Whether the other gives the same ids."""
+        return self._provider == other._provider and self._any == other._any
+
+    def begin_answer(self, message: AssistantMessage) -> None:
+        """Note who made the calls that follow."""
+        self._own = self._any and message.provider == self._provider
+
+    def add(self, call_id: str) -> str:
+        """Return the id of a call on the wire, and remember it for the result."""
+        wire = self._wire[call_id] = call_id if self._own and call_id else encode_call_id(call_id)
+        return wire
+
+    def find(self, call_id: str) -> str:
+        """Return the id on the wire of the call that a result answers."""
+        return self._wire.get(call_id) or encode_call_id(call_id)
+
+
+@lru_cache(maxsize=64)
+def _is_strict(base_url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    return f".{urlsplit(base_url).hostname or ''}".endswith(_STRICT)
+
+
+def encode_call_id(call_id: str) -> str:
+    """Return a legal id for a call: the same id if it is legal, else its hexadecimal form, or a hash of a long one."""
+    if _ID.fullmatch(call_id) and not call_id.startswith(_FOREIGN_ID):
+        return call_id
+    raw = call_id.encode("utf-8", "surrogatepass")
+    if len(raw) <= 24:
+        return _FOREIGN_ID + raw.hex()
+    from hashlib import sha256
+
+    return _FOREIGN_ID + sha256(raw).hexdigest()[:60]
+
+
+def drop_trailing_thinking(message: AssistantMessage) -> Sequence[Content]:
+    """Drop thinking from the end of an answer: the API refuses a message that ends with it.
+
+    A paused answer goes back unchanged.
+    """
+    content = message.content
+    end = len(content)
+    while end and _is_thinking(content[end - 1]) and message.raw_stop_reason != PAUSED:
+        end -= 1
+    return content if end == len(content) else content[:end]
+
+
+def _is_thinking(block: Content) -> bool:
+    """Whether the block is thinking or blank text; a block of an unknown type is neither."""
+    if isinstance(block, TextContent):
+        return not block.text or block.text.isspace()
+    return isinstance(block, ThinkingContent) and block.field != OPAQUE
+
+
+def encode_block(block: Content) -> bytes | None:
+    """Encode text or an image; blank text is left out, because the API refuses it."""
+    if isinstance(block, TextContent):
+        if not block.text or block.text.isspace():
+            return None
+        fields: dict[str, Any] = {"type": "text", "text": block.text}
+        if block.signature is not None and block.signature.startswith("["):
+            fields["citations"] = msgspec.Raw(block.signature.encode("utf-8", "replace"))
+        return encode_json(fields)
+    if isinstance(block, ImageContent):
+        kind = "image/jpeg" if block.mime_type == "image/jpg" else block.mime_type
+        return encode_json({"type": "image", "source": {"type": "base64", "media_type": kind, "data": block.data}})
+    return None
+
+
+def encode_thinking(block: ThinkingContent) -> bytes | None:
+    """Encode thinking unchanged; the API refuses thinking without its signature."""
+    if not block.signature:
+        return None
+    if block.field == OPAQUE:
+        return block.signature.encode("utf-8", "replace")
+    if block.redacted:
+        return encode_json({"type": "redacted_thinking", "data": block.signature})
+    return encode_json({"type": "thinking", "thinking": block.thinking, "signature": block.signature})
+
+
+def build_call(call: ToolCall, wire_id: str, name: str) -> tuple[dict[str, Any], str | None]:
+    """Build a call with the fields that the server gave it, such as `caller`; also return the container it waits in."""
+    written = call.arguments if call.raw_arguments is None else {"_raw": call.raw_arguments}
+    fields: dict[str, Any] = {"type": "tool_use", "id": wire_id, "name": name, "input": written}
+    if call.signature is None or not call.signature.startswith("{"):
+        return fields, None
+    more = split_fields(call.signature)
+    container = more.pop("container", None)
+    return {**fields, **more}, None if container is None else str(msgspec.json.decode(container))
