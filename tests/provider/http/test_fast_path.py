@@ -19,7 +19,7 @@ from aiohttp.client_proto import ResponseHandler
 from tests.provider.wires.kit import ASKED, stream
 
 from steersman.provider.http.client import aclose_http
-from steersman.provider.http.fast_path import supports_fast_path
+from steersman.provider.http.pool import supports_fast_path
 from steersman.provider.streaming.normalize import stream_events
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import user_message
@@ -502,12 +502,23 @@ async def test_a_header_cannot_bring_another_along(value: str) -> None:
 
 async def test_a_body_that_breaks_keeps_what_came_before() -> None:
     begun = USUAL.partition(b"\r\n\r\n")[0] + b'\r\n\r\n13\r\ndata: {"t":"hel"}\n\n\r\n'
-    async with serving(every(begun + b"zz\r\nwhat is this\r\n")) as served:
-        events = await served.ask()
-        assert [event.delta for event in events if isinstance(event, TextDelta)] == ["hel"]
-        info = failed(events)
+    read = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(begun)
+        await read.wait()
+        await peer.say(b"zz\r\nwhat is this\r\n")
+
+    async with serving(answer) as served:
+        seen: list[StreamEvent] = []
+        async for event in stream_events(stream, served.model(), ASKED, StreamOptions()):
+            seen.append(event)
+            read.set()
+    assert [event.delta for event in seen if isinstance(event, TextDelta)] == ["hel"]
+    info = failed(seen)
     assert info.kind == "incomplete"
-    assert "b'zz' is not the size of a chunk" in info.message
+    assert "the chunks are malformed (Invalid character in chunk size)" in info.message
 
 
 async def test_connections_closed_in_the_midst_of_an_answer_end_it() -> None:

@@ -1,6 +1,8 @@
 """The fast path: a POST on a pooled aiohttp connection whose chunked 200 response is read without aiohttp's parser.
 
-All chunks of one network read are decoded in one go. Any other response is handed over to aiohttp, from its first byte.
+All chunks of one network read are decoded in one go. Only a head and chunks of the plainest form are read here, which
+every parser takes for the same. Any other response is handed over to aiohttp, from its first byte, and the rest of a
+body to aiohttp's parser, from its first byte that is not plain: so both accept the same responses.
 """
 
 from __future__ import annotations
@@ -8,60 +10,77 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
-from aiohttp import ClientPayloadError, ClientRequest, TCPConnector
-from aiohttp.client_proto import ResponseHandler
+from aiohttp import ClientPayloadError, ClientRequest, StreamReader
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.connector import Connection
-from yarl import URL
+from aiohttp.http_parser import HttpResponseParser
 
 from steersman.provider.http.response import Response, receive_with_aiohttp
 
-# A size and its extensions. A stray CR, LF or NUL in there is refused: another parser on the way may split at it.
-_SIZE = re.compile(rb"(0*[0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?")
 _CRLF = b"\r\n"
+_END_OF_HEAD = b"\r\n\r\n"
+# The size of a plain chunk: no extension, no space, no long row of zeros. The second is one that has not arrived whole.
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+_SIZE_START = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
 # The sizes of most chunks, as servers write them, and what they mean.
 _LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
-# A size with its extensions, or a line of the trailer. No server needs nearly as much.
-_MAX_LINE = 8192
-_MAX_SHOWN = 20
+_CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"
+# Bytes that aiohttp's parser may hold of one network read before it would pause the connection, which is not its own.
+_NO_PAUSE = 2**30
 
 
 class ChunkDecoder:
-    """One body: `is_complete` once all has arrived, `has_surplus` if more came, `error` says what is wrong with it."""
+    """One body: `is_complete` once all has arrived, `has_surplus` if more came, `error` says what is wrong with it.
 
-    __slots__ = ("_left", "_rest", "_trailer", "error", "has_surplus", "is_complete")
+    Only plain chunks are decoded here. From the first byte that is not plain (an extension, a trailer, other line ends,
+    garbage), aiohttp's parser decodes the rest: it alone decides what is malformed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_content", "_head", "_left", "_parser", "_rest", "error", "has_surplus", "is_complete")
+
+    def __init__(self, head: bytes = _CHUNKED_HEAD) -> None:
+        # For aiohttp's parser, whose limits count the head as well.
+        self._head = head
+        # None as long as every chunk is plain.
+        self._parser: HttpResponseParser | None = None
+        self._content: StreamReader | None = None
         # How much of the open chunk has not arrived yet, including its CRLF.
         self._left = 0
-        # The start of a line, or of the CRLF behind a chunk.
+        # The start of a size, of the CRLF behind a chunk, or of the last chunk.
         self._rest = b""
-        self._trailer = False
         self.is_complete = False
         self.has_surplus = False
         self.error: str | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that has come is plain chunks and nothing else."""
+        return self._parser is None and not self.has_surplus
+
     def feed(self, data: bytes) -> bytes:
         """The part of the body in these bytes; b"" once it is complete or malformed."""
-        if self.error is not None:
-            return b""
+        if self._parser is not None:
+            return self._parse_with_aiohttp(data)
         if self._rest:
             data, self._rest = self._rest + data, b""
         out: list[bytes] = []
         at = 0
-        tried = self._trailer
-        while at < len(data) and not self.is_complete and self.error is None and not self._rest:
+        tried = False
+        while at < len(data) and not self.is_complete and self._parser is None:
             if self._left:
                 at = self._take_open_chunk(data, at, out)
             elif tried:
-                at = self._read_line(data, at)
+                at = self._read_size(data, at)
             else:
                 # Only once per read: chunks that cannot be taken in one go would be split again and again.
                 tried = True
                 at = self._take_whole_chunks(data, at, out)
-        self.has_surplus = self.has_surplus or (self.is_complete and at < len(data))
+        if self._parser is not None:
+            out.append(self._parse_with_aiohttp(data[at:]))
+        else:
+            self.has_surplus = self.has_surplus or (self.is_complete and at < len(data))
         return out[0] if len(out) == 1 else b"".join(out)
 
     def _take_whole_chunks(self, data: bytes, at: int, out: list[bytes]) -> int:
@@ -90,88 +109,85 @@ class ChunkDecoder:
             return at + len(taken)
         end = data[at : at + len(_CRLF)]
         if not _CRLF.startswith(end):
-            self.error = "a chunk is longer than its size says"
-        elif len(end) < len(_CRLF):
+            # Its parser must stand behind the content of a chunk, so it gets one.
+            self._open_parser(b"1\r\nx")
+            return at
+        if len(end) < len(_CRLF):
             self._rest = end
         else:
             self._left = 0
         return at + len(end)
 
-    def _read_line(self, data: bytes, at: int) -> int:
-        """Read the line that begins here: the size of a chunk, or a line of the trailer."""
-        end = data.find(_CRLF, at)
-        if end < 0:
-            self._rest = data[at:]
-            if len(self._rest) > _MAX_LINE:
-                self.error = f"a line between chunks is longer than {_MAX_LINE:,} bytes"
-            return len(data)
-        line = data[at:end]
-        if self._trailer:
-            self.is_complete = not line
-        elif (size := _SIZE.fullmatch(line)) is None:
-            # Shown whole or not at all: a part of an API key that the server repeats would not be found and redacted.
-            shown = repr(line) if len(line) <= _MAX_SHOWN else f"a line of {len(line):,} bytes"
-            self.error = f"{shown} is not the size of a chunk"
-        elif length := int(size[1], 16):
+    def _read_size(self, data: bytes, at: int) -> int:
+        """Read the size that begins here; the last chunk, of size 0, is read whole or not at all."""
+        size = _SIZE.match(data, at)
+        behind = b"" if size is None else data[size.end() : size.end() + len(_CRLF)]
+        if size is not None and (length := int(size[1], 16)):
             self._left = length + len(_CRLF)
-        else:
-            self._trailer = True
-        return end + len(_CRLF)
+            return size.end()
+        if size is not None and behind == _CRLF:
+            self.is_complete = True
+            return size.end() + len(_CRLF)
+        if _CRLF.startswith(behind) if size is not None else _SIZE_START.fullmatch(data, at) is not None:
+            self._rest = data[at:]
+            return len(data)
+        self._open_parser(b"")
+        return at
+
+    def _open_parser(self, start: bytes) -> None:
+        """Open a parser of aiohttp at the start of a chunk, or behind these bytes of one."""
+        loop = asyncio.get_running_loop()
+        self._parser = HttpResponseParser(BaseProtocol(loop), loop, _NO_PAUSE)
+        messages, _, _ = self._parser.feed_data(self._head + _END_OF_HEAD + start)
+        self._content = messages[0][1]
+        self._content.read_nowait()
+
+    def _parse_with_aiohttp(self, data: bytes) -> bytes:
+        parser, content = self._parser, self._content
+        assert parser is not None
+        assert content is not None
+        # The last byte by itself: the body is complete with it, or before it and then there is a surplus.
+        for piece in (data[:-1], data[-1:]):
+            if self.is_complete or self.error is not None:
+                self.has_surplus = self.has_surplus or (self.is_complete and bool(piece))
+                continue
+            problem: BaseException | None = None
+            try:
+                parser.feed_data(piece)
+            except Exception as error:  # noqa: BLE001  # whatever it raises means that it refuses the bytes
+                problem = error
+            self.is_complete = content.is_eof()
+            self.has_surplus = self.is_complete and problem is not None
+            problem = problem or content.exception()
+            if problem is not None and not self.is_complete:
+                self.error = _describe(problem)
+        return b"" if content.exception() is not None else content.read_nowait()
+
+
+def _describe(problem: BaseException) -> str:
+    # Without the bytes that it quotes: a part of an API key that the server repeats would not be found and redacted.
+    reason, found, _ = str(getattr(problem, "message", "")).partition(":\n")
+    return f"the chunks are malformed ({reason if found else type(problem).__name__})"
 
 
 _OK = b"HTTP/1.1 200 "
 _CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
 _KEEP_ALIVE = b"\r\nconnection: keep-alive\r\n"
+# Every parser takes a head of this form for the same, and none of aiohttp's limits is near.
+_NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}+"
+_LINES = rb"HTTP/1\.1 200 [\t -~]{0,256}+(?:\r\n" + _NAME + rb":[\t -~]{0,7900}+){0,100}+"
+_PLAIN_HEAD = re.compile(_LINES)
+_PLAIN_START = re.compile(_LINES + rb"(?:\r(?:\n(?:\r|" + _NAME + rb")?)?)?")
+# The headers that may occur once only, or not at all.
+_NOTABLE = re.compile(
+    rb"\r\n(connection|content-(?:encoding|length|location|range|type)|etag|host|max-forwards|proxy-connection"
+    rb"|sec-websocket-key1|server|trailer|transfer-encoding|upgrade|user-agent):"
+)
 # With one of these, the body is not just its chunks, or its end is not certain.
-_NOT_PLAIN = re.compile(rb"\r\n(?:content-encoding|content-length|trailer|upgrade)[ \t]*:|\n[ \t]|\0")
-_BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
-_FORBIDDEN_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_MAX_HEAD = 32 * 1024
+_NOT_PLAIN = frozenset((b"content-encoding", b"content-length", b"proxy-connection", b"sec-websocket-key1", b"trailer",
+                        b"upgrade"))  # fmt: skip
 # Reading from the socket pauses while more than this was not read by the consumer.
 _MAX_UNREAD = 512 * 1024
-
-
-class Route(NamedTuple):
-    """What the pool needs to connect to a URL, and how the head of each request to it begins."""
-
-    request: ClientRequest
-    head: str
-
-
-def build_route(url: str) -> Route | None:
-    """The route to a URL; `None` where aiohttp must send the request, or say what is wrong with the URL."""
-    try:
-        address = URL(url)
-    except ValueError:
-        return None
-    if address.scheme not in ("http", "https") or not address.host:
-        return None
-    if not supports_fast_path(TCPConnector, ResponseHandler, ClientRequest):
-        return None
-    request = ClientRequest("POST", address, loop=asyncio.get_running_loop())
-    return Route(request, f"POST {request.url.raw_path_qs} HTTP/1.1\r\nHost: {request.headers['Host']}\r\n")
-
-
-def supports_fast_path(connector: type, reader: type, request: type) -> bool:
-    """Whether these classes are of an aiohttp version whose connections can be borrowed in the way we know."""
-    names = ("data_received", "read", "set_response_params", "should_close")
-    try:
-        signature(request).bind("POST", "", loop=None)
-    except TypeError:
-        return False
-    return (
-        "traces" in signature(getattr(connector, "connect", len)).parameters
-        and "read_until_eof" in signature(getattr(reader, "set_response_params", len)).parameters
-        and all(hasattr(reader, name) for name in names)
-    )
-
-
-def encode_head(start: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a request; `ValueError` for a header with a character that would end it."""
-    if _FORBIDDEN_IN_HEADER.search("".join((*headers, *headers.values()))) is not None:
-        raise ValueError("A header holds a character that ends it.")
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    return f"{start}{lines}Content-Length: {length}\r\n\r\n".encode()
 
 
 class FastResponse(asyncio.Protocol):
@@ -269,12 +285,11 @@ class FastResponse(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Decode what has arrived (called by the event loop)."""
-        if self._chunks is None:
-            data = self._read_head(data)
+        part = self._read_head(data) if self._chunks is None else self._chunks.feed(data)
         chunks = self._chunks
         if chunks is None:
             return
-        if part := chunks.feed(data):
+        if part:
             self._parts.append(part)
             self._size += len(part)
             if self._size > _MAX_UNREAD and not self._paused:
@@ -303,16 +318,23 @@ class FastResponse(asyncio.Protocol):
         self._reader.resume_writing()
 
     def _read_head(self, data: bytes) -> bytes:
-        """Look for the end of the head; return the bytes behind it if the response is a plain chunked one."""
+        """Look for the end of the head; return the part of the body behind it if the response is a plain chunked one.
+
+        What comes together with the head must be plain as well: aiohttp refuses a response whole if it is malformed
+        anywhere in the bytes that end its head.
+        """
         self._head += data
-        head, end, body = self._head.partition(b"\r\n\r\n")
-        if end and len(head) <= _MAX_HEAD and _is_plain_chunked(head):
-            self._head = head
-            self._chunks = ChunkDecoder()
-            return body
-        if end or len(head) > _MAX_HEAD or not _OK.startswith(head[: len(_OK)]) or _BARE_LINE_FEED.search(head):
-            self._transport.set_protocol(self._reader)
-            self._hand_over_to_aiohttp()
+        head, end, body = self._head.partition(_END_OF_HEAD)
+        if not end and _may_be_plain(head):
+            return b""
+        if end and _is_plain_chunked(head):
+            chunks = ChunkDecoder(head)
+            part = chunks.feed(body)
+            if chunks.is_plain:
+                self._head, self._chunks = head, chunks
+                return part
+        self._transport.set_protocol(self._reader)
+        self._hand_over_to_aiohttp()
         return b""
 
     def _hand_over_to_aiohttp(self) -> None:
@@ -345,12 +367,23 @@ class FastResponse(asyncio.Protocol):
             self._waiter = None
 
 
+def _may_be_plain(start: bytes) -> bool:
+    """Whether this can be the start of the head of a plain chunked response, and aiohttp waits for more of it too."""
+    if len(start) < len(_OK):
+        return _OK.startswith(start)
+    return _PLAIN_START.fullmatch(start) is not None and _find_notable(start.lower()) is not None
+
+
 def _is_plain_chunked(head: bytes) -> bool:
     """Whether this is the head of a 200 response with a chunked body and nothing else to observe."""
-    lines = head.lower() + b"\r\n"
-    if not head.startswith(_OK) or _CHUNKED not in lines or lines.count(b"transfer-encoding") > 1:
+    if _PLAIN_HEAD.fullmatch(head) is None:
         return False
-    if _NOT_PLAIN.search(lines) is not None or _BARE_LINE_FEED.search(lines) is not None:
-        return False
-    count = lines.count(b"connection:")
-    return not count or (count == 1 and _KEEP_ALIVE in lines)
+    lines = head.lower() + _CRLF
+    names = _find_notable(lines)
+    return names is not None and _CHUNKED in lines and (b"connection" not in names or _KEEP_ALIVE in lines)
+
+
+def _find_notable(lines: bytes) -> list[bytes] | None:
+    """The names in these lines that say something about the body or the connection; `None` if they need aiohttp."""
+    names = _NOTABLE.findall(lines)
+    return names if len(set(names)) == len(names) and _NOT_PLAIN.isdisjoint(names) else None

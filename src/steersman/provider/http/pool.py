@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import select
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import signature
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
 import aiohttp
 from aiohttp import ClientRequest, ClientSession, ClientTimeout, TCPConnector
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
 
-from steersman.provider.http.fast_path import FastResponse, Route, build_route, encode_head
+from steersman.provider.http.fast_path import FastResponse
 from steersman.provider.http.response import AiohttpResponse, Response
 
 if TYPE_CHECKING:
-    from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
@@ -35,6 +38,7 @@ _MAX_STALE = 100
 # A request that sets one of these does not have the plain form that the fast path writes.
 _FRAMING = frozenset(("connection", "content-encoding", "content-length", "expect", "host", "te", "trailer",
                       "transfer-encoding", "upgrade"))  # fmt: skip
+_FORBIDDEN_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _DEFAULT_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
 
 # There is no poll on Windows: there, a request that meets a closed connection is retried.
@@ -76,6 +80,49 @@ def _is_closed_by_peer(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(socket.fileno(), _CLOSED)
     return bool(poll.poll(0))
+
+
+class Route(NamedTuple):
+    """What the pool needs to connect to a URL, and how the head of each request to it begins."""
+
+    request: ClientRequest
+    head: str
+
+
+def build_route(url: str) -> Route | None:
+    """The route to a URL; `None` where aiohttp must send the request, or say what is wrong with the URL."""
+    try:
+        address = URL(url)
+    except ValueError:
+        return None
+    if address.scheme not in ("http", "https") or not address.host:
+        return None
+    if not supports_fast_path(TCPConnector, ResponseHandler, ClientRequest):
+        return None
+    request = ClientRequest("POST", address, loop=asyncio.get_running_loop())
+    return Route(request, f"POST {request.url.raw_path_qs} HTTP/1.1\r\nHost: {request.headers['Host']}\r\n")
+
+
+def supports_fast_path(connector: type, reader: type, request: type) -> bool:
+    """Whether these classes are of an aiohttp version whose connections can be borrowed in the way we know."""
+    names = ("data_received", "read", "set_response_params", "should_close")
+    try:
+        signature(request).bind("POST", "", loop=None)
+    except TypeError:
+        return False
+    return (
+        "traces" in signature(getattr(connector, "connect", len)).parameters
+        and "read_until_eof" in signature(getattr(reader, "set_response_params", len)).parameters
+        and all(hasattr(reader, name) for name in names)
+    )
+
+
+def encode_head(start: str, headers: Mapping[str, str], length: int) -> bytes:
+    """The head of a request; `ValueError` for a header with a character that would end it."""
+    if _FORBIDDEN_IN_HEADER.search("".join((*headers, *headers.values()))) is not None:
+        raise ValueError("A header holds a character that ends it.")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    return f"{start}{lines}Content-Length: {length}\r\n\r\n".encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from aiohttp import ClientConnectionError, ClientRequest, ClientResponse, ClientResponseError, StreamReader
+from aiohttp import (
+    ClientConnectionError,
+    ClientPayloadError,
+    ClientRequest,
+    ClientResponse,
+    ClientResponseError,
+    StreamReader,
+)
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 
@@ -57,6 +65,9 @@ class AiohttpResponse:
         self.headers = headers
         self._content = content
         self._held = held
+        connection = held.connection if isinstance(held, ClientResponse) else held
+        if connection is not None and connection.transport is not None and not content.is_eof():
+            RefusalWatch(connection, content)
 
     @property
     def is_complete(self) -> bool:
@@ -84,6 +95,51 @@ class AiohttpResponse:
         self._held.close()
         if self._content.exception() is None:
             self._content.set_exception(ClientConnectionError("Connection closed"))
+
+
+class RefusalWatch(asyncio.Protocol):
+    """Stands before aiohttp's protocol on a transport until the body is read, and fails the body once it is refused.
+
+    aiohttp's compiled parser closes the connection on a malformed body, but its reader waits for more without end.
+    """
+
+    __slots__ = ("_content", "_loop", "_reader")
+
+    def __init__(self, connection: Connection, content: StreamReader) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reader: Any = connection.protocol
+        self._content = content
+        transport: Any = connection.transport
+        transport.set_protocol(self)
+        content.on_eof(lambda: transport.set_protocol(self._reader))
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on (called by the event loop, as are the others)."""
+        self._reader.data_received(data)
+        if self._reader.exception() is not None:
+            # A turn later: a wait that the same bytes have ended, without content, begins again and asks for no error.
+            self._loop.call_soon(self._fail)
+
+    def eof_received(self) -> bool | None:
+        """Pass it on."""
+        return self._reader.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass it on; no more of the body will come."""
+        self._reader.connection_lost(exc)
+        self._loop.call_soon(self._fail)
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        self._reader.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        self._reader.resume_writing()
+
+    def _fail(self) -> None:
+        if not self._content.is_eof() and self._content.exception() is None:
+            self._content.set_exception(ClientPayloadError("the body is malformed"))
 
 
 async def receive_with_aiohttp(connection: Connection, request: ClientRequest, *, encoded: bool) -> Response:
