@@ -28,7 +28,8 @@ HEADERS = (
     b"Set-Cookie: a=b; Path=/", b"Set-Cookie: c=d", b"Alt-Svc: h3=\":443\"; ma=86400", b"Keep-Alive: timeout=5",
     b"X-Empty:", b"X-Blank: ", b"X-Tab:\ta\tb\t", b"x-long: " + b"v" * 2000, b"CF-RAY: 8c-FRA",
     b"access-control-expose-headers: X-Request-ID", b"strict-transport-security: max-age=15552000; includeSubDomains",
-    b"Connection: keep-alive", b"connection: Keep-Alive", b"!#$%&'*+-.^_`|~09Az: token", b"Etag: \"a\"",
+    b"Connection: keep-alive", b"connection: Keep-Alive", b"Connection: close", b"!#$%&'*+-.^_`|~09Az: token",
+    b"Etag: \"a\"",
 )  # fmt: skip
 ODD_HEADERS = (
     b"no colon", b"X-Space : a", b": no name", b"X Y: a", b" leading: a", b"X: a\r\n folded", b"X: a\r\n\tfolded",
@@ -45,7 +46,7 @@ ODD_HEADERS = (
     b"X-Transfer-Encoding: chunked", b"Sec-WebSocket-Key1: a", b"Content-Type: a\r\nContent-Type: b",
     b"Server: a\r\nServer: b", b"\0", b"\r", b"", b"\n", b"\x0b", b"X: a\n", b"X: a\x85",
     b"\r\n".join(b"X-%d: a" % number for number in range(98)),
-    b"\r\n".join(b"X-%d: a" % number for number in range(130)),
+    b"\r\n".join(b"X-%d: a" % number for number in range(130)), b"X: y\r\n" * 126 + b"X: y",
 )  # fmt: skip
 CODINGS = (
     b"Transfer-Encoding:chunked", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked ",

@@ -157,7 +157,6 @@ class ChunkDecoder:
             except Exception as error:  # noqa: BLE001  # whatever it raises means that it refuses the bytes
                 problem = error
             self.is_complete = content.is_eof()
-            self.has_surplus = self.is_complete and problem is not None
             problem = problem or content.exception()
             if problem is not None and not self.is_complete:
                 self.error = _describe(problem)
