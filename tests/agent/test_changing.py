@@ -307,6 +307,61 @@ async def test_the_model_can_be_changed_during_a_run() -> None:
     assert (result.text, first.asked, second.asked) == ("from the second", 1, 1)
 
 
+@pytest.mark.parametrize(
+    "place", ["turn_start", "message_end", "before_turn", "pre_turn_policies", "transform_context"]
+)
+async def test_a_change_at_the_beginning_of_a_turn_counts_from_the_next_one(place: str) -> None:
+    """api.md: it counts from the next turn, and a turn begins before its `turn_start`."""
+    first = ScriptedModel(answer(call("echo", text="a")))
+    second = ScriptedModel("from the second")
+    agent = Agent(first.model, tools=[echo, shout], system_prompt="Be brief.")
+
+    def change(*_: object) -> None:
+        agent.model, agent.system_prompt, agent.tools, agent.thinking_level = second.model, "Be long.", [echo], "low"
+
+    def on_event(event: AgentEvent) -> None:
+        if event.type == place:
+            change()
+
+    def transform(messages: list[Any]) -> list[Any]:
+        change()
+        return messages
+
+    agent.subscribe(on_event)
+    if place == "before_turn":
+        agent.configure(before_turn=change)
+    elif place == "pre_turn_policies":
+        agent.configure(pre_turn_policies=[change])
+    elif place == "transform_context":
+        agent.configure(transform_context=transform)
+    assert (await agent.run("Hi")).text == "from the second"
+    asked = [
+        (request.system_prompt, [spec.name for spec in request.tools], options.thinking_level)
+        for request, options in [*first.requests, *second.requests]
+    ]
+    assert asked == [("Be brief.", ["echo", "shout"], "off"), ("Be long.", ["echo"], "low")]
+
+
+@pytest.mark.parametrize("place", ["before_loop", "agent_start"])
+async def test_a_change_before_the_first_turn_counts_in_it(place: str) -> None:
+    """As above: the next turn is the first one."""
+    second = ScriptedModel("from the second")
+    agent = Agent(ScriptedModel("from the first").model)
+
+    def change(*_: object) -> None:
+        agent.model, agent.system_prompt = second.model, "Be long."
+
+    def on_event(event: AgentEvent) -> None:
+        if event.type == place:
+            change()
+
+    agent.subscribe(on_event)
+    if place == "before_loop":
+        agent.configure(before_loop=change)
+    assert (await agent.run("Hi")).text == "from the second"
+    assert [request.system_prompt for request, _ in second.requests] == ["Be long."]
+
+
 async def test_a_list_of_tools_may_be_changed_in_place_during_a_run() -> None:
     """api.md: `agent.context.tools` is the same thing as `agent.tools`."""
     script = ScriptedModel(answer(call("echo", text="a")), answer(call("shout", text="b")), "done")

@@ -50,8 +50,8 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
 
 
 def build_system_prompt(run: Run) -> str:
-    """The system prompt of the requests: that of the context, and what an output type has to say."""
-    prompt, instruction = run.context.system_prompt, run.config.output_instruction
+    """The system prompt of the requests: that of the run, and what an output type has to say."""
+    prompt, instruction = run.system_prompt, run.config.output_instruction
     return f"{prompt}\n\n{instruction}".strip() if instruction else prompt
 
 

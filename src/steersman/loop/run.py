@@ -78,7 +78,8 @@ class Run:
         "abandoned", "answer_calls", "approval_lock", "channel", "client", "config", "context", "deps", "dispatcher",
         "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox", "is_admitted", "is_flushing",
         "journal", "loop_id", "new_messages", "on_wake", "outside", "pending", "repeats", "save_failure", "seq",
-        "start", "task", "token", "tool_specs", "tools", "tracker", "turn", "turn_index", "usage", "watch", "witness",
+        "start", "system_prompt", "task", "token", "tool_specs", "tools", "tracker", "turn", "turn_index", "usage",
+        "watch", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,7 @@ class Run:
         self.dispatcher = host.dispatcher
         self.tools = host.tool_table.read(context.tools)
         self.tool_specs = tuple(self.tools.values())
+        self.system_prompt = context.system_prompt
         # What it inherits.
         parent = start.inherited.parent
         self.tracker = ExecutionTracker(

@@ -22,10 +22,12 @@ from steersman.types.model import ToolChoice
 async def take_turn(run: Run) -> Turn:
     """Take the next turn; however it goes, it is closed, and the run knows whether it ends."""
     turn = run.turn = Turn(run.turn_index)
-    run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
     try:
-        add_pending(run)
-        take_changes(run)
+        try:
+            take_changes(run)
+        finally:  # however that goes, the turn starts, and no pending message is lost
+            run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
+            add_pending(run)
         if await _may_ask(run, turn):
             forced = _must_compact(run)
             if forced or exceeds_threshold(run):
@@ -50,7 +52,11 @@ async def take_turn(run: Run) -> Turn:
 
 
 def take_changes(run: Run) -> None:
-    """Use the options and tools that the host has now: an agent may be changed while it runs."""
+    """Use the options, tools and prompt that the host has now: an agent may be changed while it runs.
+
+    This comes before `turn_start`: a change that a subscriber or `before_turn` makes counts from the next turn on.
+    """
+    run.system_prompt = run.context.system_prompt
     tools = run.host.tool_table.read(run.context.tools)
     if tools is not run.tools:
         run.tools, run.tool_specs = tools, tuple(tools.values())
