@@ -104,3 +104,16 @@ async def test_results_can_be_copied_pickled_compared_and_replaced() -> None:
 def test_the_error_is_where_a_user_looks_for_it() -> None:
     """api.md: `steersman` and `steersman.types`."""
     assert steersman.RunFailed is errors.RunFailed
+
+
+async def test_a_result_can_get_another_output() -> None:
+    """A program may put its own value in: for tests, and after checking it once more."""
+    result = await Agent(ScriptedModel('{"words": 3}').model, output_type=Report).run("Hi")
+    for value in (Report(4), None, "text"):
+        changed = result.with_output(value)
+        assert (changed.output, changed.has_output, changed.messages) == (value, True, result.messages)
+        assert replace(changed, detail="more").output == value
+        assert pickle.loads(pickle.dumps(copy.copy(changed))) == changed
+    assert result.output == Report(3)
+    made: RunResult[int] = RunResult([], Usage(), "done").with_output(5)
+    assert made.output == 5

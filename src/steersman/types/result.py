@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from steersman.types.errors import ErrorInfo, ErrorKind, RunFailed, to_exception
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
@@ -19,6 +19,8 @@ else:
     from typing import TypeVar
 
     OutputT = TypeVar("OutputT", covariant=True)  # only a checker needs the default
+
+NewOutputT = TypeVar("NewOutputT")
 
 _GOOD_ENDS = frozenset(("done", "terminated"))
 
@@ -35,6 +37,8 @@ class RunResult(Generic[OutputT]):
     """The new messages of a run, how it ended and what it cost; `undelivered` are messages still queued.
 
     `error` describes the failed answer that ended the run: its kind, provider, status, request id, a redacted body.
+    `output` is no field, because it raises where there is none: `dataclasses.replace` changes the others, and
+    `with_output` changes the output.
     """
 
     messages: list[AgentMessage]
@@ -65,6 +69,10 @@ class RunResult(Generic[OutputT]):
             raise self._explain("The run has no output: it ended with")
         found: Any = self.text if self._output is Absent.TEXT else self._output
         return found
+
+    def with_output(self, value: NewOutputT) -> RunResult[NewOutputT]:
+        """A copy with another output, for instance one that was checked once more, or one for a test."""
+        return replace(cast("RunResult[NewOutputT]", self), _output=value)
 
     def raise_for_error(self) -> Self:
         """Raise `RunFailed` unless the run ended well; else return this result."""
