@@ -20,8 +20,10 @@ from steersman import (
     Model,
     RunResult,
     Session,
+    TextContent,
     Tool,
     Usage,
+    UserMessage,
     agent_loop,
     get_model,
     run_branches,
@@ -194,6 +196,15 @@ async def test_messages_can_be_assigned() -> None:
     with pytest.raises(TypeError):
         agent.messages = cast(Any, 3)
     assert len(agent.messages) == 5
+
+
+@pytest.mark.parametrize("one", ["Hi", {"role": "user", "content": "Hi"}, UserMessage([TextContent("Hi")])], ids=repr)
+def test_a_single_message_counts_as_a_list(one: Any) -> None:
+    """As where a run is given its prompts, and as `AgentContext` takes them."""
+    agent = Agent("scripted:echo", messages=one)
+    assert [message.text for message in agent.messages] == ["Hi"]
+    agent.messages = one
+    assert [message.text for message in agent.messages] == ["Hi"]
 
 
 async def test_reset_empties_conversation_and_queues() -> None:

@@ -57,6 +57,16 @@ async def test_images_come_with_every_kind_of_prompt() -> None:
         assert content_of(script) == [TextContent("Look."), image]
 
 
+@pytest.mark.parametrize("x", ["", " ", {"role": "user", "content": ""}, [{"type": "text", "text": " "}]], ids=repr)
+async def test_images_need_no_text_beside_them(x: Any) -> None:
+    """api.md: nothing but an image is a prompt, and no empty block is sent, which no server accepts."""
+    script = ScriptedModel("A plan.")
+    assert (await Agent(script.model).run(x, images=[ImageContent("AAAA", "image/png")])).end_reason == "done"
+    assert content_of(script) == [ImageContent("AAAA", "image/png")]
+    with pytest.raises(ValueError, match="needs some text"):
+        await Agent(script.model).run(x)
+
+
 def test_run_sync_takes_images_too() -> None:
     """api.md"""
     script = ScriptedModel("A cat.")
@@ -107,6 +117,33 @@ async def test_a_list_of_content_blocks_is_one_message(x: Any) -> None:
     assert len(agent.messages) == 2
     await agent_loop(x, AgentContext(), AgentLoopConfig(model=script.model))
     assert content_of(script) == [TextContent("Look."), ImageContent("AAAA")]
+
+
+@pytest.mark.parametrize("queue", ["steer", "follow_up"])
+async def test_a_queued_message_may_be_a_list_of_content_blocks(queue: str) -> None:
+    """api.md: `steer(x)` and `follow_up(x)` take what `prompt(x)` takes, one message at a time."""
+    script = ScriptedModel("one", "two", "three", "four")
+    agent = Agent(script.model, steering_mode="all", follow_up_mode="all")
+    image = ImageContent("AAAA", "image/png")
+    inputs: list[Any] = [
+        [TextContent("What is"), image],
+        [{"type": "text", "text": "What is"}, image],
+        ["What is", image],
+        ["What is"],
+        {"role": "user", "content": "What is"},
+    ]
+    receipts = [getattr(agent, queue)(x) for x in inputs]
+    await agent.run("Go.")
+    assert [receipt.status for receipt in receipts] == ["delivered"] * 5
+    assert [receipt.message.content for receipt in receipts] == [[TextContent("What is"), image]] * 3 + [
+        [TextContent("What is")]
+    ] * 2
+    for wrong, count in ((["one", "two"], 2), ([], 0)):
+        with pytest.raises(ValueError, match=f"One message is queued at a time, got a list of {count}"):
+            getattr(agent, queue)(wrong)
+    with pytest.raises(ValueError, match="needs some text or an image"):
+        getattr(agent, queue)([TextContent(" ")])
+    assert agent.queued == type(agent.queued)([], [])
 
 
 def test_blocks_and_messages_do_not_mix() -> None:

@@ -62,6 +62,38 @@ async def test_a_run_may_have_deps_of_its_own() -> None:
     assert found == ["of one run", "of another", "own", "of a continuation"]
 
 
+async def test_a_run_may_have_none_though_its_agent_has_some() -> None:
+    """As above: `None` is a value like any other."""
+    look, found = collect()
+    agent = Agent(script("look", "look", "look").model, tools=[look], deps=Store("own"))
+    await agent.run("Go.", deps=None)
+    await agent.prompt("Go.", deps=None)
+    agent.follow_up("And now?")
+    await agent.continue_(deps=None)
+    assert (found, agent.deps) == ([None] * 3, Store("own"))
+
+
+async def test_the_deps_of_an_agent_can_be_read_and_assigned() -> None:
+    """api.md: an agent can be changed, also while it runs, from the next turn on."""
+    found: list[object] = []
+
+    @tool
+    async def swap(ctx: ToolContext[int]) -> str:
+        """Change the deps."""
+        found.append(ctx.deps)
+        agent.deps = ctx.deps + 1
+        return "ok"
+
+    turns = [answer(call("swap"), call("swap")), answer(call("swap")), "Done."]
+    agent = Agent(ScriptedModel(*turns, *turns).model, tools=[swap], deps=1, tool_execution="sequential")
+    assert agent.deps == 1
+    await agent.run("Go.")
+    assert (found, agent.deps) == ([1, 1, 2], 3)
+    agent.deps = 10
+    await agent.run("Go.", deps=5)
+    assert (found[3:], agent.deps) == ([5, 5, 5], 6)
+
+
 def test_a_run_without_an_event_loop_takes_them_too() -> None:
     """As above."""
     look, found = collect()

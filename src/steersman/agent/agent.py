@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -23,7 +22,7 @@ from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.context import AgentContext
 from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, ApproveFn, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import PromptLike, Start, check_answerable, read_prompts, start_run
+from steersman.loop.entry import PromptLike, Start, check_answerable, parse_prompts, read_prompts, start_run
 from steersman.loop.inbox import Inbox
 from steersman.loop.option_names import SPELLINGS
 from steersman.policy.filters import InputFilter
@@ -35,8 +34,9 @@ from steersman.tools.table import ToolLike, read_tools
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
+from steersman.types.guards import UNSET
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, MessageLike
+from steersman.types.messages import AgentMessage, MessageLike, UserMessage
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import OutputT, RunResult
 
@@ -148,25 +148,25 @@ class Agent(AgentSettings, Generic[OutputT]):
 
     # Prompts and queued messages
 
-    def prompt(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = None) -> EventStream[OutputT]:
+    def prompt(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = UNSET) -> EventStream[OutputT]:
         """Start a run with a string, a message, a dict, a list of content blocks, or a list of these.
 
         Iterate over the stream, await it, or both. `images` are paths, bytes or `ImageContent`. `deps` is what tools
-        get as `ctx.deps` in this run, in place of the agent's own.
+        get as `ctx.deps` in this run, in place of the agent's own; `None` too.
         """
         prompts = read_prompts(x) if not images else _read_illustrated(x, images)
         if self.context.running or self._session_link is not None:
             self._check_idle()
         return start_run(self, Start(prompts, Initial(), deps=deps))
 
-    async def run(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = None) -> RunResult[OutputT]:
+    async def run(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = UNSET) -> RunResult[OutputT]:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
         prompts = read_prompts(x) if not images else _read_illustrated(x, images)
         if self.context.running or self._session_link is not None:
             self._check_idle()
         return await start_run(self, Start(prompts, Initial(), silent=True, deps=deps))
 
-    def run_sync(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = None) -> RunResult[OutputT]:
+    def run_sync(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = UNSET) -> RunResult[OutputT]:
         """The same without an event loop."""
         try:
             asyncio.get_running_loop()
@@ -176,7 +176,7 @@ class Agent(AgentSettings, Generic[OutputT]):
 
     # Continuing, rerunning, branching
 
-    def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = None) -> EventStream[OutputT]:
+    def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = UNSET) -> EventStream[OutputT]:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._check_idle()
         check_answerable(self.context.log, self.config, queued=len(self.inbox) > 0)
@@ -283,13 +283,15 @@ class Agent(AgentSettings, Generic[OutputT]):
         self._usage = self._usage + result.usage
         if self._idle:
             self._wake_waiters()
-        return result if self._output is None else replace(result, _output=self._output.get_value(result.messages))
+        return result if self._output is None else result.with_output(self._output.get_value(result.messages))
 
 
 def _read_illustrated(x: PromptLike, images: Sequence[ImageLike]) -> list[AgentMessage]:
     from steersman.agent.images import add_images  # most prompts have none
 
-    return add_images(read_prompts(x), images)
+    # Images say enough: there may be no text beside them.
+    prompts = [UserMessage()] if isinstance(x, str) and not x.strip() else parse_prompts(x)
+    return read_prompts(add_images(prompts, images))
 
 
 def _leave_out_defaults(own: dict[str, Any], options: Collection[str]) -> dict[str, Any]:

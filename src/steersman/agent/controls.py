@@ -12,14 +12,14 @@ from steersman.context.context import AgentContext
 from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig, SteeringPolicy
-from steersman.loop.entry import ToolTable
+from steersman.loop.entry import OnePromptLike, ToolTable, read_one_prompt
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
 from steersman.loop.questions import Answer, Questions
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
 from steersman.types.events import ApprovalRequested
-from steersman.types.messages import AgentMessage, MessageLike, require_content, to_message
+from steersman.types.messages import AgentMessage
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
@@ -38,22 +38,23 @@ class AgentControls:
 
     # Queued messages
 
-    def steer(self, x: MessageLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
+    def steer(self, x: OnePromptLike, mode: SteeringPolicy | None = None, *, key: str | None = None) -> Receipt:
         """Queue a message for the start of the next turn, or of the next run if none is going on.
 
+        `x` is a string, a message, a dict or a list of content blocks.
         Tool calls of the running turn are skipped or cancelled, by `mode`. Safe from other threads.
         """
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
         if self._session_link is not None:
             self._session_link.check_open()
-        return self.inbox.add("steering", require_content(to_message(x)), mode=mode, key=key)
+        return self.inbox.add("steering", read_one_prompt(x), mode=mode, key=key)
 
-    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Receipt:
-        """Queue a message for when the agent would otherwise stop. Safe from other threads."""
+    def follow_up(self, x: OnePromptLike, *, key: str | None = None) -> Receipt:
+        """Queue a message, given as for `steer`, for when the agent would otherwise stop. Safe from other threads."""
         if self._session_link is not None:
             self._session_link.check_open()
-        return self.inbox.add("follow_up", require_content(to_message(x)), key=key)
+        return self.inbox.add("follow_up", read_one_prompt(x), key=key)
 
     @property
     def queued(self) -> Queues:

@@ -13,7 +13,7 @@ import msgspec
 from steersman.tools.builtin.images import detect_image_type
 from steersman.types.content import ImageContent
 from steersman.types.guards import is_instance
-from steersman.types.messages import AgentMessage, UserMessage
+from steersman.types.messages import AgentMessage, UserMessage, is_blank
 
 ImageLike: TypeAlias = str | PathLike[str] | bytes | ImageContent
 
@@ -22,10 +22,11 @@ def add_images(prompts: Sequence[AgentMessage], images: Sequence[ImageLike]) -> 
     """The prompts with the images at the end of the last one, which must be the user's."""
     if is_instance(images, str | bytes | PathLike | ImageContent) or not is_instance(images, Sequence):
         raise TypeError(f"Images come as a list, such as images=['plan.png'], got {images!r:.80}.")
-    last = prompts[-1]
+    last = prompts[-1] if prompts else UserMessage()
     if not isinstance(last, UserMessage):
         raise ValueError(f"Images belong to a message of the user, and the last message is {last.role!r}.")
-    content = [*last.content, *map(read_image, images)]
+    blank = is_blank(last)
+    content = [*(() if blank else last.content), *map(read_image, images)]
     return [*prompts[:-1], msgspec.structs.replace(last, content=content)]
 
 

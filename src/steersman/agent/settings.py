@@ -79,6 +79,15 @@ class AgentSettings(AgentControls):
         self.configure(thinking_level=value)
 
     @property
+    def deps(self) -> Any:
+        """What tools get as `ctx.deps`. A change during a run counts from the next turn on; a run may have its own."""
+        return self.config.deps
+
+    @deps.setter
+    def deps(self, value: Any) -> None:
+        self.configure(deps=value)
+
+    @property
     def messages(self) -> Transcript:
         """Everything that was said, in order: a list to read at any time, and to change or assign between runs.
 

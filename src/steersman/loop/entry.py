@@ -30,7 +30,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.content import Content
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
-from steersman.types.guards import is_instance
+from steersman.types.guards import UNSET, is_instance
 from steersman.types.ids import new_id
 from steersman.types.journal import Journal
 from steersman.types.messages import (
@@ -49,6 +49,8 @@ _running: set[asyncio.Task[None]] = set()
 
 PromptLike: TypeAlias = MessageLike | Sequence[MessageLike | Content | Sequence[Content | str]]
 """What a run can start with: a string, a message, a dict, a list of content blocks, or a list of these."""
+OnePromptLike: TypeAlias = MessageLike | Sequence[Content | Mapping[str, Any] | str]
+"""What makes one message: a string, a message, a dict, or a list of content blocks."""
 _BLOCKS = get_args(Content)
 
 
@@ -80,7 +82,7 @@ class Start(msgspec.Struct, frozen=True):
     stream_fn: StreamFn | None = None
     silent: bool = False
     parent_loop_id: str | None = None
-    deps: Any = None
+    deps: Any = UNSET
 
 
 class ToolTable:
@@ -181,17 +183,8 @@ def agent_loop_continue(
 
 
 def read_prompts(prompts: PromptLike) -> list[AgentMessage]:
-    """The prompts as messages; raises `ValueError` if there is none, or one without content.
-
-    A list of content blocks, with strings between them if need be, is one message.
-    """
-    if not isinstance(prompts, list | tuple):
-        messages = to_messages(cast(Any, prompts))
-    elif any(map(_is_block, cast(Sequence[Any], prompts))):
-        messages = [_join_blocks(prompts)]
-    else:
-        items = cast(Sequence[Any], prompts)
-        messages = [_join_blocks(cast(Any, one)) if isinstance(one, list | tuple) else to_message(one) for one in items]
+    """The prompts as messages; raises `ValueError` if there is none, or one without content."""
+    messages = parse_prompts(prompts)
     if not messages:
         raise ValueError(
             "A run needs at least one prompt, got an empty list. "
@@ -200,8 +193,29 @@ def read_prompts(prompts: PromptLike) -> list[AgentMessage]:
     return [require_content(message) for message in messages]
 
 
+def parse_prompts(prompts: PromptLike) -> list[AgentMessage]:
+    """The prompts as messages, which may be none or blank.
+
+    A list of content blocks, with strings between them if need be, is one message.
+    """
+    if not isinstance(prompts, list | tuple):
+        return to_messages(cast(Any, prompts))
+    items = cast(Sequence[Any], prompts)
+    if any(map(_is_block, items)):
+        return [_join_blocks(items)]
+    return [_join_blocks(cast(Any, one)) if isinstance(one, list | tuple) else to_message(one) for one in items]
+
+
 def _is_block(item: Any) -> bool:
     return isinstance(item, _BLOCKS) or (isinstance(item, Mapping) and "type" in item and "role" not in item)
+
+
+def read_one_prompt(x: OnePromptLike) -> AgentMessage:
+    """The one message that can be queued; raises `ValueError` for none and for several."""
+    messages = parse_prompts(x)
+    if len(messages) != 1:
+        raise ValueError(f"One message is queued at a time, got a list of {len(messages)}: call it once for each.")
+    return require_content(messages[0])
 
 
 def _join_blocks(blocks: Sequence[Any]) -> AgentMessage:

@@ -24,6 +24,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
+from steersman.types.guards import UNSET
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, PartialMessage, ToolResultMessage
 from steersman.types.secrets import redact
@@ -156,8 +157,10 @@ class Run:
         )
         self.config = config
         self.guards = guards if parent is None else join_guards(guards, parent.guards)
-        own: Any = config.deps if self.start.deps is None else self.start.deps
-        self.deps: Any = parent.deps if own is None and parent is not None else own
+        own: Any = self.start.deps
+        if own is UNSET:
+            own = parent.deps if config.deps is None and parent is not None else config.deps
+        self.deps: Any = own
         if config.context_config is not None:
             self.context.log.estimator = config.context_config.estimator
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from enum import Enum
 from functools import wraps
 from types import UnionType
 from typing import Any, TypeVar, cast
 
 _Class = TypeVar("_Class", bound=type[Any])
+
+
+class Unset(Enum):
+    """The default of an argument for which `None` is a value like any other."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET = Unset.UNSET
 
 
 def is_instance(value: object, kind: type | UnionType) -> bool:

@@ -203,10 +203,14 @@ def to_message(value: MessageLike) -> AgentMessage:
 
 def require_content(message: AgentMessage) -> AgentMessage:
     """Return the message; raise `ValueError` for a user message without content, which no server accepts."""
-    blank = all(type(block) is TextContent and not block.text.strip() for block in message.content)
-    if type(message) is UserMessage and blank:
+    if type(message) is UserMessage and is_blank(message):
         raise ValueError(f"A message needs some text or an image, got {message!r}.")
     return message
+
+
+def is_blank(message: AgentMessage) -> bool:
+    """Whether it has nothing but blank text."""
+    return all(type(block) is TextContent and not block.text.strip() for block in message.content)
 
 
 def to_messages(value: MessageLike | Sequence[MessageLike]) -> list[AgentMessage]:
