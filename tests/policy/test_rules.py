@@ -62,14 +62,15 @@ def test_a_rule_that_cannot_be_meant_is_refused_with_what_is_wrong(rule: str) ->
 
 
 RUNNERS = (
-    "python:*", "python*", "python3:*", "python3.12:*", "/usr/bin/python:*", "python manage.py:*", "python -m pytest:*",
-    "node:*", "npx:*", "npx eslint:*", "perl:*", "ruby:*", "sh:*", "bash:*", "bash -c:*", "env:*", "xargs:*", "sudo:*",
-    "sudo ls:*", "nohup:*", "timeout:*", "timeout 5:*", "ssh:*", "make:*", "make test:*", "awk:*", "tar:*", "tar tf:*",
-    "command:*", "exec:*", "source:*", ".:*", "eval:*", "cd:*", "alias:*", "export:*", "test:*", "vim:*", "less:*",
-    "gcc-12:*", "uv:*", "uv run:*", "pip:*", "wget:*", "git:*", "git*", "git -c:*", "git -C x status:*", "git config:*",
+    "python:*", "python*", "python3:*", "python3.12:*", "/usr/bin/python:*", "python manage.py:*", "python -m:*",
+    "python -m pip:*", "node:*", "npx:*", "npx eslint:*", "perl:*", "ruby:*", "sh:*", "bash:*", "bash -c:*", "env:*",
+    "xargs:*", "sudo:*", "sudo ls:*", "nohup:*", "timeout:*", "timeout 5:*", "ssh:*", "make:*", "make test:*", "awk:*",
+    "tar:*", "tar tf:*", "command:*", "exec:*", "source:*", ".:*", "eval:*", "cd:*", "alias:*", "export:*", "test:*",
+    "vim:*", "less:*", "gcc-12:*", "uv:*", "uv run:*", "pip:*", "wget:*", "git:*", "git*", "git -c:*", "git config:*",
+    "git -C x status:*",
     "git rebase:*", "git clone:*", "git submodule:*", "git bisect:*", "git log --output:*", "npm:*", "npm run:*",
     "npm exec:*", "npm install:*", "npm test -- :*", "cargo run:*", "go run:*", "go generate:*", "docker run:*",
-    "find . -exec:*", "find . -delete:*", "sort -o:*", "rg --pre:*", "curl -o:*", "mytool --exec:*", "kubectl exec:*",
+    "find . -exec:*", "find . -delete:*", "sort -o:*", "rg --pre:*", "curl -O:*", "mytool --exec:*", "kubectl exec:*",
     "python3-dbg:*", "python3.11-config:*", "perl5.36-x86_64-linux-gnu:*", "bash-static:*", "php8.2:*", "bpython:*",
     "jython:*", "pdb:*", "coverage:*", "coverage run:*", "jupyter:*", "ocaml:*", "raku:*", "dart:*", "zig:*",
     "crystal:*", "nim:*", "ghci:*", "tcc:*", "nodemon:*", "hyperfine:*", "watchexec:*", "pkexec:*", "setarch:*",

@@ -5,6 +5,7 @@ The decision depends on the settings, on earlier approvals and on the call, neve
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import os
 
     from steersman.policy.rules import Call, Rule, RulesLike
+
+_log = logging.getLogger("steersman")
 
 Mode: TypeAlias = Literal["ask", "accept-edits", "plan", "bypass"]
 Says: TypeAlias = Literal["allow", "ask", "deny"]
@@ -91,7 +94,14 @@ class Approval:
         self._deny = parse_deny_or_ask_rules(deny, "deny", roots)
         self._ask = parse_deny_or_ask_rules(ask, "ask", roots)
         self._allow = parse_allow_rules(allow, roots)
+        for text in self._allow.warnings:
+            _log.warning("%s", text)
         self._remembered = _check_fingerprints(remembered)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know about the rules of `allow`: those for programs whose options are not known. Also logged."""
+        return self._allow.warnings
 
     @property
     def remembered(self) -> frozenset[str]:

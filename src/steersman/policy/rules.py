@@ -129,12 +129,14 @@ class Rule:
 class AllowRules:
     """All rules of `allow` together: different rules may allow the parts of a compound command."""
 
-    __slots__ = ("_commands", "_others", "texts")
+    __slots__ = ("_commands", "_others", "texts", "warnings")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.texts = tuple([rule.text for rule in rules])
         self._commands = tuple([rule.subject for rule in rules if isinstance(rule.subject, AllowedCommand)])
         self._others = tuple([rule for rule in rules if not isinstance(rule.subject, AllowedCommand)])
+        found = [(rule.text, rule.subject.warning) for rule in rules if isinstance(rule.subject, AllowedCommand)]
+        self.warnings = tuple([f"The rule {text!r} in allow: {warning}." for text, warning in found if warning])
 
     def explain_missing(self, call: Call) -> str | None:
         """Explain why no rule allows a call; `None` where one does, an empty text where there is nothing to add."""

@@ -208,6 +208,8 @@ async def _make_plan(
     settings = own.tighten(await load_project_settings(workspace, ask=ask, notify=notify))
     builtin = _choose_builtin_tools(options.tools if options.tools is not None else settings.tools, workspace)
     approval = _build_approval(options, settings, workspace)
+    for text in approval.warnings:
+        notify(sanitize_line(text))
     choice = await choose_model(options.model, settings)
     fallbacks = [await resolve_model(name) for name in settings.fallbacks]
     models = [choice.model, *fallbacks]

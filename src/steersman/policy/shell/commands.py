@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold_lookalikes
-from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explain_unsafe_prefix
-from steersman.policy.shell.programs import KNOWN, explain_runner, takes_commands
+from steersman.policy.shell.prefix_rules import (
+    drop_global_options,
+    explain_unknown_program,
+    explain_unsafe_arguments,
+    explain_unsafe_prefix,
+)
+from steersman.policy.shell.programs import explain_runner, takes_commands
 from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possible_commands, parse_command
 
 _BLANKS = " \t\n"  # to a shell, any other white space is part of a word
@@ -28,9 +33,15 @@ class AllowedCommand:
     def covers(self, part: Part) -> bool:
         """Whether the rule matches a simple command."""
         size = len(self.words)
-        if not size or part.words[:size] != self.words:
+        words = drop_global_options(part.words) if self.prefix else part.words
+        if not size or words[:size] != self.words:
             return False
         return self.prefix or len(part.words) == size
+
+    @property
+    def warning(self) -> str | None:
+        """What to tell the person who makes this rule; `None` where there is nothing to say."""
+        return explain_unknown_program([word.text for word in self.words]) if self.prefix else None
 
 
 def parse_allowed_command(pattern: str) -> AllowedCommand:
@@ -83,7 +94,7 @@ def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str 
         return f"no rule allows {part.text!r:.200}"
     if any(not rule.prefix for rule in covering):
         return None
-    return explain_unsafe_arguments(part.words[0].text, part.words[1:])
+    return explain_unsafe_arguments(drop_global_options(part.words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +221,9 @@ def _runs_others(program: str) -> bool:
 
 def _runs_script(words: Sequence[str]) -> bool:
     """Whether it is a sed command that may do more than print lines."""
-    check = KNOWN["sed"].check
-    return words[0].rpartition("/")[2] in ("sed", "gsed") and check is not None and check(words[1:]) is not None
+    if words[0].rpartition("/")[2] not in ("sed", "gsed"):
+        return False
+    return explain_unsafe_arguments([Word(word) for word in words]) is not None
 
 
 def _has_options(options: Sequence[str], words: Sequence[str]) -> bool:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from steersman.policy.shell.programs import (
-    KNOWN,
-    SCRIPTS,
-    SUBCOMMANDS,
-    UNKNOWN,
-    Program,
-    explain_runner,
-    read_short_options,
-)
+from steersman.policy.shell.arguments import NeedsApproval, read_arguments
+from steersman.policy.shell.checks import CHECKS
+from steersman.policy.shell.programs import SCRIPTS, SUBCOMMANDS, explain_runner, explain_unsafe_option
 from steersman.policy.shell.syntax import Word
+from steersman.policy.shell.table import find_entry, find_program
 
 _PROCESSES = re.compile(r"(?:^|/)proc(?:/|$)")
 _ROOT = re.compile(r"(?:^|(?<=[=@:,]))/")
@@ -26,92 +21,80 @@ _MANY = 20
 def explain_unsafe_prefix(words: Sequence[str]) -> str | None:
     """Explain why a rule must not allow every command with this prefix; `None` where it may."""
     program = words[0]
-    name = program.rpartition("/")[2]
-    if (why := explain_runner(program)) is not None:
-        return f"{program!r} {why}"
-    if name in SUBCOMMANDS:
-        if len(words) < 2 or words[1].startswith("-"):
-            return f"{program!r} does quite different things: name the subcommand as well, such as `{name} status:*`"
-        if words[1] in SUBCOMMANDS[name]:
-            return f"'{program} {words[1]}' can run other commands or change what later ones do"
-        if words[1] in SCRIPTS and len(words) < 3:
-            return f"'{program} {words[1]}' runs any script: name the script as well"
-    return _find_unsafe_word(KNOWN.get(program, UNKNOWN), [Word(word) for word in words[1:]])
-
-
-def explain_unsafe_arguments(program: str, words: Sequence[Word]) -> str | None:
-    """Explain why these arguments may run another program, write a file or reveal secrets; `None` if not."""
-    for word in words:
-        if _reaches_processes(word):
-            return f"{word.text!r} may hold what other processes know"
-    known = KNOWN.get(program, UNKNOWN)
-    if known.is_harmless:
-        return None
-    if (why := _find_unsafe_word(known, words)) is not None:
-        return why
-    texts = [word.text for word in words]
-    if known.operands is not None:
-        operands = _list_operands(words)
-        if len(operands) >= known.operands or any(word.wild >= 0 for word in operands):
-            return f"{program!r} writes to its last operand"
-    return None if known.check is None else known.check(texts)
-
-
-def _list_operands(words: Sequence[Word]) -> list[Word]:
-    """List the operands: `-` is one, and so is everything after `--`."""
-    texts = [word.text for word in words]
-    end = texts.index("--") if "--" in texts else len(texts)
-    before = [word for word in words[:end] if not word.text.startswith("-") or word.text == "-"]
-    return [*before, *words[end + 1 :]]
-
-
-def _find_unsafe_word(known: Program, words: Sequence[Word]) -> str | None:
-    for word in words:
-        option = word.text.startswith("-") and word.text != "-"
-        if (why := _check_option(known, word) if option else _check_operand(known, word)) is not None:
-            return why
+    entry = find_entry(words)
+    if entry is None:
+        return _explain_unlisted_prefix(words)
+    if len(words) == 2 and words[1] in SCRIPTS:
+        return f"'{program} {words[1]}' runs any script: name the script as well"
+    try:
+        read_arguments(entry, [Word(word) for word in words[len(entry.key.split()) :]], partial=True)
+    except NeedsApproval as error:
+        return str(error)
     return None
 
 
-def _check_option(known: Program, word: Word) -> str | None:
-    text = word.text
-    name, equals, _ = text.partition("=")
-    if word.wild >= 0 and (not equals or word.wild <= len(name)):
-        return f"{text!r} could become any option"
-    if known.only is not None:
-        return None if _is_one_of(known.only, text) else f"the option {text!r} is not among those known to be harmless"
-    if text.startswith(known.words) and known.words:
-        return f"{text!r} runs another program or writes"
-    if known.bare and "/" in text:
-        return f"the option {text!r} names a file"
-    name = name.casefold()
-    if text.startswith("--"):
-        # Long options may be abbreviated: `--outp` is `--output` where no other option begins like that.
-        wrong = text != "--" and any(option.startswith(name[2:]) for option in known.names)
-    else:
-        wrong = name[1:] in known.names or not set(known.letters).isdisjoint(read_short_options(text, known.valued))
-    return f"the option {text!r} can run another program or write a file" if wrong else None
+def _explain_unlisted_prefix(words: Sequence[str]) -> str | None:
+    program = words[0]
+    name = program.rpartition("/")[2]
+    if (why := explain_runner(program)) is not None:
+        return f"{program!r} {why}"
+    if find_program(program) is None:
+        return _find_unsafe_word([Word(word) for word in words[1:]])
+    if len(words) < 2 or words[1].startswith("-"):
+        return f"{program!r} does quite different things: name the subcommand as well, such as `{name} status:*`"
+    if words[1] in SUBCOMMANDS.get(name, ()):
+        return f"'{program} {words[1]}' can run other commands or change what later ones do"
+    return f"{' '.join(words)!r} is not among the commands of {name!r} that are known to be harmless"
 
 
-def _is_one_of(options: frozenset[str], text: str) -> bool:
-    if text.startswith("--") or text in options:
-        return text.partition("=")[0] in options
-    for letter in text[1:]:
-        if f"-{letter}:" in options:
-            return True
-        if f"-{letter}" not in options:
-            return False
-    return True
+def explain_unknown_program(words: Sequence[str]) -> str | None:
+    """Explain what a prefix rule for a program without a table means; `None` for a program with one."""
+    if find_program(words[0]) is not None:
+        return None
+    return (
+        f"{words[0]!r} is not a program whose options are known: apart from options that look dangerous, every command "
+        f"that begins like this runs without approval, also one that runs another program or writes a file"
+    )
 
 
-def _check_operand(known: Program, word: Word) -> str | None:
-    text = word.text
-    if word.wild == 0:
-        return f"{text!r} could become an option"
-    if known.inside and (text.startswith("/") or ".." in text.split("/") or "://" in text):
-        return f"{text!r} is outside the folder"
-    if any(mark in text for mark in known.marks):
-        return f"{text!r} can run another program"
+def explain_unsafe_arguments(words: Sequence[Word]) -> str | None:
+    """Explain why a command may run another program, write a file or reveal secrets; `None` if it does not."""
+    for word in words[1:]:
+        if _reaches_processes(word):
+            return f"{word.text!r} may hold what other processes know"
+    entry = find_entry([word.text for word in words])
+    if entry is None:
+        return _explain_runner(words[0].text) or _find_unsafe_word(words[1:])
+    try:
+        found = read_arguments(entry, words[len(entry.key.split()) :])
+    except NeedsApproval as error:
+        return str(error)
+    return CHECKS[entry.check](found) if entry.check else None
+
+
+def _explain_runner(program: str) -> str | None:
+    """Explain why no rule by prefix covers a program; the rule itself was refused before."""
+    why = explain_runner(program)
+    return None if why is None else f"{program!r} {why}"
+
+
+def drop_global_options(words: Sequence[Word]) -> Sequence[Word]:
+    """Drop `--no-pager` between git and its subcommand, so that a rule for the subcommand covers the command."""
+    texts = [word.text for word in words[:2]]
+    return (words[0], *words[2:]) if texts == ["git", "--no-pager"] else words
+
+
+def _find_unsafe_word(words: Sequence[Word]) -> str | None:
+    """Find what looks dangerous in the arguments of a program without a table."""
+    for word in words:
+        option = word.text.startswith("-") and word.text != "-"
+        name, equals, _ = word.text.partition("=")
+        if option and word.wild >= 0 and (not equals or word.wild <= len(name)):
+            return f"{word.text!r} could become any option"
+        if not option and word.wild == 0:
+            return f"{word.text!r} could become an option"
+        if option and (why := explain_unsafe_option(word.text)) is not None:
+            return why
     return None
 
 

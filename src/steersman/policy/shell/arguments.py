@@ -1,0 +1,189 @@
+"""Reads the arguments of a command by the table of its program, and explains which of them need approval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from posixpath import normpath
+
+from steersman.policy.shell.syntax import Word
+from steersman.policy.shell.table import Entry, Option, read_entry
+
+_LIMITS = {
+    "n": re.compile(r"[A-Za-z0-9_+,-]*"),
+    "f": re.compile(
+        r"text|json|jsonl|json2|colorized|parseable|parsable|msvs|github|standard|colored|auto|sarif|csv|xml|yaml|"
+        r"screen|txt|table|simple|progress|quiet|clang|raw|tty"
+    ),
+    "e": re.compile(r"stylish|json"),
+    "t": re.compile(r"term|term-missing"),
+    "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
+}
+# Files that later change what a program or this one does.
+_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc"))
+
+
+class NeedsApproval(Exception):
+    """An argument that is not known to be harmless; its text says why."""
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The arguments of a command: its options with their values, and its operands."""
+
+    options: list[tuple[str, Word | None]] = field(default_factory=list[tuple[str, Word | None]])
+    operands: list[Word] = field(default_factory=list[Word])
+
+    def list_values(self, *names: str) -> list[Word]:
+        """List the values of these options."""
+        return [value for name, value in self.options if name in names and value is not None]
+
+
+def read_arguments(entry: Entry, words: Sequence[Word], *, partial: bool = False) -> Arguments:
+    """Read arguments; raise `NeedsApproval` for one that is not known to be harmless.
+
+    `partial` is for the beginning of a command, which may end before the value of an option.
+    """
+    return _Reader(entry, words, partial=partial).read()
+
+
+class _Reader:
+    """One pass over the arguments of a command."""
+
+    def __init__(self, entry: Entry, words: Sequence[Word], *, partial: bool) -> None:
+        self.entry = entry
+        self.words = words
+        self.partial = partial
+        self.place = 0
+        self.found = Arguments()
+
+    def read(self) -> Arguments:
+        """Read all words."""
+        flags = self.entry.flags
+        while self.place < len(self.words):
+            word = self.words[self.place]
+            self.place += 1
+            if "free" in flags or word.text == "-" or not word.text.startswith("-"):
+                self.found.operands.append(word)
+            elif word.text == "--" and "words" not in flags:
+                self._read_rest()
+            else:
+                self._read_option(word)
+        for word in self.found.operands:
+            self._check_operand(word)
+        _check_count(self.entry, self.found.operands)
+        return self.found
+
+    def _read_rest(self) -> None:
+        """Read what comes after `--`: operands, or the arguments of another program."""
+        rest, after = self.words[self.place :], self.entry.after
+        self.place = len(self.words)
+        if after and self.partial:
+            raise NeedsApproval(f"what follows `--` in {self.entry.key!r} is for another program")
+        if not after:
+            self.found.operands += rest
+            return
+        if after == "ask":
+            options = [word.text for word in rest if word.text.startswith("-")]
+            if options:
+                raise NeedsApproval(f"the option {options[0]!r} is for another program")
+            self.found.operands += rest
+            return
+        read_arguments(read_entry(after), rest)
+
+    def _read_option(self, word: Word) -> None:
+        text = word.text
+        name, equals, value = text.partition("=")
+        if word.wild >= 0 and (not equals or word.wild <= len(name)):
+            raise NeedsApproval(f"{text!r} could become any option")
+        if "double" in self.entry.flags and name.startswith("--"):
+            name = name[1:]
+        if text.startswith("--") or "words" in self.entry.flags:
+            option = self._get_option(name, text)
+            if equals and not option.arity:
+                raise NeedsApproval(f"the option {name!r} takes no value, got {text!r}")
+            self._take_value(name, option, Word(value, -1, word.quoted) if equals else None)
+            return
+        for place, letter in enumerate(text[1:], 2):
+            name = f"-{letter}"
+            option = self._get_option(name, text)
+            if option.arity:
+                attached = text[place:]
+                self._take_value(name, option, Word(attached, -1, word.quoted) if attached else None)
+                return
+            self.found.options.append((name, None))
+
+    def _get_option(self, name: str, text: str) -> Option:
+        option = self.entry.options.get(name)
+        if option is None:
+            raise NeedsApproval(f"the option {text!r:.200} is not among those known to be harmless")
+        if not option.harmless:
+            raise NeedsApproval(f"the option {text!r:.200} can run another program or write a file")
+        return option
+
+    def _take_value(self, name: str, option: Option, attached: Word | None) -> None:
+        value = attached
+        if value is not None and option.limit == "s":
+            raise NeedsApproval(f"the option {name!r} takes its value in the next word")
+        if value is None and option.arity == ":":
+            if self.place == len(self.words):
+                if self.partial:
+                    return
+                raise NeedsApproval(f"the option {name!r} has no value")
+            value = self.words[self.place]
+            self.place += 1
+            self._check_separate_value(name, option, value)
+        if value is not None:
+            self._check_value(name, option, value)
+        self.found.options.append((name, value))
+
+    def _check_separate_value(self, name: str, option: Option, value: Word) -> None:
+        if value.text.startswith("-") and value.text != "-" and not option.dashed:
+            # If a program took no value there, this would be an option.
+            raise NeedsApproval(f"{value.text!r:.200} after {name!r} could be an option")
+        if value.wild == 0 and "plain" not in self.entry.flags:
+            raise NeedsApproval(f"{value.text!r:.200} could become an option")
+
+    def _check_value(self, name: str, option: Option, value: Word) -> None:
+        if "at" in self.entry.flags and value.text.startswith("@"):
+            raise NeedsApproval(f"{value.text!r:.200} names a file with more arguments")
+        if option.limit == "i" and _is_outside(value.text):
+            raise NeedsApproval(f"{value.text!r:.200} is outside the folder")
+        limit = _LIMITS.get(option.limit)
+        if limit is not None and not limit.fullmatch(value.text):
+            raise NeedsApproval(f"the value {value.text!r:.200} of {name!r} is not among those known to be harmless")
+
+    def _check_operand(self, word: Word) -> None:
+        text, flags, kind = word.text, self.entry.flags, self.entry.operands
+        if word.wild == 0 and "plain" not in flags:
+            raise NeedsApproval(f"{text!r:.200} could become an option")
+        if "at" in flags and text.startswith("@"):
+            raise NeedsApproval(f"{text!r:.200} names a file with more arguments")
+        if "deep" in flags and _is_above(text):
+            raise NeedsApproval(f"below {text!r:.200} may be what other processes know")
+        if kind in ("inside", "write", "target") and _is_outside(text):
+            raise NeedsApproval(f"{text!r:.200} is outside the folder")
+        if kind == "target" and "=" in text:
+            raise NeedsApproval(f"{text!r:.200} sets a variable of the makefile")
+        if kind == "write" and not _PROTECTED.isdisjoint(text.casefold().split("/")):
+            raise NeedsApproval(f"{text!r:.200} changes what later commands do")
+
+
+def _check_count(entry: Entry, operands: Sequence[Word]) -> None:
+    if not operands:
+        return
+    if entry.operands == "none":
+        raise NeedsApproval(f"{operands[0].text!r:.200} is not known to be harmless after {entry.key!r}")
+    if entry.operands.isdecimal() and (len(operands) > int(entry.operands) or any(word.wild >= 0 for word in operands)):
+        raise NeedsApproval(f"{entry.key!r} writes to its last operand")
+
+
+def _is_outside(path: str) -> bool:
+    return path.startswith(("/", "~")) or ".." in path.split("/") or "://" in path
+
+
+def _is_above(path: str) -> bool:
+    """Whether a path is the root, or a folder above the workspace, with all that is below it."""
+    steps = normpath(path).split("/") if path else []
+    return bool(steps) and all(step in ("", "..") for step in steps)

@@ -1,0 +1,117 @@
+"""Programs that look at the machine, its processes and the network, and those whose purpose is to change files."""
+
+TABLE = """
+ps | check=ps
+  -AaedNcfFjlMPyHwLmTVZ -C: -G: -g: -p: -q: -s: -t: -U: -u: -O: -o: -n:
+  --deselect --Group= --group= --pid= --ppid= --quick-pid= --sid= --tty= --User= --user= --context --format= --cols=
+  --columns= --cumulative --forest --no-headers --no-heading --headers --heading --lines= --rows= --sort= --width=
+  --info --help? --version
+
+pgrep
+  -acflnoivwx -d: -G: -g: -P: -s: -t: -u: -U: --count --full --ignore-case --list-name --list-full --newest --oldest
+  --parent= --user= --exact --inverse --help --version
+
+date | check=date
+  -uR -d:: -I? -r: --date== --debug --iso-8601? --rfc-email --rfc-3339= --reference= --utc --universal --resolution
+  --help --version
+  ! -s: -f: --set= --file=
+
+hostname | operands=none
+  -afAdiIsyV --alias --all-fqdns --all-ip-addresses --domain --fqdn --long --ip-address --short --help --version
+  ! -F: -b --file= --boot
+
+id, uname, uptime, free, lscpu, lsblk, locale, getconf, w, who | plain
+  -amnpvsrioGguzZhkbtwdPlLJSyVA -o: -s: -c: -e: --all --human --si --kilo --mega --giga --wide --total --json --pretty
+  --since --group --groups --name --user --real --zero --kernel-name --nodename --kernel-release --kernel-version
+  --machine --processor --hardware-platform --operating-system --output= --extended? --parse? --paths --fs --list
+  --help --version
+
+which, whereis, type, command -v | plain
+  -abflmstupP -B: -M: -S: --all --skip-alias --help --version
+
+printenv | plain
+  -0 --null --help --version
+
+getent | plain
+dig, nslookup, host
+  -46auvx -t: -p: -c: -q: -W: -R: -N: -4 -6
+
+ping | operands=1
+  -46aAnqvDU -c: -i: -W: -w: -s: -t:
+
+ss
+  -hVnraletoempisbZSTzHOQ460dwxu -A: -f: --help --version --numeric --resolve --all --listening --extended --memory
+  --processes --info --summary --ipv4 --ipv6 --tcp --udp --raw --unix --family= --no-header --oneline
+  ! -K -D: -F: --kill --diag= --filter=
+
+netstat
+  -rgisMvWnNeEopclaFCZtuwxlA46 --route --groups --interfaces --statistics --verbose --wide --numeric --extend
+  --programs --timers --continuous --listening --all --tcp --udp --raw --unix
+
+lsof
+  -abChlnNOPRtUvVwX -c: -i? -p: -u: -g? -s? -d: -F?
+  ! -D: -k: -m: -A: -r?
+
+ip addr, ip a, ip address, ip link, ip route, ip r, ip neigh, ip addr show, ip a show, ip link show,
+ip route show | words operands=none
+systemctl status, systemctl is-active, systemctl is-enabled, systemctl list-units, systemctl list-unit-files,
+systemctl list-timers, systemctl show, systemctl cat
+  -alqr -n: -p: -t: -o: --all --full --lines= --no-pager --plain --no-legend --user --system --property= --type=
+  --state= --output= --quiet --value --recursive --failed
+
+journalctl
+  -aefklqrx -b? -c: -g: -n? -o: -p: -t: -u: -S: -U: --all --boot? --catalog --cursor= --dmesg --follow --full --grep=
+  --identifier= --lines? --list-boots --no-full --no-hostname --no-pager --no-tail --output= --output-fields=
+  --pager-end --priority= --quiet --reverse --show-cursor --since= --until= --unit= --user --user-unit= --utc
+  --disk-usage --system --help --version
+
+dmesg | operands=none
+  -dehHkLPrtTuwx -f: -l: --ctime --decode --facility= --follow --human --kernel --level= --nopager --notime --raw
+  --time-format= --userspace --color? --help --version
+  ! -c -C -D -E -n: -F: --read-clear --clear --console-off --console-on --console-level= --file=
+
+nvidia-smi | operands=none
+  -Lq -i: -d: --list-gpus --query --id= --display= --query-gpu= --query-compute-apps= --format=
+
+tcpdump
+  -AbdDeHIJKlLnNOpqStuUvxX -B: -c: -i: -j: -r: -s: -T: -y: --list-interfaces --number --count --print
+  ! -w: -z: -Z: -F: -G: -C: -W: -V: -m:
+
+curl | check=curl
+  -fsSLiIv46gGN0V -X: -H: -A: -e: -m: -r: -z: -o: -w: --fail --fail-with-body --silent --show-error --location
+  --include --head --verbose --ipv4 --ipv6 --globoff --get --no-buffer --request= --header= --user-agent= --referer=
+  --max-time= --range= --time-cond= --connect-timeout= --compressed --retry= --retry-delay= --retry-max-time=
+  --retry-connrefused --retry-all-errors --max-redirs= --max-filesize= --http1.0 --http1.1 --http2 --http3
+  --no-progress-meter --output= --write-out= --tlsv1.2 --tlsv1.3 --version
+  ! -d: -F: -T: -K: -O -J -D: -c: -b: -u: -n -k -x: -E: -Z --data= --config= --upload-file= --url= --next
+
+mkdir | operands=write
+  -pv --parents --verbose --help --version
+touch | operands=write
+  -achm -d: -r: -t: --no-create --date= --reference= --time= --no-dereference --help --version
+cp | operands=write
+  -afinprRuvdTLPHx --archive --force --interactive --no-clobber --recursive --update? --verbose --no-target-directory
+  --dereference --no-dereference --preserve? --parents --one-file-system --help --version
+  ! -l -s -t: -S: -b -Z --link --symbolic-link --target-directory= --backup? --suffix= --remove-destination
+mv | operands=write
+  -finuvT --force --interactive --no-clobber --update? --verbose --no-target-directory --help --version
+  ! -t: -b -S: --target-directory= --backup? --suffix= --exchange
+rm | operands=write
+  -fivId --force --interactive? --verbose --dir --preserve-root? --one-file-system --help --version
+  ! -r -R --recursive --no-preserve-root
+rmdir | operands=write
+  -pv --parents --verbose --ignore-fail-on-non-empty --help --version
+ln | operands=write
+  -sfnvrTi --symbolic --force --no-dereference --verbose --relative --no-target-directory --help --version
+chmod | operands=write check=chmod
+  -cfv --changes --silent --quiet --verbose --help --version
+  ! -R --recursive --reference=
+tee | operands=write
+  -aip --append --ignore-interrupts --output-error? --help --version
+shuf | operands=1
+  -erz -i: -n: --echo --input-range= --head-count= --repeat --zero-terminated --help --version
+  ! -o: --output= --random-source=
+iconv
+  -cls -f: -t: --from-code= --to-code= --list --silent --help --version
+  ! -o: --output=
+"""

