@@ -41,6 +41,7 @@ PUBLIC = {
     "steersman.events",
     "steersman.policy",
     "steersman.provider",
+    "steersman.server",
     "steersman.session",
     "steersman.team",
     "steersman.testing",

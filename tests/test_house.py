@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "steersman").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 LONGEST = 400
+THEIRS = {"server/server.py": "handler"}  # aiohttp gives a middleware its handler by this name
 VAGUE = re.compile(r"manager|handler|helper|utils?(?![a-z])", re.IGNORECASE)
 RULES = {
     f"{letter}{number}" for letter, count in [("R", 8), ("T", 12), ("D", 9), ("C", 6)] for number in range(1, count + 1)
@@ -46,7 +47,9 @@ def defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=shown)
 def test_names_say_what_a_thing_is(path: Path) -> None:
-    vague = [f"{shown(path)}:{line} {name}" for line, name in defined_names(tree_of(path)) if VAGUE.search(name)]
+    theirs = THEIRS.get(path.relative_to(ROOT / "src" / "steersman").as_posix())
+    names = [(line, name) for line, name in defined_names(tree_of(path)) if name != theirs]
+    vague = [f"{shown(path)}:{line} {name}" for line, name in names if VAGUE.search(name)]
     assert vague == []
     assert not VAGUE.search(path.stem)
 

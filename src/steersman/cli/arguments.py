@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor"]
+Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 InputFormat: TypeAlias = Literal["text", "stream-json"]
 
@@ -19,6 +19,7 @@ SUBCOMMANDS = {
     "sessions": "list, show, export, rerun, branch and remove saved sessions",
     "models": "list providers, the keys that are set, prices and context windows",
     "doctor": "check what works on this machine and what is missing",
+    "serve": "put the agent of this folder behind HTTP, with a web page",
 }
 THINKING = ("off", "minimal", "low", "medium", "high")
 
@@ -27,6 +28,7 @@ THINKING = ("off", "minimal", "low", "medium", "high")
 _SUBCOMMAND_MODULES = {
     "doctor": "steersman.cli.setup.doctor",
     "models": "steersman.cli.setup.models",
+    "serve": "steersman.cli.serving.serve",
     "sessions": "steersman.cli.sessions.subcommand",
 }
 
@@ -53,6 +55,7 @@ commands:
   steersman sessions list|show|export|rerun|branch|rm
   steersman models                                  {models}
   steersman doctor                                  {doctor}
+  steersman serve [--port N] [--store URL]          {serve}
 
 exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused or denied, 130 interrupted
 """.format(**SUBCOMMANDS)
@@ -128,7 +131,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="steersman",
-        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor ...",
+        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

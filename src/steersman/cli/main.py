@@ -90,6 +90,10 @@ async def _dispatch(options: Options) -> int:
             from steersman.cli.setup import models
 
             return await models.run(options)
+        case "serve":
+            from steersman.cli.serving import serve
+
+            return await serve.run(options)
         case "doctor":
             from steersman.cli.setup import doctor
 

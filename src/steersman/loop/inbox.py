@@ -100,9 +100,15 @@ class Inbox:
         return inbox
 
     def add(
-        self, kind: QueueKind, message: AgentMessage, *, mode: SteeringPolicy | None = None, key: str | None = None
+        self,
+        kind: QueueKind,
+        message: AgentMessage,
+        *,
+        mode: SteeringPolicy | None = None,
+        key: str | None = None,
+        id: str = "",
     ) -> Receipt:
-        """Queue a message; the same key twice is one message."""
+        """Queue a message; the same key twice is one message. `id` is what a session is to know it by."""
         with self._lock:
             known = None if key is None or self._keys is None else self._keys.get(key)
             if known is not None and known.status != "returned":
@@ -111,7 +117,8 @@ class Inbox:
             if key is not None:
                 self._keys = {} if self._keys is None else self._keys
                 self._keys[key] = receipt
-            item = QueuedMessage(kind, message, receipt, mode, "" if self.listener is None else new_id("queued"), key)
+            id = id or ("" if self.listener is None else new_id("queued"))
+            item = QueuedMessage(kind, message, receipt, mode, id, key)
             self._queues[kind].append(item)
             if self.listener is not None:
                 self.listener.on_accept(item)
@@ -119,6 +126,12 @@ class Inbox:
         if notify is not None and kind == "steering":
             notify()
         return receipt
+
+    def find_receipt(self, key: str) -> Receipt | None:
+        """The receipt of the message with this key, unless the message was returned."""
+        with self._lock:
+            known = None if self._keys is None else self._keys.get(key)
+        return None if known is None or known.status == "returned" else known
 
     def set_modes(self, *, steering: QueueMode | None = None, follow_up: QueueMode | None = None) -> None:
         """Deliver one message at a time, or all at once; `None` leaves a mode as it is."""

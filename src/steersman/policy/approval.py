@@ -108,6 +108,14 @@ class Approval:
         """The fingerprints of the calls that were approved with `remember`, to be saved and passed in again."""
         return frozenset(self._remembered)
 
+    def copy(self) -> Approval:
+        """A policy with the same rules and approvals, which changes independently of this one."""
+        other = object.__new__(type(self))
+        for name in ("_allow", "_ask", "_deny", "mode"):
+            setattr(other, name, getattr(self, name))
+        other._remembered = set(self._remembered)
+        return other
+
     def remember(self, tool: str, arguments: Mapping[str, Any]) -> None:
         """Allow this exact call from now on, unless a rule denies it."""
         self._remembered.add(fingerprint(tool, arguments))

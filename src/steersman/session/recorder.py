@@ -252,7 +252,13 @@ class Recorder:
 def _record_call_end(recorder: Recorder, event: ToolExecutionEnd) -> None:
     more = recorder.details.end_call(event)
     recorder.add(
-        "result", {"tool_call_id": event.tool_call_id, "message": to_json_value(event.result), **to_json_value(more)}
+        "result",
+        {
+            "tool_call_id": event.tool_call_id,
+            "message": to_json_value(event.result),
+            "duration": event.duration,
+            **to_json_value(more),
+        },
     )
 
 

@@ -9,7 +9,6 @@ are denied. A malformed line is reported on standard error and ignored.
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from steersman.cli.terminal.stdin import MAX_LINE, LineReader
-from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import UnknownApproval
-from steersman.types.messages import AgentMessage, to_message
+from steersman.types.messages import AgentMessage
 from steersman.types.result import RunResult
+from steersman.types.user_content import read_user_content
 
 if TYPE_CHECKING:
     from steersman.agent.agent import Agent
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 
 _MAX_WAITING = 64 << 20
-_BLOCKS = ("text", "image")
 _BY = "stdin"
 
 
@@ -56,29 +54,7 @@ class Order(msgspec.Struct, frozen=True):
     @property
     def message(self) -> AgentMessage:
         """The content as a message; raises `ValueError` if it is missing, empty or malformed."""
-        if self.content is None:
-            raise ValueError(f"{self.type!r} needs 'content': a string or a list of blocks")
-        if isinstance(self.content, str):
-            return to_message(self.content)
-        for block in self.content:
-            if block.get("type") not in _BLOCKS:
-                raise ValueError(f"a block of 'content' must have type 'text' or 'image', got {block.get('type')!r}")
-        message = to_message({"role": "user", "content": self.content})
-        # Checked here and not when its run starts, where it would stop all prompts that wait behind it.
-        if all(isinstance(block, TextContent) and not block.text.strip() for block in message.content):
-            raise ValueError(f"{self.type!r} needs some text or an image")
-        for block in message.content:
-            if isinstance(block, ImageContent) and not _is_valid_image(block):
-                raise ValueError("an image needs 'data' in base64 and a 'mime_type' such as 'image/png'")
-        return message
-
-
-def _is_valid_image(block: ImageContent) -> bool:
-    """Whether a server can accept the image; an invalid one would stay in the conversation and fail every later run."""
-    try:
-        return bool(b64decode(block.data, validate=True)) and block.mime_type.startswith("image/")
-    except ValueError:
-        return False
+        return read_user_content(self.content, self.type)
 
 
 class RunView(Protocol):

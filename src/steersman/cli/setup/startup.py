@@ -121,11 +121,13 @@ async def start_agent(
     progress: Callable[[Progress], None] | None = None,
     trust: Callable[[str, str], Awaitable[bool]] | None = None,
     chosen: Callable[[Choice], None] | None = None,
+    keep_session: bool = True,
 ) -> AsyncGenerator[StartedAgent]:
     """Starts an agent for these options, and stops it on exit; raises `UserError` if something prevents it.
 
     `notify` receives notices, one line each. `trust(question, content)` asks whether to trust a file of the project;
     without it, only files trusted before count. `chosen` receives the model and the reason before any download starts.
+    Without `keep_session` the agent has no session of its own.
     """
     notices: list[str] = []
 
@@ -149,7 +151,7 @@ async def start_agent(
         def words_for(other: Model) -> str:
             return words(brief=_is_embedded(other))
 
-        session = open_session(options, workspace, note)
+        session = open_session(options, workspace, note) if keep_session else None
         if session is not None:
             stack.callback(close_session, session, options, workspace, notify)
         agent = plan.build_agent(options, tools, words_for(model), session, approve)

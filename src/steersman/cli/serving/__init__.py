@@ -1,0 +1,1 @@
+"""The commands that put the agent of a folder behind a protocol."""

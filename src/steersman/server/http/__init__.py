@@ -1,0 +1,1 @@
+"""HTTP: the routes, who may use them, and how errors are told."""

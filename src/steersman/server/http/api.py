@@ -1,0 +1,270 @@
+"""What the HTTP API does: one method for each route. Those that act answer 202 with a receipt."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from steersman.policy.limits import ExecutionLimits
+from steersman.server.http import bodies
+from steersman.server.http.access import current_user
+from steersman.server.http.bodies import read_body
+from steersman.server.http.problems import Problem
+from steersman.server.live import LiveSession, Receipt
+from steersman.server.position import Position, parse_position
+from steersman.server.sessions import Listed, Sessions
+from steersman.server.tree_view import read_tree
+from steersman.server.watch import Watch
+from steersman.session.stores.store import SessionNotFound
+from steersman.types.wire import encode
+
+_PAGE = 50
+_MOST = 200
+_LONGEST_KEY = 200
+_SIGN_OF_LIFE = b": still here\n\n"
+_SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def reply(value: Any, status: int = 200) -> web.Response:
+    """A JSON response."""
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
+
+
+class Api:
+    """The handlers of the API, over the sessions of a server. `models` are those that `configure` may choose."""
+
+    def __init__(self, sessions: Sessions, *, models: tuple[str, ...] = ()) -> None:
+        self.sessions = sessions
+        self.models = models
+
+    # Sessions
+
+    async def create_session(self, request: web.Request) -> web.Response:
+        """Create a session."""
+        body = await read_body(request, bodies.NewSession)
+        self._check_not_draining()
+        live = await self.sessions.create(current_user.get(), body.agent)
+        if body.title:
+            live.session.set_title(body.title)
+        return reply({"id": live.session.id, "agent": live.agent_name}, 201)
+
+    async def list_sessions(self, request: web.Request) -> web.Response:
+        """List the sessions, the most recently used first."""
+        limit = _read_number(request, "limit", _PAGE, 1, _MOST)
+        cursor, search = request.query.get("cursor"), request.query.get("q", "").casefold()
+        found = await self.sessions.list_summaries(current_user.get())
+        if search:
+            found = [one for one in found if search in one.title.casefold()]
+        if cursor is not None:
+            updated, _, id = cursor.partition("~")
+            try:
+                found = [one for one in found if (-one.updated, one.id) > (-float(updated), id)]
+            except ValueError:
+                raise Problem(400, f"cursor is the value of 'next' of another list, got {cursor!r:.100}.") from None
+        page = found[:limit]
+        last = f"{page[-1].updated!r}~{page[-1].id}" if len(found) > limit else None
+        return reply({"sessions": [_describe(await self.sessions.describe(one)) for one in page], "next": last})
+
+    async def show_session(self, request: web.Request) -> web.Response:
+        """Show a session: what it does, its open questions and its queued messages."""
+        user, id = current_user.get(), request.match_info["id"]
+        self.sessions.check_owner(user, id)
+        summary = next((one for one in await self.sessions.list_summaries(user) if one.id == id), None)
+        if summary is None:
+            raise SessionNotFound(f"There is no session {id!r}.")
+        fields = _describe(await self.sessions.describe(summary))
+        live = self.sessions.live.get(id)
+        if live is None:
+            outline = await self.sessions.find_outline(summary)
+            return reply({**fields, "approvals": list(outline.questions.values()), "queued": []})
+        return reply({**fields, **_describe_live(live), "models": self.models})
+
+    async def delete_session(self, request: web.Request) -> web.Response:
+        """Delete a session for good."""
+        await self.sessions.delete(current_user.get(), request.match_info["id"])
+        return web.Response(status=204)
+
+    async def show_tree(self, request: web.Request) -> web.Response:
+        """Show the tree of the conversation: every entry with its parent."""
+        user, id = current_user.get(), request.match_info["id"]
+        return reply(await self.sessions.read(user, id, read_tree))
+
+    async def stream_events(self, request: web.Request) -> web.StreamResponse:
+        """Stream the events as server-sent events; the id of each is its position."""
+        hub = await self.sessions.find_hub(current_user.get(), request.match_info["id"])
+        watch = Watch(hub, _read_position(request, hub.position))
+        response = web.StreamResponse(headers=_SSE)
+        with watch:
+            await response.prepare(request)
+            while not hub.closed:
+                items = await watch.read()
+                if len(items) == 1:
+                    await response.write(items[0].frame)
+                elif items:
+                    await response.write(b"".join([item.frame for item in items]))
+                else:
+                    await response.write(_SIGN_OF_LIFE)
+        return response
+
+    # Acting on a session
+
+    async def prompt(self, request: web.Request) -> web.Response:
+        """Start a run with a message."""
+        body = await read_body(request, bodies.Say)
+        live, key = await self._open(request), _read_key(request)
+        return _accept(await live.prompt(body.to_message("prompt"), key=key, approvals=body.approvals))
+
+    async def steer(self, request: web.Request) -> web.Response:
+        """Steer the run; without one it starts one."""
+        body = await read_body(request, bodies.Steer)
+        live, key = await self._open(request), _read_key(request)
+        return _accept(await live.steer(body.to_message("steer"), mode=body.mode, key=key))
+
+    async def follow_up(self, request: web.Request) -> web.Response:
+        """Queue a message for the end of the run; without one it starts one."""
+        body = await read_body(request, bodies.Say)
+        live, key = await self._open(request), _read_key(request)
+        return _accept(await live.follow_up(body.to_message("follow_up"), key=key))
+
+    async def abort(self, request: web.Request) -> web.Response:
+        """Interrupt the run, if there is one."""
+        await read_body(request, bodies.Nothing)
+        live = await self._open(request, starts=False)
+        return _accept(await live.abort())
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Go on after an error, an abort or a restart."""
+        body = await read_body(request, bodies.Resume)
+        live, key = await self._open(request), _read_key(request)
+        return _accept(await live.resume(key=key, approvals=body.approvals))
+
+    async def branch(self, request: web.Request) -> web.Response:
+        """Go another way from an earlier entry."""
+        body = await read_body(request, bodies.BranchAt)
+        message = None if body.content is None else bodies.Say(body.content).to_message("branch")
+        live, key = await self._open(request), _read_key(request)
+        return _accept(await live.branch(body.at, message, tag=body.tag, key=key))
+
+    async def rerun(self, request: web.Request) -> web.Response:
+        """Repeat an answer."""
+        body = await read_body(request, bodies.RerunAt)
+        live, key = await self._open(request), _read_key(request)
+        return _accept(await live.rerun(at=body.at, tag=body.tag, key=key))
+
+    async def approve(self, request: web.Request) -> web.Response:
+        """Approve a tool call that waits for it."""
+        body = await read_body(request, bodies.Decision)
+        live = await self._open(request, starts=False)
+        return _accept(await live.approve(body.id, by=_get_name(), remember=body.remember))
+
+    async def deny(self, request: web.Request) -> web.Response:
+        """Deny a tool call that waits for approval."""
+        body = await read_body(request, bodies.Decision)
+        live = await self._open(request, starts=False)
+        return _accept(await live.deny(body.id, body.reason, by=_get_name()))
+
+    async def configure(self, request: web.Request) -> web.Response:
+        """Change the model, the thinking level, the approval mode, limits or the title."""
+        body = await read_body(request, bodies.Configure)
+        live = await self._open(request, starts=False)
+        apply_changes(live, body, self.models)
+        return _accept({"id": live.session.id, "status": "accepted"})
+
+    async def _open(self, request: web.Request, *, starts: bool = True) -> LiveSession:
+        """The session of the request; `starts` says that a run may begin, which is refused while draining."""
+        if starts:
+            self._check_not_draining()
+        return await self.sessions.open(current_user.get(), request.match_info["id"])
+
+    def _check_not_draining(self) -> None:
+        if self.sessions.draining:
+            raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
+
+
+def _get_name() -> str:
+    return current_user.get() or "http"
+
+
+def _accept(receipt: Receipt) -> web.Response:
+    return reply(receipt, 202)
+
+
+def _describe(listed: Listed) -> dict[str, Any]:
+    one = listed.summary
+    more = {"status": listed.status, "agent": listed.agent, "records": one.records}
+    return {"id": one.id, "title": one.title, "created": one.created, "updated": one.updated, **more}
+
+
+def _describe_live(live: LiveSession) -> dict[str, Any]:
+    agent = live.agent
+    approval: Any = agent.config.approval
+    return {
+        "position": str(live.hub.position),
+        "approvals": live.describe_questions(),
+        "queued": [
+            {"id": item.id, "kind": item.kind, "message": msgspec.Raw(encode(item.message))}
+            for item in agent.inbox.items
+        ],
+        "model": agent.model.name,
+        "thinking_level": agent.thinking_level,
+        "mode": None if approval is None else approval.mode,
+        "context_window": agent.model.context_window,
+        "usage": agent.usage,
+        "cost": agent.cost,
+    }
+
+
+def apply_changes(live: LiveSession, body: bodies.Configure, models: tuple[str, ...]) -> None:
+    """Change the agent of a session; raises a problem for what is not offered."""
+    agent, changes = live.agent, dict[str, Any]()
+    if body.model is not msgspec.UNSET:
+        if body.model not in models and body.model != agent.model.name:
+            raise Problem(422, f"The model {body.model!r:.100} is not offered. Models here: {', '.join(models)}.")
+        changes["model"] = body.model
+    if body.thinking_level is not msgspec.UNSET:
+        changes["thinking_level"] = body.thinking_level
+    if body.limits is not msgspec.UNSET:
+        given = {
+            name: value for name, value in msgspec.structs.asdict(body.limits).items() if value is not msgspec.UNSET
+        }
+        known: Any = agent.config.execution_limits
+        changes["limits"] = dataclasses.replace(known if known is not None else ExecutionLimits(), **given)
+    if body.mode is not msgspec.UNSET:
+        approval: Any = agent.config.approval
+        if approval is None:
+            raise Problem(422, "This agent has no approval policy, so it has no mode.")
+        approval.mode = body.mode
+    agent.configure(**changes)
+    if body.title is not msgspec.UNSET:
+        live.session.set_title(body.title)
+
+
+def _read_position(request: web.Request, latest: Position) -> Position | None:
+    text = request.headers.get("Last-Event-ID") or request.query.get("after")
+    if not text:
+        return None
+    if text == "latest":
+        return latest
+    try:
+        return parse_position(text)
+    except ValueError as error:
+        raise Problem(400, str(error)) from error
+
+
+def _read_key(request: web.Request) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+        raise Problem(400, f"An Idempotency-Key has 1 to {_LONGEST_KEY} characters, got {len(key)}.")
+    return key
+
+
+def _read_number(request: web.Request, name: str, default: int, least: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
+        raise Problem(400, f"{name} is a number from {least} to {most}, got {text!r:.100}.")
+    return int(text)

@@ -1,0 +1,110 @@
+"""The bodies of requests: the same as the lines of stream-json. Unknown fields are refused."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from steersman.server.http.problems import Problem
+from steersman.types.messages import AgentMessage
+from steersman.types.user_content import read_user_content
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+Content = str | list[dict[str, Any]]
+
+
+class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class NewSession(_Body, frozen=True):
+    """A new session; `agent` is one of the names that the server offers."""
+
+    agent: str | None = None
+    title: str | None = None
+
+
+class Say(_Body, frozen=True):
+    """A message of the user. `approvals` says whether questions wait for an answer or are denied at once."""
+
+    content: Content
+    approvals: Literal["wait", "deny"] = "wait"
+
+    def to_message(self, sender: str) -> AgentMessage:
+        """The content as a message."""
+        return read_user_content(self.content, sender)
+
+
+class Steer(Say, frozen=True):
+    """A message for the run that goes on; `mode` says what becomes of its tool calls."""
+
+    mode: Literal["skip", "cancel", "wait"] | None = None
+
+
+class Nothing(_Body, frozen=True):
+    """No fields."""
+
+
+class Resume(_Body, frozen=True):
+    """Go on from where the conversation is."""
+
+    approvals: Literal["wait", "deny"] = "wait"
+
+
+class BranchAt(_Body, frozen=True):
+    """Go another way from an earlier entry, by its id or its message index."""
+
+    at: str | int
+    content: Content | None = None
+    tag: str | None = None
+
+
+class RerunAt(_Body, frozen=True):
+    """Repeat an answer, the last one by default."""
+
+    at: str | int | None = None
+    tag: str | None = None
+
+
+class Decision(_Body, frozen=True):
+    """The answer to a question; `id` is the `approval_id` of its event."""
+
+    id: str
+    reason: str = ""
+    remember: bool = False
+
+
+class Limits(_Body, frozen=True):
+    """Limits of runs; `null` switches one off."""
+
+    max_turns: int | msgspec.UnsetType | None = msgspec.UNSET
+    max_total_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
+    max_duration: float | msgspec.UnsetType | None = msgspec.UNSET
+    max_cost: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Configure(_Body, frozen=True):
+    """What may be changed from outside."""
+
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    thinking_level: Literal["off", "minimal", "low", "medium", "high"] | msgspec.UnsetType = msgspec.UNSET
+    mode: Literal["ask", "accept-edits", "plan", "bypass"] | msgspec.UnsetType = msgspec.UNSET
+    limits: Limits | msgspec.UnsetType = msgspec.UNSET
+    title: str | msgspec.UnsetType = msgspec.UNSET
+
+
+async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
+    """The body of a request; raises a problem if it is malformed."""
+    data = await request.read()
+    if not data:
+        data = b"{}"
+    elif request.content_type != "application/json":
+        raise Problem(415, f"The body must be application/json, got {request.content_type!r:.100}.")
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(422, f"The body is not as expected: {error}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, f"The body is no valid JSON: {error}.") from error

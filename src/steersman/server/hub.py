@@ -1,0 +1,223 @@
+"""The hub of a session: puts records and transient events in one order, for any number of watchers.
+
+A record is shown once it is saved, so that a position a watcher has seen still exists after a crash; what follows the
+record waits for it. Each event is encoded once. Watchers have no queues: each is a place in the one ring of recent
+events (`watch.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from steersman.server.log_events import RECORDED, RunSpans, encode_record
+from steersman.server.position import RECORD, Position
+from steersman.session.journal import JournalWriter
+from steersman.session.records import Record, decode
+from steersman.session.stores.store import Handle, SessionError, Store
+from steersman.types.events import AgentEvent, MessageEnd, MessageUpdate
+from steersman.types.wire import encode
+
+RING_BYTES: Final = 4 << 20
+"""The most bytes of recent events that a hub keeps while a run goes on."""
+IDLE_BYTES: Final = 256 << 10
+"""The same between runs."""
+STORE_BATCH: Final = 500
+"""The most records that are read from a store at once."""
+
+_ITEM_OVERHEAD = 200
+
+
+class Item:
+    """One event as watchers get it; `frame` is the whole server-sent event, with its position as the id.
+
+    `update` is kept where neighbours can be joined for a watcher that is behind.
+    """
+
+    __slots__ = ("frame", "position", "update")
+
+    def __init__(self, position: Position, data: bytes, update: MessageUpdate | None = None) -> None:
+        self.position = position
+        self.frame = b"id: %b\ndata: %b\n\n" % (str(position).encode(), data)
+        self.update = update
+
+    @property
+    def data(self) -> bytes:
+        """The event as JSON."""
+        return self.frame[self.frame.index(b"\n") + 7 : -2]
+
+    @property
+    def is_record(self) -> bool:
+        """Whether it is kept in the log."""
+        return self.position.number == RECORD
+
+
+class Hub:
+    """The events of one session. All methods are for the server's event loop, except `scan`."""
+
+    def __init__(self, session_id: str, store: Store, *, ring_bytes: int = RING_BYTES) -> None:
+        self.session_id = session_id
+        self.store = store
+        self.spans = RunSpans()
+        self.closed = False
+        self.watchers = 0
+        self.position = Position(0)
+        # Everything after `floor` is in the ring; the first event of the ring has the number `first`.
+        self.floor = self.position
+        self.ring: list[Item] = []
+        self.first = 0
+        self._bytes = 0
+        self._ring_bytes = ring_bytes
+        self._held: deque[tuple[int, AgentEvent]] = deque()
+        self._update: MessageUpdate | None = None
+        self._journal: JournalWriter | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._waking = False
+
+    @property
+    def last_record(self) -> int:
+        """The number of the last record that was shown."""
+        return self.position.record
+
+    @property
+    def end(self) -> int:
+        """The number of the next event in the ring."""
+        return self.first + len(self.ring)
+
+    def scan(self, handle: Handle) -> None:
+        """Begin after the records that are there. It reads them all, so call it in a thread."""
+        self.position = self.floor = Position(self.spans.scan(handle.lines()))
+
+    def attach(self, journal: JournalWriter) -> None:
+        """Follow a live session: transient events come after the records of its journal."""
+        self._journal = journal
+
+    def detach(self) -> None:
+        """Stop following: the session is closed here."""
+        self._journal = None
+        self._update = None
+
+    def close(self) -> None:
+        """End all watches."""
+        self.closed = True
+        self.wake()
+
+    # Events in
+
+    def add_event(self, event: AgentEvent) -> None:
+        """Take an event of a run; those that have a record come with the record."""
+        if type(event) in RECORDED:
+            if type(event) is MessageEnd:
+                self._update = None
+            return
+        if type(event) is MessageUpdate:
+            self._update = event
+        journal = self._journal
+        base = self.last_record if journal is None else journal.seq
+        if base <= self.last_record:
+            self._show_event(event)
+            return
+        self._held.append((base, event))
+        if journal is not None and journal.degraded is not None:
+            # The store refuses records, as on a full disk: they are shown all the same, so that watchers can go on.
+            self._show_lines(list(journal.lines(self.last_record)))
+
+    def add_records(self, records: Sequence[Record]) -> None:
+        """Take records that were saved, in order; those that were shown already are ignored."""
+        for record in records:
+            if record.seq > self.last_record:
+                self._show_record(record)
+
+    async def refresh(self) -> None:
+        """Show what another program has written to the session since."""
+        while lines := await asyncio.to_thread(self.read_lines, self.last_record):
+            self._show_lines(lines)
+
+    def _show_lines(self, lines: Sequence[tuple[int, bytes]]) -> None:
+        self.add_records([decode(line) for _, line in lines])
+
+    def _show_record(self, record: Record) -> None:
+        if record.type in ("run_start", "run_end"):
+            self.spans.add(record.seq, record.type, str(record.payload.get("loop_id") or ""))
+        self._add(Item(Position(record.seq), encode_record(record, self.spans)))
+        if record.type == "run_end":
+            self._trim(min(IDLE_BYTES, self._ring_bytes))
+        while self._held and self._held[0][0] <= record.seq:
+            self._show_event(self._held.popleft()[1])
+
+    def _show_event(self, event: AgentEvent) -> None:
+        record, number = self.position
+        update = event if type(event) is MessageUpdate else None
+        data = encode(msgspec.structs.replace(event, seq=record))
+        self._add(Item(Position(record, 1 if number == RECORD else number + 1), data, update))
+
+    def _add(self, item: Item) -> None:
+        self.ring.append(item)
+        self.position = item.position
+        self._bytes += len(item.frame) + _ITEM_OVERHEAD
+        if self._bytes > self._ring_bytes:
+            self._trim(self._ring_bytes // 2)
+        if self._waiters and not self._waking:
+            # Events come in groups: the watchers are woken once for all events of this step.
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self.wake)
+
+    def _trim(self, most: int) -> None:
+        gone = 0
+        while self._bytes > most and gone < len(self.ring):
+            self._bytes -= len(self.ring[gone].frame) + _ITEM_OVERHEAD
+            gone += 1
+        if gone:
+            self.floor = self.ring[gone - 1].position
+            self.first += gone
+            del self.ring[:gone]
+
+    def wake(self) -> None:
+        """Wake all watchers: there are new events, or it is time for a sign of life."""
+        self._waking = False
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Events out
+
+    async def wait(self) -> None:
+        """Wait for the next event."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                self._waiters = [other for other in self._waiters if other is not waiter]
+
+    async def wait_for_held(self) -> None:
+        """Wait until no event is held back, so that the answer so far ends where the shown events end."""
+        while self._held and not self.closed:
+            await self.wait()
+
+    def make_snapshot(self) -> Item | None:
+        """The answer that is arriving, as far as it was shown; `None` if there is none."""
+        message = None if self._update is None else self._update.message
+        if message is None:
+            return None
+        record, number = self.position
+        fields = {"type": "snapshot", "loop_id": self.spans.find(record), "seq": record, "message": message}
+        return Item(Position(record, max(number, 0)), msgspec.json.encode(fields))
+
+    def read_lines(self, after: int, most: int = STORE_BATCH) -> Sequence[tuple[int, bytes]]:
+        """Encoded records from the store, after a number. It blocks, so call it in a thread."""
+        try:
+            handle = self.store.open(self.session_id, write=False)
+        except SessionError:
+            return ()  # it was deleted meanwhile
+        try:
+            return list(islice(handle.lines(after), most))
+        finally:
+            handle.close()

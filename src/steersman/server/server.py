@@ -1,0 +1,247 @@
+"""`Server`: agents behind HTTP, with a page; `serve` runs one until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from collections.abc import AsyncGenerator, Callable, Collection
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from aiohttp import web
+
+from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
+from steersman.server.http.api import Api, reply
+from steersman.server.http.problems import Problem, find_status, make_response
+from steersman.server.http.routes import ROUTES, Respond, describe_api
+from steersman.server.sessions import Agents, Sessions
+from steersman.session.opening import open_store
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import Store
+from steersman.types.errors import describe_exception
+
+MAX_BODY: Final = 16 << 20
+"""The most bytes of a request's body."""
+GRACE: Final = 30.0
+"""Seconds that runs may go on when the server is told to stop."""
+
+_BEAT = 10.0
+_PAGE = Path(__file__).parent / "page"
+_SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_log = logging.getLogger("steersman.server")
+
+
+class Server:
+    """Agents behind HTTP. `app` is an `aiohttp.web.Application`, to run or to mount in another one.
+
+    `agents` is an agent, a function that makes one, or a dict of these by name. Sessions are kept in `store`, in memory
+    by default. Without `authenticate`, a function from the request to the name of its user or `None`, there is one
+    user, who has the `token`.
+    """
+
+    def __init__(
+        self,
+        agents: Agents,
+        *,
+        store: Store | str | os.PathLike[str] | None = None,
+        token: str | None = None,
+        authenticate: Authenticate | None = None,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        models: Collection[str] = (),
+        approval_timeout: float | None = None,
+        max_body: int = MAX_BODY,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.token = secrets.token_urlsafe(24) if token is None else token
+        if not self.token:
+            raise ValueError("token must not be empty: leave it out for a random one.")
+        where = MemoryStore() if store is None else find_store(store)
+        self.sessions = Sessions(agents, where, approval_timeout=approval_timeout)
+        self.access = Access(self.token, authenticate=authenticate, hosts=hosts, origins=origins)
+        self.started = clock()
+        self._clock = clock
+        self._requests: dict[int, int] = {}
+        self.app = self._build_app(Api(self.sessions, models=tuple(models)), max_body)
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Stop: no new runs, up to `grace` seconds for those that go on, then they are cut and can be resumed."""
+        await self.sessions.drain(grace)
+        await self.sessions.close()
+
+    # The application
+
+    def _build_app(self, api: Api, max_body: int) -> web.Application:
+        app = web.Application(middlewares=[self._guard], client_max_size=max_body)
+        for route in ROUTES:
+            app.router.add_route(route.method, route.path, partial(route.respond, api))
+        app.router.add_get("/healthz", self._show_health)
+        app.router.add_get("/metrics", self._show_metrics)
+        app.router.add_get("/openapi.json", self._show_openapi)
+        app.router.add_get("/", self._show_page)
+        if _PAGE.is_dir():
+            app.router.add_static("/page/", _PAGE)
+        app.cleanup_ctx.append(self._keep_time)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Respond) -> web.StreamResponse:
+        """Check who asks, and answer errors as problems; every response gets the security headers."""
+        try:
+            response = await self._respond(request, handler)
+        except Problem as problem:
+            response = make_response(problem.status, problem.detail, problem.headers)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            response = make_response(error.status, error.text or error.reason, _keep_allow(error))
+        except Exception as error:  # noqa: BLE001  # whatever a handler raises, the client gets an answer
+            status = find_status(error)
+            if status is None:
+                _log.error("%s %s failed: %s", request.method, request.path, describe_exception(error), exc_info=error)
+            response = make_response(
+                status or 500, "The server has a bug; its log says more." if status is None else str(error)
+            )
+        if not response.prepared:
+            response.headers.update(_SECURITY_HEADERS)
+        self._requests[response.status] = self._requests.get(response.status, 0) + 1
+        return response
+
+    async def _respond(self, request: web.Request, handler: Respond) -> web.StreamResponse:
+        self.access.check_address(request)
+        if not self._is_open(request):
+            current_user.set(await self.access.find_user(request))
+        return await handler(request)
+
+    def _is_open(self, request: web.Request) -> bool:
+        """Whether the request needs no user. By its route and not its path, since the application may be mounted."""
+        route = request.match_info.route
+        handler = request.match_info.handler
+        return handler in (self._show_page, self._show_health) or isinstance(route.resource, web.StaticResource)
+
+    async def _keep_time(self, _: web.Application) -> AsyncGenerator[None]:
+        """While the application runs: signs of life for watchers, and sessions that nobody uses are closed."""
+        task = asyncio.get_running_loop().create_task(self._beat())
+        yield
+        task.cancel()
+        await asyncio.wait([task])
+        await self.close()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT)
+            self.sessions.beat()
+            await self.sessions.close_idle()
+
+    # The routes beside the API
+
+    async def _show_page(self, request: web.Request) -> web.StreamResponse:
+        """The page; with `?token=` it logs in first, and the token leaves the address bar."""
+        if (token := request.query.get("token")) is not None:
+            if not self.access.is_token(token):
+                raise Problem(401, "The token is wrong. Open the URL that the server printed.")
+            found = web.HTTPSeeOther(request.path)
+            secure = request.secure
+            found.set_cookie(COOKIE, self.access.cookie, httponly=True, samesite="Strict", path="/", secure=secure)
+            raise found
+        if not _PAGE.is_dir():
+            return web.Response(text="Steersman is running. The API is described in /openapi.json.")
+        return web.FileResponse(_PAGE / "index.html", headers=_SECURITY_HEADERS)
+
+    async def _show_health(self, _: web.Request) -> web.Response:
+        state = "draining" if self.sessions.draining else "ok"
+        return reply({"status": state, "uptime": round(self._clock() - self.started, 3)})
+
+    async def _show_openapi(self, _: web.Request) -> web.Response:
+        return reply(describe_api())
+
+    async def _show_metrics(self, _: web.Request) -> web.Response:
+        sessions = self.sessions
+        running = sum(live.is_busy for live in sessions.live.values())
+        waiting = sum(live.status == "waiting" for live in sessions.live.values())
+        lines = [
+            "# TYPE steersman_sessions_open gauge",
+            f"steersman_sessions_open {len(sessions.live)}",
+            "# TYPE steersman_runs_active gauge",
+            f"steersman_runs_active {running}",
+            "# TYPE steersman_runs_waiting gauge",
+            f"steersman_runs_waiting {waiting}",
+            "# TYPE steersman_watchers gauge",
+            f"steersman_watchers {sum(hub.watchers for hub in sessions.hubs.values())}",
+            "# TYPE steersman_http_requests_total counter",
+            *(f'steersman_http_requests_total{{status="{code}"}} {n}' for code, n in sorted(self._requests.items())),
+        ]
+        return web.Response(text="\n".join(lines) + "\n", content_type="text/plain")
+
+
+async def serve(
+    agents: Agents,
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token: str | None = None,
+    authenticate: Authenticate | None = None,
+    approval_timeout: float | None = None,
+    grace: float = GRACE,
+    started: Callable[[Server, str], object] | None = None,
+) -> None:
+    """Serve agents until SIGTERM, SIGINT or a cancel; `started` gets the server and its URL once it listens."""
+    hosts = () if host in ("", "0.0.0.0", "::") else (host,)
+    server = Server(
+        agents, store=store, token=token, authenticate=authenticate, hosts=hosts, approval_timeout=approval_timeout
+    )
+    runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    await runner.setup()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        address = runner.addresses[0]
+        (started or _print_url)(server, f"http://{_format_host(host)}:{address[1]}/?token={server.token}")
+        await stop.wait()
+        await server.close(grace)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        await runner.cleanup()
+
+
+def find_store(where: Store | str | os.PathLike[str]) -> Store:
+    """The store of a path, a PostgreSQL URL, or the store itself."""
+    if isinstance(where, str) and where.startswith(("postgres://", "postgresql://")):
+        from steersman.session.stores.postgres.store import PostgresStore
+
+        return PostgresStore(where)
+    return open_store(where)
+
+
+def _print_url(_: Server, url: str) -> None:
+    print(f"Steersman is at {url}", flush=True)
+
+
+def _format_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else (host or "127.0.0.1")
+
+
+def _keep_allow(error: web.HTTPException) -> dict[str, str] | None:
+    allow = error.headers.get("Allow")
+    return None if allow is None else {"Allow": allow}

@@ -1,0 +1,203 @@
+"""Watchers: never a gap, never an event twice, wherever they leave and come back (S1, S2, S4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.server.kit import Event, Gate, check_order, make_agent, sort_key
+
+from steersman.server.hub import Hub, Item
+from steersman.server.live import LiveSession
+from steersman.server.position import Position, parse_position
+from steersman.server.sessions import Sessions
+from steersman.server.watch import Watch, join_updates
+from steersman.session import MemoryStore, SqliteStore
+from steersman.testing import answer, call, error, text, thinking
+from steersman.types.messages import user_message
+
+pytestmark = pytest.mark.real_time
+LONG = " ".join(f"word{number}" for number in range(60))
+
+
+class Screen:
+    """Rebuilds the answer that is arriving from what a watcher reads, and compares it with the whole answer."""
+
+    def __init__(self, *, whole: bool = True) -> None:
+        self.whole = whole
+        self.text: str | None = None
+        self.complete: list[str] = []
+
+    def show(self, event: Event) -> None:
+        match event:
+            case {"type": "message_start", "message": {"role": "assistant"}}:
+                self.text = ""
+            case {"type": "message_update", "delta": {"type": "text_delta", "delta": more}}:
+                assert self.text is not None, "a delta without a beginning"
+                self.text += more
+            case {"type": "message_update", "delta": {"type": "reset"}}:
+                self.text = ""
+            case {"type": "snapshot", "message": {"content": content}}:
+                self.text = join_text(content)
+            case {"type": "message_end", "message": {"role": "assistant", "content": content}}:
+                # Whoever was away when the answer ended gets it as its record alone.
+                assert self.text is None or join_text(content).startswith(self.text)
+                assert self.text in (None, join_text(content)) or not self.whole
+                self.text = None
+                self.complete.append(join_text(content))
+            case _:
+                pass
+
+
+def join_text(content: Sequence[Any]) -> str:
+    return "".join(block["text"] for block in content if block["type"] == "text")
+
+
+def read_items(items: Sequence[Item]) -> list[tuple[str, Event]]:
+    return [(str(item.position), json.loads(item.data)) for item in items]
+
+
+async def collect(hub: Hub, after: Position | None = None, *, ends: int = 1) -> list[tuple[str, Event]]:
+    """The events of a hub up to the end of a run."""
+    found: list[tuple[str, Event]] = []
+    with Watch(hub, after) as watch:
+        while ends:
+            read = read_items(await watch.read())
+            found += read
+            ends -= sum(event["type"] == "agent_end" for _, event in read)
+    return found
+
+
+@asynccontextmanager
+async def open_live(agent: Any, store: Any = None, **options: Any) -> AsyncGenerator[LiveSession]:
+    sessions = Sessions(agent, MemoryStore() if store is None else store, **options)
+    try:
+        yield await sessions.create(None)
+    finally:
+        await sessions.close()
+
+
+def make_script(gate: Gate) -> Any:
+    """Text and thinking, a tool call in the middle, a retry after shown text, and more text."""
+    return make_agent(
+        answer(thinking("Hm. " * 10), LONG, call("wait"), deltas=9, pace=0),
+        error("overloaded", text("Void."), after=3),
+        LONG.upper(),
+        tools=[gate.make_tool()],
+    )
+
+
+@pytest.mark.parametrize("ring_bytes", [4 << 20, 6_000, 1_500])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_whoever_comes_back_at_any_position_misses_nothing(kind: str, ring_bytes: int, tmp_path: Any) -> None:
+    """S2: what was seen and what comes after it are the log, whatever is still in memory."""
+    gate = Gate()
+    store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "s.db")
+    async with open_live(make_script(gate), store, ring_bytes=ring_bytes) as live:
+        async with asyncio.TaskGroup() as group:
+            reference = group.create_task(collect(live.hub))
+            await live.prompt(user_message("Go."))
+            await gate.reached.wait()
+            gate.opened.set()
+        whole = reference.result()
+        check_order(whole)
+        screen = Screen(whole=ring_bytes == 4 << 20)
+        for _, event in whole:
+            screen.show(event)
+        assert screen.complete == [LONG, LONG.upper()]
+        for at in range(len(whole)):
+            position, _ = whole[at]
+            rest = await collect(live.hub, parse_position(position)) if at < len(whole) - 1 else []
+            records = [place for place, _ in whole[at + 1 :] if "." not in place]
+            assert [place for place, _ in rest if "." not in place] == records
+            check_order([whole[at], *rest])
+            if ring_bytes == 4 << 20:
+                assert rest == whole[at + 1 :]
+
+
+async def test_a_watcher_that_comes_in_the_middle_of_an_answer_sees_all_of_it() -> None:
+    """S2: from memory, or with one snapshot of the answer so far."""
+    for ring_bytes in (4 << 20, 2_000):
+        gate = Gate()
+        long = answer(LONG, call("wait"), deltas=60, pace=0)
+        agent = make_agent(long, "End.", tools=[gate.make_tool()])
+        async with open_live(agent, ring_bytes=ring_bytes) as live, asyncio.TaskGroup() as group:
+            whole = group.create_task(collect(live.hub))
+            await live.prompt(user_message("Go."))
+            late = await start_in_the_middle(live.hub, group)
+            gate.opened.set()
+        for task in (whole, *late):
+            screen = Screen(whole=ring_bytes == 4 << 20)
+            for _, event in task.result():
+                screen.show(event)
+            assert screen.complete == [LONG, "End."]
+            check_order(task.result())
+        snapshots = [event for task in late for _, event in task.result() if event["type"] == "snapshot"]
+        assert bool(snapshots) == (ring_bytes == 2_000)
+
+
+async def start_in_the_middle(hub: Hub, group: asyncio.TaskGroup) -> list[asyncio.Task[list[tuple[str, Event]]]]:
+    """Watchers from the start, one at each of the next shown events, until the answer is complete."""
+    late: list[asyncio.Task[list[tuple[str, Event]]]] = []
+    with Watch(hub, hub.position) as watch:
+        while True:
+            for _, event in read_items(await watch.read()):
+                if event["type"] == "message_end" and event["message"]["role"] == "assistant":
+                    return late
+            late.append(group.create_task(collect(hub)))
+
+
+async def test_events_wait_for_the_record_they_follow() -> None:
+    """S1: a position that was shown still exists after a crash, so nothing is shown before its record is saved."""
+    async with open_live(make_agent("Hello.")) as live:
+        await live.prompt(user_message("Hi"))
+        shown: list[tuple[str, Event]] = []
+        with Watch(live.hub, None) as watch:
+            while not shown or shown[-1][1]["type"] != "agent_end":
+                shown += read_items(await watch.read())
+                journal = live.session.recorder.journal
+                assert journal is not None
+                assert sort_key(shown[-1][0])[0] <= journal.last_saved
+
+
+async def test_a_watcher_that_is_behind_gets_joined_deltas() -> None:
+    """S4: neighbouring deltas of one block become one; nothing of the text is lost."""
+    async with open_live(make_agent(answer(thinking(LONG), LONG, deltas=60), tools=())) as live:
+        await live.prompt(user_message("Hi"))
+        await live.wait_until_idle()
+        await live.session.save()
+        items = list(live.hub.ring)
+        joined = join_updates(items)
+    assert len(joined) < len(items) / 4
+    assert joined[-1] is items[-1]
+    for found in (items, joined):
+        screen = Screen()
+        for _, event in read_items(found):
+            screen.show(event)
+        assert screen.complete == [LONG]
+
+
+async def test_a_position_past_the_end_is_refused() -> None:
+    async with open_live(make_agent("Hello.")) as live:
+        await live.prompt(user_message("Hi"))
+        await live.wait_until_idle()
+        await live.session.save()
+        with pytest.raises(ValueError, match="past the end"):
+            Watch(live.hub, Position(live.hub.last_record + 1))
+        Watch(live.hub, Position(live.hub.last_record, 99))
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "-1", "1.", ".1", "1.2.3", "1e3", " 1", "\u0661", "9" * 19])
+def test_a_position_is_a_number_or_two(wrong: str) -> None:
+    with pytest.raises(ValueError, match="A position is"):
+        parse_position(wrong)
+
+
+def test_positions_are_ordered_and_read_back() -> None:
+    places = [Position(1), Position(1, 0), Position(1, 1), Position(1, 10), Position(2)]
+    assert sorted(reversed(places)) == places
+    assert [parse_position(str(place)) for place in places] == places
