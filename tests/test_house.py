@@ -84,6 +84,9 @@ WALL_CLOCK = {
         "provider/wires/openai_chat/errors.py",
         "provider/wires/openai_responses/errors.py",
     ],
+    "whether a folder changed so recently that its time stamp may not change again": [
+        "tools/confine/folder_snapshot.py",
+    ],
     "today's date and prices, and how long ago something was": [
         "cli/sessions/printing.py",
         "cli/setup/startup.py",

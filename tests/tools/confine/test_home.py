@@ -58,15 +58,6 @@ async def test_settings_that_a_command_writes_run_nothing_in_the_next(
     assert not (project / "ran").exists()
 
 
-async def test_nor_does_python_code_of_the_home_folder(project: Path, sandbox: Sandbox) -> None:
-    bash = bash_tool(project, sandbox=sandbox)
-    plant = (
-        'd=$(/usr/bin/env python3 -m site --user-site); mkdir -p "$d"; echo "print(4300 + 21)" > "$d/usercustomize.py"'
-    )
-    await run(bash, plant)
-    assert "4321" not in text(await run(bash, "python3 -c 'print(1)'"))
-
-
 def list_existing(*paths: str) -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 

@@ -151,8 +151,8 @@ async def test_a_commit_that_is_refused_says_what_to_do(built: Path, tmp_path: P
     shutil.copytree(built, root, symlinks=True)
     output = await run(bash_tool(root, sandbox=named(whole)), "echo b > a; git add a")
     assert text(output).endswith(
-        "[exit code 128]\n[git's own files can be read but not written here, so commits and the like fail; "
-        "only the user can change that, with bash_tool(git='read-write')]"
+        "[exit code 128]\n[git repositories can be read here, but not written or made, so commits, clones and the "
+        "like fail; only the user can change that, with bash_tool(git='read-write')]"
     )
     writable = bash_tool(root, sandbox=named(whole), git="read-write")
     assert not (await run(writable, "git add a")).is_error
@@ -211,7 +211,11 @@ def snapshot(root: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "make"),
-    [(".git", "mkdir {}; echo evil > {}/x"), (".mcp.json", "echo evil > {}"), (".steersman", "ln -s /etc/hosts {}")],
+    [
+        (".steersman", "mkdir {}; echo evil > {}/x"),
+        (".mcp.json", "echo evil > {}"),
+        (".mcp.json", "ln -s /etc/hosts {}"),
+    ],
 )
 def test_what_was_not_there_is_set_aside(room: Room, walls: Confinement, name: str, make: str) -> None:
     """Nothing can be mounted where nothing is, so it is looked at when the command is over."""
@@ -294,11 +298,11 @@ async def test_it_is_put_right_although_nobody_waits(room: Room, walls: Confinem
     """Also where our program was killed meanwhile: it is the supervisor who looks."""
     environment = build_child_environment({"HOME": str(room.tmp)})
     where = find_sandbox_paths(str(room.root), [], environment)
-    argv = ["/bin/bash", "-c", "mkdir .git; sleep 1000"]
+    argv = ["/bin/bash", "-c", "mkdir .steersman; sleep 1000"]
     launched = launch(walls.plan(argv, environment, str(room.root), where, allow_network=False))
-    await until((room.root / ".git").exists)
+    await until((room.root / ".steersman").exists)
     await asyncio.to_thread(launched.close)
-    assert [path.name.partition("-")[0] for path in room.root.iterdir()] == [".git.refused"]
+    assert [path.name.partition("-")[0] for path in room.root.iterdir()] == [".steersman.refused"]
 
 
 def test_landlock_alone_says_that_it_protects_no_repository() -> None:

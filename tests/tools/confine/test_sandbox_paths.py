@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.confine.protected_paths import ProtectedPaths, SandboxPaths, find_repositories, find_sandbox_paths
+from steersman.tools.confine.folder_snapshot import FolderSnapshot
+from steersman.tools.confine.protected_paths import ProtectedPaths, SandboxPaths, find_sandbox_paths, select_nested
 from steersman.tools.confine.sandbox import build_bubblewrap_command, build_landlock_rules
 from steersman.types.errors import ToolError
 
@@ -132,17 +133,65 @@ def test_a_pointer_that_leads_nowhere_is_no_trouble(tmp_path: Path, pointer: byt
     assert pins(tmp_path) == {".git": False}
 
 
-def test_repositories_are_found_wherever_they_are_and_not_in_links(tmp_path: Path) -> None:
-    for name in (".git/modules/x/.git", "a/.git", "a/b/c/.git", "d/node_modules/e/.git"):
+def names_below(root: Path, **settings: Any) -> list[str]:
+    return sorted(os.path.relpath(path, root) for path in FolderSnapshot(str(root), **settings).refresh())
+
+
+def test_protected_names_are_found_wherever_they_are_and_not_in_links(tmp_path: Path) -> None:
+    for name in (".git/modules/x/.git", "a/.git", "a/b/c/.git", "d/node_modules/e/.git", "a/.steersman", "g/.GIT"):
         (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "d/.mcp.json").touch()
+    (tmp_path / ".mcp.json").touch()
     (tmp_path / "f").mkdir()
     (tmp_path / "f/.git").symlink_to("../a/.git")
     (tmp_path / "link").symlink_to("a")
-    found = sorted(os.path.relpath(path, tmp_path) for path in find_repositories(str(tmp_path)))
-    assert found == ["a/.git", "a/b/c/.git", "d/node_modules/e/.git", "f/.git"]
-    assert find_repositories(str(tmp_path), folders=1) == ()
-    with pytest.raises(ToolError, match=r"^There are more than 4 repositories in the workspace .*git='read-write'"):
-        find_repositories(str(tmp_path), most=4)
+    found = ["a/.git", "a/.steersman", "a/b/c/.git", "d/.mcp.json", "d/node_modules/e/.git", "f/.git", "g/.GIT"]
+    assert names_below(tmp_path) == found
+    assert names_below(tmp_path, skipped=[str(tmp_path / "d")]) == [name for name in found if name[0] != "d"]
+    assert names_below(tmp_path, most=1) == []
+
+
+def test_repositories_without_the_name_are_found_by_their_form(tmp_path: Path) -> None:
+    """git takes such a folder for a repository too, also the workspace itself."""
+    for name in ("objects", "refs", "bare/objects", "bare/refs", "part/refs", "linked"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("HEAD", "bare/HEAD", "part/HEAD", "linked/HEAD", "linked/commondir"):
+        (tmp_path / name).touch()
+    assert names_below(tmp_path) == ["HEAD", "bare/HEAD", "linked/HEAD"]
+
+
+def test_a_snapshot_sees_every_change(tmp_path: Path) -> None:
+    """Although it reads only the folders with another time stamp or inode."""
+    for name in ("a/b", "c/.git", "d"):
+        (tmp_path / name).mkdir(parents=True)
+    snapshot = FolderSnapshot(str(tmp_path))
+
+    def look() -> list[str]:
+        return sorted(os.path.relpath(path, tmp_path) for path in snapshot.refresh())
+
+    assert look() == ["c/.git"]
+    (tmp_path / "a/b/.mcp.json").touch()
+    assert look() == ["a/b/.mcp.json", "c/.git"]
+    (tmp_path / "a/b").rename(tmp_path / "d/b")
+    assert look() == ["c/.git", "d/b/.mcp.json"]
+    # Another folder under the same name, with the times of the old one.
+    times = (tmp_path / "a").stat()
+    (tmp_path / "e/.git").mkdir(parents=True)
+    (tmp_path / "a").rmdir()
+    (tmp_path / "e").rename(tmp_path / "a")
+    os.utime(tmp_path / "a", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert look() == ["a/.git", "c/.git", "d/b/.mcp.json"]
+    (tmp_path / "c/.git").rmdir()
+    assert look() == ["a/.git", "d/b/.mcp.json"]
+    assert snapshot.is_complete
+
+
+def test_what_cannot_be_protected_is_told(tmp_path: Path) -> None:
+    found = [str(tmp_path / name) for name in ("a/.git", "b/.git", "c/.mcp.json", "d/HEAD")]
+    assert select_nested(str(tmp_path), found, "read-only") == found[:3]
+    assert select_nested(str(tmp_path), found, "read-write") == found[2:3]
+    with pytest.raises(ToolError, match=r"^There are more than 2 repositories, .* in the workspace .*git='read-write'"):
+        select_nested(str(tmp_path), found, "read-only", most=2)
 
 
 SECRETS = """

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 # Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.calling import call_in_thread
+from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, set_aside
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
-from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_repositories, find_sandbox_paths
+from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_sandbox_paths, select_nested
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.output import ToolContext
@@ -41,9 +43,10 @@ _LONGEST_COMMAND = 128 * 1024 - 1  # what Linux takes as one argument
 _Line = Annotated[str, "What to run, as for `bash -c`."]
 _Seconds = Annotated[float | None, "Seconds after which it is ended."]
 _GIT_NOTE = (
-    "git's own files can be read but not written here, so commits and the like fail; only the user can change that, "
-    "with bash_tool(git='read-write')"
+    "git repositories can be read here, but not written or made, so commits, clones and the like fail; only the user "
+    "can change that, with bash_tool(git='read-write')"
 )
+_MADE_GIT = re.compile(r"/(\.git|HEAD)'")
 _MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
 # Tells programs that there is no terminal, so that none waits for input.
 _QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
@@ -130,6 +133,8 @@ class _Shell:
         self.env = env
         self.output_folder = output_folder
         self.scratch = Scratch()
+        self.snapshot: FolderSnapshot | None = None
+        self.snapshot_lock = threading.Lock()
         self.saved: deque[str] = deque()
 
     def describe(self) -> str:
@@ -151,7 +156,7 @@ class _Shell:
         """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
-        sandbox, plan, home = await call_in_thread(self._plan_command, command)
+        sandbox, plan, home, before = await call_in_thread(self._plan_command, command)
         captured = OutputCapture(
             self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
@@ -159,11 +164,12 @@ class _Shell:
         def show(text: str) -> None:
             ctx.update({"type": "output", "text": text})
 
+        refused: list[str] = []
         try:
             ended = await run_command(plan, captured, timeout=seconds, on_output=show)
         finally:
             if home:
-                await call_in_thread(remove_home, home)
+                refused = await call_in_thread(self._clean_up, home, before)
         text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
@@ -174,9 +180,11 @@ class _Shell:
             "ended": list(ended.left),
             "sandbox": sandbox.kind,
         }
-        notes = _describe_end(ended, seconds)
-        failed = ended.timed_out or ended.status != 0 or bool(ended.refused)
-        if ended.status != 0 and self.git == "read-only" and _MET_GIT.search(text):
+        notes = [*_describe_end(ended, seconds), *refused]
+        refused += ended.refused
+        failed = ended.timed_out or ended.status != 0 or bool(refused)
+        met_git = any(map(_MADE_GIT.search, refused)) or (ended.status != 0 and _MET_GIT.search(text) is not None)
+        if self.git == "read-only" and met_git:
             notes.append(_GIT_NOTE)
         return ToolOutput(_append_notes(text, notes), details=details, is_error=failed)
 
@@ -202,32 +210,43 @@ class _Shell:
         """The user's name for commits, read once."""
         return read_git_identity(self.root)
 
-    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any], str]:
-        """Build the plan of a command and its home folder, which is empty for a command without a sandbox."""
+    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any], str, set[str]]:
+        """Build the plan of a command; also return its home folder, and the protected names below the workspace's own.
+
+        A command without a sandbox has neither.
+        """
         if not os.path.isdir(self.root):
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         sandbox = confinement(self.sandbox)
         environment = build_child_environment(_QUIET)
         scratch: list[str] = []
+        before: set[str] = set()
         home = ""
         try:
             if sandbox.kind != "off":
                 home = make_home(self.scratch, self._git_identity if self.git == "read-write" else "")
                 scratch = [home, self.scratch.make_folder("tmp")]
                 environment.update(HOME=home, TMPDIR=scratch[1])
+                before = self._find_protected(skipped=scratch[1])
             environment.update(self.env)
-            where = self._find_paths(sandbox, scratch, environment)
+            where = self._find_paths(sandbox, scratch, environment, before)
         except OSError as error:
             raise ToolError(
                 f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [*_find_shell(environment["PATH"]), command]
-        return sandbox, sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network), home
+        return (
+            sandbox,
+            sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network),
+            home,
+            before,
+        )
 
-    def _find_paths(self, sandbox: Confinement, scratch: list[str], environment: dict[str, str]) -> SandboxPaths:
+    def _find_paths(
+        self, sandbox: Confinement, scratch: list[str], environment: dict[str, str], before: set[str]
+    ) -> SandboxPaths:
         if sandbox.kind == "off":
             return SandboxPaths((), ())
-        inner = self._repositories if self.git == "read-only" else ()
         return find_sandbox_paths(
             self.root,
             scratch,
@@ -235,13 +254,33 @@ class _Shell:
             readable=self._list_readable(),
             writable=self.writable,
             git=self.git,
-            inner=inner,
+            nested=select_nested(self.root, before, self.git),
         )
 
-    @functools.cached_property
-    def _repositories(self) -> tuple[str, ...]:
-        """The repositories that existed before the first command; a command controls what it creates itself."""
-        return find_repositories(self.root)
+    def _find_protected(self, *, skipped: str) -> set[str]:
+        """Find the protected names below the workspace's own; a temporary folder in the workspace is not searched."""
+        with self.snapshot_lock:
+            if self.snapshot is None:
+                self.snapshot = FolderSnapshot(self.root, skipped=[skipped])
+            return self.snapshot.refresh()
+
+    def _clean_up(self, home: str, before: set[str]) -> list[str]:
+        """Remove the home folder of a command, and set aside the protected names that it made in subfolders."""
+        remove_home(home)
+        with self.snapshot_lock:
+            if self.snapshot is None:
+                return []
+            was_complete = self.snapshot.is_complete
+            new = self.snapshot.refresh() - before - set(self.writable)
+            if self.git == "read-write":
+                new = set(select_nested(self.root, new, self.git, most=len(new)))
+            notes = set_aside(new)
+            if was_complete and not self.snapshot.is_complete:
+                notes.append(
+                    f"there are now more than {MAX_FOLDERS:,} folders, so not all were searched for git repositories, "
+                    ".steersman and .mcp.json that the command may have made"
+                )
+            return notes
 
     def _list_readable(self) -> list[str]:
         """List the readable paths, with the files of earlier outputs so that a command can read them."""

@@ -2,7 +2,8 @@
 
 `build_sandbox` runs in the forked child before `exec`; when a part fails, the command does not run. `restore_guards`
 runs after the command, for names that no bind mount can hold because nothing or only a symlink is there: what the
-command put there is renamed, and a symlink is restored. Like the supervisor, it imports nothing of Steersman.
+command put there is renamed and made useless for git, and a symlink is restored. A held name gets an empty folder as
+long as the command runs. Like the supervisor, it imports nothing of Steersman.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _CAPABILITY_VERSION = 0x20080522
 _MOUNT_SETATTR, _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 442, 444, 445, 446
 _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000  # execute, write, read, truncate, ioctl: all that a file can be given
 
+_ATTEMPTS = 100
+_LIVE_PARTS = ("HEAD", "commondir", "config", "config.worktree", "hooks")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Guard = tuple[str, str | None, str, bool]
@@ -74,7 +77,8 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
         _set_mount_attributes(path, 0, _RDONLY, recursive=True)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
-    for path, writable in view["pinned"]:
+    held = [(path, False) for path in view["held"] if os.path.isdir(path)]
+    for path, writable in (*view["pinned"], *held):
         _mount(path, path, None, _MS_BIND | _MS_REC)
         if not writable:
             _set_read_only(path, recursive=True)
@@ -175,9 +179,71 @@ def record_guard(path: str) -> Guard | None:
     return path, text, os.path.realpath(path), os.path.exists(path)
 
 
-def restore_guards(guards: list[Guard]) -> list[str]:
+def hold_names(paths: list[str]) -> dict[str, int]:
+    """Make an empty folder at each free name, for a bind mount; return its locked file descriptor by path.
+
+    A name that cannot be held is only guarded: the workspace is read-only, or something has just been put there.
+    """
+    return {path: folder for path in paths if (folder := _hold(path)) is not None}
+
+
+def _hold(path: str) -> int | None:
+    for _ in range(_ATTEMPTS):
+        try:
+            if not os.path.lexists(path):
+                os.mkdir(path, 0o755)
+            folder = os.open(path, _FOLDER)
+        except (FileExistsError, FileNotFoundError):
+            continue  # another command came first, or has just removed its folder
+        except OSError:
+            return None
+        # Shared: commands that run side by side hold one folder, and the last of them removes it.
+        _lock(folder, exclusive=False)
+        if _is_at(path, folder):
+            return folder
+        os.close(folder)
+    return None
+
+
+def _lock(folder: int, *, exclusive: bool) -> bool:
+    """Lock a folder; return whether no other command holds it, as far as the file system can tell."""
+    import fcntl
+
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return True
+
+
+def _is_at(path: str, folder: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(folder))
+    except OSError:
+        return False
+
+
+def _release(path: str, folder: int) -> bool:
+    """Remove the folder of a held name if it is empty and no other command holds it.
+
+    Return whether it was still ours: then the command put nothing there, because it saw a read-only mount.
+    """
+    ours = _is_at(path, folder)
+    try:
+        if ours and _lock(folder, exclusive=True):
+            os.rmdir(path)
+    except OSError:
+        pass  # not empty: it was used from outside
+    os.close(folder)
+    return ours
+
+
+def restore_guards(guards: list[Guard], held: dict[str, int] | None = None) -> list[str]:
     """Restore what changed, after every process of the command has ended; return a note for each change."""
-    return [words for each in guards if (words := _restore(*each))]
+    kept = [path for path, folder in (held or {}).items() if _release(path, folder)]
+    return [words for each in guards if each[0] not in kept and (words := _restore(*each))]
 
 
 def _restore(path: str, text: str | None, real: str, there: bool) -> str:
@@ -220,4 +286,21 @@ def _read_link(folder: int, name: str) -> str | None:
 def _set_aside(folder: int, name: str) -> str:
     aside = f"{name}.refused-{os.urandom(4).hex()}"
     os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    try:
+        inside = os.open(aside, _FOLDER, dir_fd=folder)
+    except OSError:
+        return aside  # not a folder, or one that cannot be entered
+    try:
+        _defuse(inside)
+    finally:
+        os.close(inside)
     return aside
+
+
+def _defuse(folder: int) -> None:
+    """Rename the parts by which git knows a repository, and those that name programs to run."""
+    for name in _LIVE_PARTS:
+        try:
+            os.rename(name, f"{name}.refused", src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            continue  # there is none

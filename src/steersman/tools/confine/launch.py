@@ -59,7 +59,7 @@ code, plan = marshal.load(stream), marshal.load(stream)
 supervisor, enforcement = {"__name__": "supervisor"}, {"__name__": "enforcement"}
 exec(code[0], supervisor)
 exec(code[1], enforcement)
-supervisor["main"](plan, enforcement["build_sandbox"], enforcement["restore_guards"])
+supervisor["main"](plan, *[enforcement[name] for name in ("hold_names", "build_sandbox", "restore_guards")])
 """
 _CODE = marshal.dumps(
     [compile(Path(__file__).with_name(name).read_bytes(), name, "exec") for name in ("supervisor.py", "enforcement.py")]
@@ -74,6 +74,7 @@ UNCONFINED: Mapping[str, Any] = {
     "seccomp_file": b"",
     "wrapped": False,
     "guarded": (),
+    "held": (),
 }
 
 # The orders to the supervisor: send SIGTERM to every process, send SIGKILL.

@@ -4,7 +4,8 @@ Programs can be read, the workspace written, the rest is hidden. Home folders an
 parts of them are visible. In the workspace, git repositories, `.steersman`, `.mcp.json` and the Python we run from are
 protected, because other programs run what is there. A file or folder becomes a read-only bind mount, which also fixes
 the names of the folders above it. A name that is missing or a symlink cannot be a mount point: it is guarded instead,
-which means it is checked and restored after the command.
+which means it is checked and restored after the command. Where the root has no `.git`, the name is held: an empty
+folder is there as long as the command runs.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from steersman.tools.confine.enforcement import Guard, record_guard
+from steersman.tools.confine.folder_snapshot import FolderSnapshot
 from steersman.types.errors import ToolError
 
-MAX_FOLDERS = 20_000
-MAX_REPOSITORIES = 200
+MAX_PROTECTED = 200
 
 Git: TypeAlias = Literal["read-only", "read-write"]
 GIT: tuple[Git, ...] = get_args(Git)
@@ -33,40 +33,17 @@ _NAMES = (".steersman", ".mcp.json")
 _SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
 
 
-def find_repositories(root: str, *, folders: int = MAX_FOLDERS, most: int = MAX_REPOSITORIES) -> tuple[str, ...]:
-    """Find each `.git` below the root's own, nearest first, in at most `folders` folders.
-
-    Raises `ToolError` where there are more than `most`.
-    """
-    found: list[str] = []
-    waiting = deque([root])
-    while waiting and folders:
-        folders -= 1
-        inside, git = _scan_folder(waiting.popleft())
-        waiting.extend(inside)
-        found += git
-        if len(found) > most:
-            raise ToolError(
-                f"There are more than {most} repositories in the workspace {root!r}, too many to protect. Only the "
-                "user can change that: with a smaller workspace, or with bash_tool(git='read-write')."
-            )
-    return tuple(path for path in found if os.path.dirname(path) != root)
-
-
-def _scan_folder(folder: str) -> tuple[list[str], list[str]]:
-    """List the folders in a folder, and its `.git`."""
-    inside: list[str] = []
-    git: list[str] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name == ".git":
-                    git.append(entry.path)
-                elif entry.is_dir(follow_symlinks=False):
-                    inside.append(entry.path)
-    except OSError:
-        pass  # deleted, or unreadable for us and so for the command
-    return inside, git
+def select_nested(root: str, found: Iterable[str], git: Git, *, most: int = MAX_PROTECTED) -> list[str]:
+    """Select what to protect of the names that a snapshot found; `ToolError` where that is more than `most`."""
+    names = (".git", *_NAMES) if git == "read-only" else _NAMES
+    chosen = sorted(path for path in found if os.path.basename(path).lower() in names)
+    if len(chosen) > most:
+        raise ToolError(
+            f"There are more than {most} repositories, .steersman and .mcp.json in the workspace {root!r}, too many to "
+            "protect. Only the user can change that: with a smaller workspace, or with bash_tool(git='read-write') "
+            "where they are repositories."
+        )
+    return chosen
 
 
 def resolve_git_folders(path: str) -> list[str]:
@@ -101,10 +78,14 @@ def _read_pointer(path: str, word: str, base: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ProtectedPaths:
-    """`pinned` are paths to bind mount, outer ones first, each with whether it stays writable; `guarded` the rest."""
+    """`pinned` are paths to bind mount, outer ones first, each with whether it stays writable; `guarded` the rest.
+
+    `held` are guarded names at which an empty folder is made and mounted while the command runs.
+    """
 
     pinned: tuple[tuple[str, bool], ...] = ()
     guarded: tuple[Guard, ...] = ()
+    held: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -115,22 +96,27 @@ class _ProtectionBuilder:
     read_only: set[str] = field(default_factory=set[str])
     writable: set[str] = field(default_factory=set[str])
     guards: dict[str, Guard] = field(default_factory=dict[str, Guard])
+    held: set[str] = field(default_factory=set[str])
 
-    def protect(self, path: str, *, free: bool = False) -> None:
-        """Protect a name and its target; with `free`, the command may create the name if nothing exists there."""
-        found = record_guard(path)
-        if found is not None and not (free and found[1] is None):
+    def protect(self, path: str) -> None:
+        """Protect a name and its target."""
+        if (found := record_guard(path)) is not None:
             self.guards[path] = found
         self.make_read_only(os.path.realpath(path))
+
+    def hold(self, path: str) -> None:
+        """Hold a name at which there is nothing, or only the folder with which another command holds it."""
+        self.guards[path] = (path, None, path, False)
+        self.held.add(path)
 
     def make_read_only(self, real: str) -> None:
         """Make a path read-only, if it exists beneath the root."""
         if is_beneath(self.root, real) and (os.path.isdir(real) or os.path.isfile(real)):
             self.read_only.add(real)
 
-    def protect_repository(self, path: str, *, free: bool = False) -> None:
+    def protect_repository(self, path: str) -> None:
         """Protect all of a `.git`, wherever its folders are."""
-        self.protect(path, free=free)
+        self.protect(path)
         if os.path.lexists(path):
             for place in resolve_git_folders(path):
                 self.make_read_only(place)
@@ -171,15 +157,19 @@ class _ProtectionBuilder:
             for path, writable in pins.items()
             if writable is False or fixed.isdisjoint(_list_parents(path, self.root))
         }
-        return ProtectedPaths(tuple(sorted(pins.items(), key=lambda pin: pin[0].split(os.sep))), tuple(guards.values()))
+        return ProtectedPaths(
+            tuple(sorted(pins.items(), key=lambda pin: pin[0].split(os.sep))),
+            tuple(guards.values()),
+            tuple(self.held - allowed),
+        )
 
 
 def protect_paths(
-    root: str, *, repositories: Iterable[str], own: Iterable[str], allowed: Iterable[str], git: Git
+    root: str, *, nested: Iterable[str], own: Iterable[str], allowed: Iterable[str], git: Git
 ) -> ProtectedPaths:
     """Find what a command in the workspace `root` must not change, except paths that are listed in `allowed`.
 
-    `own` are the folders of the Python we run from, and `repositories` are those below the root's own.
+    `own` are the folders of the Python we run from, and `nested` the protected names below the root's own.
     """
     keeping = _ProtectionBuilder(root)
     for name in _NAMES:
@@ -187,13 +177,28 @@ def protect_paths(
     for path in own:
         if os.path.isdir(path):
             keeping.make_read_only(os.path.realpath(path))
-    if git == "read-only":
-        keeping.protect_repository(os.path.join(root, ".git"))
-        for path in repositories:
-            keeping.protect_repository(path, free=True)
+    for path in nested:
+        if os.path.basename(path).lower() != ".git":
+            keeping.protect(path)
+        elif git == "read-only":
+            keeping.protect_repository(path)
+    top = os.path.join(root, ".git")
+    if git == "read-write":
+        keeping.protect_git_settings(top)
+    elif _is_missing_or_empty(top):
+        keeping.hold(top)
     else:
-        keeping.protect_git_settings(os.path.join(root, ".git"))
+        keeping.protect_repository(top)
     return keeping.build(set(allowed))
+
+
+def _is_missing_or_empty(path: str) -> bool:
+    try:
+        return not os.path.islink(path) and not os.listdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def is_beneath(root: str, path: str) -> bool:
@@ -256,12 +261,12 @@ def find_sandbox_paths(
     writable: Iterable[str] = (),
     own: Iterable[str] = (sys.prefix, sys.base_prefix),
     git: Git = "read-only",
-    inner: Iterable[str] | None = None,
+    nested: Iterable[str] | None = None,
 ) -> SandboxPaths:
     """Find the paths for a command in the workspace `root`, with its own temporary folders (`scratch`).
 
     `own` are the folders of the Python we run from; inside the workspace they are protected unless `writable` lists
-    them. `inner` are the repositories below the root's own; `None` searches for them.
+    them. `nested` are the protected names below the root's own; `None` searches for them.
     """
     java = map(str, Path("/etc").glob("java-*"))
     read = (
@@ -271,15 +276,15 @@ def find_sandbox_paths(
         *_find_program_folders(environment),
         *readable,
     )
-    if inner is None:
-        inner = find_repositories(root) if git == "read-only" else ()
+    if nested is None:
+        nested = select_nested(root, FolderSnapshot(root).refresh(), git)
     allowed = [os.path.realpath(path) for path in writable]
     write = (root, *scratch, *writable)
     return SandboxPaths(
         tuple(sorted({path for path in read if os.path.exists(path)})),
         tuple(dict.fromkeys(path for path in write if os.path.exists(path))),
         tuple(path for path in _DEVICES if os.path.exists(path)),
-        protect_paths(root, repositories=inner, own=own, allowed=allowed, git=git),
+        protect_paths(root, nested=nested, own=own, allowed=allowed, git=git),
     )
 
 

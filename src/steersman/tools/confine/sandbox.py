@@ -68,8 +68,9 @@ _GIT = (
     ".steersman, .mcp.json, and the Python we run from"
 )
 _NEW_GIT = (
-    "repositories that are made in subfolders after the first command, bare ones, and what a project itself keeps for "
-    "git to run (core.hooksPath) are not protected"
+    "a repository, .steersman or .mcp.json that a command makes in a subfolder is there until the command is over, and "
+    "is set aside then; bare repositories, names beyond the nearest 20,000 folders, and what a project itself keeps "
+    "for git to run (core.hooksPath) are not protected"
 )
 _OPEN_GIT = "git repositories, .steersman, .mcp.json and the Python we run from can be written in the workspace"
 _ATTRIBUTES = "permissions, owners and times of files outside can be changed where the user may do that"
@@ -113,10 +114,12 @@ class Confinement:
             "own_network": not allow_network,
             "writable": list(where.writable),
             "pinned": list(where.protected.pinned),
+            "held": list(where.protected.held),
         }
         families = _INTERNET if allow_network or self.namespaces else ()
         return {
             "view": view if self.namespaces else None,
+            "held": list(where.protected.held) if self.namespaces else [],
             "capabilities": _FILE_CAPABILITIES,
             "landlock": build_landlock_rules(where, self.abi, own_memory=self.namespaces),
             "seccomp": seccomp.build_filter(families, setgid=_is_shared_by_group(where)),
@@ -136,7 +139,8 @@ def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allo
         seccomp=bool(filtered),
     )
     # Bubblewrap enters the workspace itself, so it starts in the root folder.
-    return {"argv": line, "cwd": "/", "seccomp_file": filtered, "wrapped": True}
+    held = list(where.protected.held)
+    return {"argv": line, "cwd": "/", "seccomp_file": filtered, "wrapped": True, "held": held}
 
 
 def _is_shared_by_group(where: SandboxPaths) -> bool:
@@ -279,6 +283,8 @@ def build_bubblewrap_command(
         found += ["--bind", path, path]
     for path, writable in places.protected.pinned:
         found += ["--bind" if writable else "--ro-bind", path, path]
+    for path in places.protected.held:
+        found += ["--ro-bind-try", path, path]
     return [*found, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
 
 

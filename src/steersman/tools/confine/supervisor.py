@@ -27,24 +27,27 @@ _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
 
 Process = tuple[int, int, str, str]
 if TYPE_CHECKING:
+    Hold = Callable[[Any], Any]
     Build = Callable[[dict[str, Any]], None]
-    Settle = Callable[[Any], list[Any]]
+    Settle = Callable[[Any, Any], list[Any]]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def supervise(plan: dict[str, Any], orders: int, build: Build, settle: Settle) -> dict[str, Any]:
+def supervise(plan: dict[str, Any], orders: int, hold: Hold, build: Build, settle: Settle) -> dict[str, Any]:
     """Run the command to its end, end what it left running, restore what it must not change; return the report."""
     _reset_signals()
     if libc.prctl(_SET_CHILD_SUBREAPER, *[ctypes.c_ulong(bit) for bit in (1, 0, 0, 0)]):
         return {"error": "could not become a subreaper"}
+    held = hold(plan["held"])
     trouble, main = _start(plan, build)
     if trouble:
+        settle((), held)
         return {"error": trouble}
     wrapped: bool = plan["wrapped"]
     status, asked = _watch(main, orders, spared=main if wrapped else 0)
     left = _end_rest(orders, asked=asked, wrapped=wrapped)
     survivors = _list_alive(wrapped=wrapped)
-    return {"status": status, "left": left, "survivors": survivors, "refused": settle(plan["guarded"])}
+    return {"status": status, "left": left, "survivors": survivors, "refused": settle(plan["guarded"], held)}
 
 
 def _start(plan: dict[str, Any], build: Build) -> tuple[str, int]:
@@ -194,14 +197,14 @@ def _list_descendants() -> list[Process]:
     return found
 
 
-def main(plan: dict[str, Any], build: Build, settle: Settle) -> NoReturn:
+def main(plan: dict[str, Any], hold: Hold, build: Build, settle: Settle) -> NoReturn:
     """Run the program: read orders from and report to the two file descriptors in its arguments."""
     orders, reports = (int(number) for number in sys.argv[1:3])
     for number in (orders, reports):
         os.set_inheritable(number, False)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    report = marshal.dumps(supervise(plan, orders, build, settle))
+    report = marshal.dumps(supervise(plan, orders, hold, build, settle))
     # Close the output before the report, and both before we exit: the reader then only waits for our exit, and we are
     # a zombie no longer than it takes the reader to wake up.
     os.dup2(nothing, 1)

@@ -1,0 +1,105 @@
+"""A snapshot of the folders of a workspace, to find protected names below it, also those that a command made.
+
+A refresh reads only the folders that changed, and costs one `lstat` for each of the others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from steersman.tools.confine.enforcement import Guard, restore_guards
+
+MAX_FOLDERS = 20_000
+
+PROTECTED_NAMES = frozenset((".git", ".steersman", ".mcp.json"))
+# A folder with these is a git repository without being called `.git`, and so is one with HEAD and commondir.
+_BARE = frozenset(("HEAD", "objects", "refs"))
+_LINKED = frozenset(("HEAD", "commondir"))
+# A folder that changed this recently may change again without another time stamp.
+_SETTLED_NS = 100_000_000
+
+_Stamp = tuple[int, int, int]
+
+
+class _Folder(NamedTuple):
+    """The stamp of a folder when it was read, the paths of its folders, and those of the protected names in it."""
+
+    stamp: _Stamp | None
+    folders: list[str]
+    found: list[str]
+
+
+class FolderSnapshot:
+    """The folders below a root, nearest first, at most `most`, and without those in `skipped`.
+
+    `is_complete` says after a refresh that there were no more.
+    """
+
+    def __init__(self, root: str, *, skipped: Iterable[str] = (), most: int = MAX_FOLDERS) -> None:
+        self._root = root
+        self._skipped = frozenset(skipped)
+        self._most = most
+        self._folders: dict[str, _Folder] = {}
+        self.is_complete = True
+
+    def refresh(self) -> set[str]:
+        """Find the protected names below the root's own, and the HEAD of each bare repository, also of the root."""
+        known, fresh = self._folders, dict[str, _Folder]()
+        found: set[str] = set()
+        waiting = deque([self._root])
+        while waiting and len(fresh) < self._most:
+            path = waiting.popleft()
+            try:
+                stat = os.lstat(path)
+            except OSError:
+                continue  # deleted meanwhile
+            stamp = (stat.st_ino, stat.st_ctime_ns, stat.st_dev)
+            folder = known.get(path)
+            if folder is None or folder.stamp != stamp:
+                folder = self._read(path, stamp)
+            fresh[path] = folder
+            waiting.extend(folder.folders)
+            found.update(folder.found)
+        self._folders = fresh
+        self.is_complete = not waiting
+        return found
+
+    def _read(self, path: str, stamp: _Stamp) -> _Folder:
+        folders: list[str] = []
+        found: list[str] = []
+        names: set[str] = set()
+        now = time.time_ns()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    names.add(entry.name)
+                    # In any case: there are file systems on which `.GIT` is `.git`.
+                    if entry.name.lower() in PROTECTED_NAMES:
+                        found.append(entry.path)
+                    elif entry.is_dir(follow_symlinks=False) and entry.path not in self._skipped:
+                        folders.append(entry.path)
+        except OSError:
+            return _Folder(None, folders, found)  # deleted, or unreadable for us and so for the command
+        if path == self._root:
+            found = []  # these are protected in another way, also while a command runs
+        if names >= _BARE or names >= _LINKED:
+            found.append(os.path.join(path, "HEAD"))
+        return _Folder(stamp if now - stamp[1] > _SETTLED_NS else None, folders, found)
+
+
+def set_aside(paths: Iterable[str]) -> list[str]:
+    """Rename what is at these paths, where a command has made it; return a note for each."""
+    guards: list[Guard] = [(path, None, path, False) for path in sorted(paths) if not _is_empty_folder(path)]
+    return restore_guards(guards)
+
+
+def _is_empty_folder(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return not os.path.islink(path) and next(entries, None) is None
+    except OSError:
+        return False

@@ -1,0 +1,276 @@
+"""Repositories, `.steersman` and `.mcp.json` that a command tries to make: in the workspace and in its subfolders.
+
+git is asked outside the sandbox while the command runs and afterwards, as an editor does it all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.tools.builtin.shells import run, text, until
+from tests.tools.confine.rooms import Room, walls_of
+from tests.tools.confine.test_sandbox_git import named
+
+from steersman.tools.builtin.bash_tool import bash_tool
+from steersman.tools.confine.launch import build_child_environment, launch
+from steersman.tools.confine.protected_paths import find_sandbox_paths
+from steersman.tools.confine.sandbox import Confinement, confinement
+from steersman.types.tools import ToolOutput
+
+pytestmark = pytest.mark.real_time
+
+# `evil FOLDER` makes a repository that runs something when it is asked for its status.
+EVIL = r"""
+    evil() {
+        mkdir -p $1/objects $1/refs; echo 'ref: refs/heads/main' > $1/HEAD
+        printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n' > $1/config
+        printf '\tworktree = WORK\n\tfsmonitor = "touch PWNED; false"\n' >> $1/config
+    }
+"""
+WAIT = "touch ready; until [ -e go ]; do sleep 0.02; done"
+ATTACKS = {
+    "a folder": "evil .git",
+    "made elsewhere and moved": "evil e; mv -T e .git",
+    "moved from the temporary folder": "evil $TMPDIR/e; mv -T $TMPDIR/e .git",
+    "what was there removed": "rmdir .git; evil .git",
+    "what was there moved": "mv .git old; evil .git",
+    "exchanged": "evil e; mv --exchange -T e .git",
+    "a link": "evil e; ln -sfnT e .git",
+    "a file": "evil e; echo 'gitdir: e' > .git",
+    "a file moved": "evil e; echo 'gitdir: e' > f; mv -Tf f .git",
+    "mounted over": "evil e; mount --bind e .git; umount .git; umount -l .git; evil .git",
+    "by git": "git init -q .; evil .git",
+}
+
+
+def ask_git(folder: Path) -> None:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+    subprocess.run(["git", "status"], cwd=folder, env=environment, capture_output=True, timeout=30, check=False)
+
+
+def prepare(room: Room, command: str) -> str:
+    evil = EVIL.replace("WORK", str(room.root)).replace("PWNED", str(room.outside / "pwned"))
+    return f"{evil}\n{command}"
+
+
+async def ask_during(room: Room, walls: Confinement, command: str) -> ToolOutput | None:
+    """Run a command that stops in the middle, and ask git outside meanwhile and afterwards."""
+    bash = bash_tool(room.root, sandbox=named(walls))
+    work = asyncio.create_task(run(bash, prepare(room, f"{command}; {WAIT}")))
+    await until((room.root / "ready").exists)
+    await asyncio.to_thread(ask_git, room.root)
+    (room.root / "go").touch()
+    output = await work
+    await asyncio.to_thread(ask_git, room.root)
+    return output
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in ("exchanged", "mounted over")])
+async def test_without_walls_the_attempts_work(room: Room, name: str) -> None:
+    """So that the next test tells something."""
+    await ask_during(room, confinement("off"), ATTACKS[name])
+    assert (room.outside / "pwned").exists()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_a_repository_cannot_be_made_while_a_command_runs(room: Room, whole: Confinement, name: str) -> None:
+    await ask_during(room, whole, ATTACKS[name])
+    assert not (room.outside / "pwned").exists()
+    assert not [path for path in room.root.iterdir() if path.name == ".git" or path.name.startswith(".git.")]
+
+
+async def test_what_git_says_about_it_is_explained(room: Room, whole: Confinement) -> None:
+    output = await run(bash_tool(room.root, sandbox=named(whole)), "git init .")
+    assert output.is_error
+    assert "Read-only file system" in text(output)
+    assert text(output).endswith("only the user can change that, with bash_tool(git='read-write')]")
+    assert (await run(bash_tool(room.root, sandbox=named(whole), git="read-write"), "git init -q .")).content == (
+        "(no output)"
+    )
+    assert (room.root / ".git/HEAD").exists()
+
+
+async def test_what_is_not_a_repository_stays_none(room: Room, whole: Confinement) -> None:
+    """Neither for the command nor for git outside, which looks further up."""
+    subprocess.run(["git", "init", "-q", room.root.parent], check=True)  # noqa: ASYNC221
+    output = await run(bash_tool(room.root, sandbox=named(whole)), "git rev-parse --show-toplevel; ls -A .git")
+    assert "not a git repository" in text(output)
+    work = asyncio.create_task(run(bash_tool(room.root, sandbox=named(whole)), WAIT))
+    await until((room.root / "ready").exists)
+    assert [path.name for path in room.root.iterdir() if path.name != "ready"] == [".git"]
+    done = subprocess.run(  # noqa: ASYNC221
+        ["git", "rev-parse", "--show-toplevel"], cwd=room.root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{room.root.parent}\n"
+    (room.root / "go").touch()
+    assert not (await work).is_error
+    assert not (room.root / ".git").exists()
+
+
+async def test_the_last_of_several_commands_lets_go_of_the_name(room: Room, whole: Confinement) -> None:
+    bash = bash_tool(room.root, sandbox=named(whole), sequential=False)
+    first = asyncio.create_task(run(bash, WAIT))
+    await until((room.root / "ready").exists)
+    second = asyncio.create_task(
+        run(bash, prepare(room, "touch begun; until [ -e end ]; do sleep 0.02; done; evil .git"))
+    )
+    await until((room.root / "begun").exists)
+    (room.root / "go").touch()
+    await first
+    assert (room.root / ".git").is_dir()
+    (room.root / "end").touch()
+    assert "Read-only file system" in text(await second)
+    assert not (room.root / ".git").exists()
+
+
+async def test_a_repository_that_the_user_makes_meanwhile_is_left_alone(room: Room, whole: Confinement) -> None:
+    work = asyncio.create_task(run(bash_tool(room.root, sandbox=named(whole)), WAIT))
+    await until((room.root / "ready").exists)
+    subprocess.run(["git", "init", "-q", room.root], check=True)  # noqa: ASYNC221
+    (room.root / "go").touch()
+    assert (await work).content == "(no output)"
+    assert (room.root / ".git/HEAD").exists()
+
+
+async def test_an_empty_folder_that_was_left_is_removed_with_the_next_command(room: Room, whole: Confinement) -> None:
+    environment = build_child_environment({"HOME": str(room.tmp)})
+    where = find_sandbox_paths(str(room.root), [], environment)
+    argv = ["/bin/bash", "-c", "touch ready; sleep 5"]
+    launched = launch(whole.plan(argv, environment, str(room.root), where, allow_network=False))
+    await until((room.root / "ready").exists)
+    os.kill(launched.process.pid, signal.SIGKILL)
+    await asyncio.to_thread(launched.close)
+    assert (room.root / ".git").is_dir()
+    await run(bash_tool(room.root, sandbox=named(whole)), "true")
+    assert not (room.root / ".git").exists()
+
+
+def test_what_was_set_aside_runs_nothing(room: Room) -> None:
+    """Where names can only be checked afterwards, also not from inside the folder that is left."""
+    room.run(walls_of("landlock alone"), prepare(room, "evil .git"))
+    [aside] = [path for path in room.root.iterdir() if path.name.startswith(".git.refused-")]
+    for folder in (room.root, aside):
+        ask_git(folder)
+    assert not (room.outside / "pwned").exists()
+    for name in ("HEAD", "config"):
+        (aside / f"{name}.refused").rename(aside / name)
+    ask_git(aside)
+    assert (room.outside / "pwned").exists()  # so that the rest tells something
+
+
+MADE_BELOW = {
+    "a repository": ("evil sub/.git", "sub/.git"),
+    "in a new folder": ("evil a/b/.git", "a/b/.git"),
+    "moved with its folder": ("evil $TMPDIR/s/.git; mv $TMPDIR/s new", "new/.git"),
+    "in the place of a folder": ("evil $TMPDIR/s/.git; rmdir sub; mv $TMPDIR/s sub", "sub/.git"),
+    "a pointer": ("evil $TMPDIR/e; echo gitdir: $TMPDIR/e > sub/.git", "sub/.git"),
+    "a link": ("evil e; ln -s ../e sub/.git", "sub/.git"),
+    "other letters": ("evil sub/.Git", "sub/.Git"),
+    "a bare repository": ("evil sub", "sub/HEAD"),
+    "the workspace as one": ("evil .", "HEAD"),
+    "settings": ("mkdir sub/.steersman; touch sub/.steersman/x", "sub/.steersman"),
+    "servers": ("echo '{}' > sub/.mcp.json", "sub/.mcp.json"),
+}
+
+
+@pytest.mark.parametrize("name", list(MADE_BELOW)[:-2])
+async def test_without_walls_the_attempts_in_subfolders_work(room: Room, name: str) -> None:
+    """So that the next test tells something."""
+    (room.root / "sub").mkdir()
+    command, made = MADE_BELOW[name]
+    await run(bash_tool(room.root, sandbox="off", env={"TMPDIR": str(room.tmp)}), prepare(room, command))
+    await asyncio.to_thread(ask_git, (room.root / made).parent)
+    assert (room.outside / "pwned").exists() is (name != "other letters")  # that needs another file system
+
+
+@pytest.mark.parametrize("name", MADE_BELOW)
+async def test_what_a_command_makes_in_subfolders_is_set_aside(room: Room, walls: Confinement, name: str) -> None:
+    """As the file tools refuse to make it."""
+    (room.root / "sub").mkdir()
+    command, made = MADE_BELOW[name]
+    bash = bash_tool(room.root, sandbox=named(walls))
+    assert (await run(bash, "true")).content == "(no output)"
+    output = await run(bash, prepare(room, command))
+    path = room.root / made
+    assert output.is_error
+    assert f"[commands may not make or change {str(path)!r}: what was put there is now '{path.name}.refused-" in text(
+        output
+    )
+    assert path.name not in [each.name for each in path.parent.iterdir()]
+    for folder in (room.root, path.parent, *path.parent.iterdir()):
+        if folder.is_dir():
+            await asyncio.to_thread(ask_git, folder)
+    assert not (room.outside / "pwned").exists()
+    assert (await run(bash, "true")).content == "(no output)"
+
+
+async def test_a_clone_is_set_aside_and_the_reason_is_told(room: Room, whole: Confinement) -> None:
+    command = "git init -q $TMPDIR/origin && git clone -q $TMPDIR/origin copy"
+    output = await run(bash_tool(room.root, sandbox=named(whole)), command)
+    assert text(output).endswith("only the user can change that, with bash_tool(git='read-write')]")
+    assert not (room.root / "copy/.git").exists()
+    output = await run(bash_tool(room.root, sandbox=named(whole), git="read-write"), f"{command}2")
+    assert (room.root / "copy2/.git/HEAD").exists()
+    assert not output.is_error
+
+
+async def test_who_may_write_repositories_may_still_not_make_settings(room: Room, whole: Confinement) -> None:
+    bash = bash_tool(room.root, sandbox=named(whole), git="read-write")
+    output = await run(bash, "mkdir sub; touch sub/.mcp.json; git init -q sub; git init -q --bare bare")
+    assert output.is_error
+    assert [path.name.partition("-")[0] for path in (room.root / "sub").iterdir() if path.name != ".git"] == [
+        ".mcp.json.refused"
+    ]
+    assert (room.root / "sub/.git/HEAD").exists()
+    assert (room.root / "bare/HEAD").exists()
+
+
+async def test_it_is_set_aside_also_where_the_call_is_cancelled(room: Room, whole: Confinement) -> None:
+    work = asyncio.create_task(
+        run(bash_tool(room.root, sandbox=named(whole)), "mkdir sub; touch sub/.mcp.json ready; sleep 60")
+    )
+    await until((room.root / "ready").exists)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert [path.name.partition("-")[0] for path in (room.root / "sub").iterdir()] == [".mcp.json.refused"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > sub/.mcp.json",
+        "rm sub/.mcp.json",
+        "touch deep/er/.steersman/new",
+        "mv deep old",
+        "chmod 777 sub/.mcp.json",
+    ],
+)
+async def test_what_is_there_below_cannot_be_written(room: Room, whole: Confinement, command: str) -> None:
+    for name in ("sub", "deep/er/.steersman"):
+        (room.root / name).mkdir(parents=True)
+    (room.root / "sub/.mcp.json").write_text("{}")
+    for git in ("read-only", "read-write"):
+        output = await run(bash_tool(room.root, sandbox=named(whole), git=git), command)
+        assert output.details["exit_code"] == 1
+        assert (room.root / "sub/.mcp.json").read_text() == "{}"
+        assert list((room.root / "deep/er/.steersman").iterdir()) == []
+
+
+async def test_a_path_that_was_named_is_open(room: Room, whole: Confinement) -> None:
+    (room.root / "sub").mkdir()
+    bash = bash_tool(room.root, sandbox=named(whole), writable=[room.root / "sub/.mcp.json"])
+    assert not (await run(bash, "echo x > sub/.mcp.json")).is_error
+    assert (room.root / "sub/.mcp.json").read_text() == "x\n"
+
+
+async def test_too_many_folders_to_look_through_are_told(room: Room, whole: Confinement) -> None:
+    bash = bash_tool(room.root, sandbox=named(whole))
+    output = await run(bash, "mkdir -p d/{1..20005}")
+    assert "so not all were searched" in text(output)
+    assert "so not all were searched" not in text(await run(bash, "true"))
