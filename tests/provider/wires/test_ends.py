@@ -404,6 +404,7 @@ def responses_counts(counts: Any) -> bytes:
     return responses.begun() + responses.said(0, "Hi") + responses.ended(usage=counts)
 
 
+ODD_COSTS: list[Any] = [{}, {"total_cost": None}, [], "free", -1]
 IN_OUT = {"prompt_tokens": 10, "completion_tokens": 5}
 TOLD_LATE = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": IN_OUT}]}
 # What came from a cache is apart from the input, and reasoning is inside the output. Later counts replace earlier ones.
@@ -486,6 +487,10 @@ USAGES: dict[str, list[tuple[Usage, bytes]]] = {
         (Usage(10, 5), openai_counts({**IN_OUT, "prompt_tokens_details": None})),
         (Usage(10, 5), openai_counts({**IN_OUT, "prompt_tokens": "10"})),
         (Usage(10, 5, cost=0.25), openai_counts({**IN_OUT, "cost": 0.25})),
+        (Usage(10, 5, cost=0.25), openai_counts({**IN_OUT, "cost": {"input_tokens_cost": 0.05, "total_cost": 0.25}})),
+        (Usage(10, 5, cost=0.25), openai_counts({**IN_OUT, "cost": "0.25"})),
+        *((Usage(10, 5), openai_counts({**IN_OUT, "cost": odd})) for odd in ODD_COSTS),
+        (Usage(10, None), openai_counts({"prompt_tokens": 10, "completion_tokens": {"text": 5}})),
         (Usage(), openai_counts({})),
         (Usage(), openai_counts({"prompt_tokens": "many"})),
         (Usage(), openai_counts([])),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.provider.wires.openai_chat.chat import (
     DONE,
+    MODEL,
     answer_of,
     calls,
     calls_of,
@@ -16,7 +18,12 @@ from tests.provider.wires.openai_chat.chat import (
     told,
 )
 
-from steersman.types.content import ToolCall
+from steersman.context.repair import repair
+from steersman.provider.wires.openai_chat.wire import WIRE
+from steersman.testing.servers.exchange import sse
+from steersman.types.content import TextContent, ToolCall
+from steersman.types.messages import ToolResultMessage, user_message
+from steersman.types.model import Request, StreamOptions
 from steersman.types.stream import ToolCallStart
 
 A, B = {"q": "a"}, {"q": "b"}
@@ -174,3 +181,64 @@ def test_a_call_whose_name_is_the_beginning_of_anothers_keeps_its_place(stream: 
     assert message.tool_calls == [ToolCall("a", "list"), ToolCall("b", "list_all", {"q": 1})]
     assert type(message.content[0]) is ToolCall
     assert [event.id for event in events if isinstance(event, ToolCallStart)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("id", ["", None])
+@pytest.mark.parametrize("together", [True, False])
+def test_calls_with_one_index_and_no_ids_are_told_apart_by_their_names(id: str | None, together: bool) -> None:
+    """failures.md C2, C4: of two tools or of one, with arguments or without."""
+    entries = [
+        {"index": 0, "id": id, "function": {"name": "search", "arguments": '{"q":"a"}'}},
+        {"index": 0, "id": id, "function": {"name": "search", "arguments": '{"q":"b"}'}},
+        {"index": 0, "id": id, "function": {"name": "time", "arguments": ""}},
+        {"index": 0, "id": id, "function": {"name": "read", "arguments": "{}"}},
+        {"index": 0, "id": id, "function": {"name": "time", "arguments": "{}"}},
+    ]
+    stream = [calls(*entries)] if together else [calls(entry) for entry in entries]
+    assert calls_of(*stream) == [
+        ("", "search", A),
+        ("", "search", B),
+        ("", "time", {}),
+        ("", "read", {}),
+        ("", "time", {}),
+    ]
+
+
+def test_a_name_that_is_repeated_with_one_index_and_no_ids_is_one_call() -> None:
+    """failures.md C5: with every piece of the arguments, and once more after the last."""
+    pieces = [*(piece(0, "", "search", part) for part in ('{"q"', ":", '"a"', "}")), piece(0, "", "search", "")]
+    assert calls_of(*map(calls, pieces)) == [("", "search", A)]
+
+
+SIGNED = b'{"google": {"thought_signature":"CpQB\\u003d\\u003d"}}'
+EXTRA = msgspec.Raw(b'{"google": {"thought_signature":"CpQB\\u003d\\u003d"}}')
+
+
+@pytest.mark.parametrize("form", ["whole", "at the start", "at the end", "in the message"])
+def test_unknown_fields_of_a_call_go_back_on_the_same_call(form: str) -> None:
+    """failures.md D9: Gemini signs its calls in `extra_content` where it speaks Chat Completions."""
+    signed, plain = piece(0, "c1", "search", '{"q":"a"}'), piece(1, "c2", "read", '{"q":"b"}')
+    extra = {"extra_content": EXTRA, "note": [1], "nothing": None}
+    match form:
+        case "whole":
+            stream = calls({**signed, **extra}, plain)
+        case "in the message":
+            whole = {"index": 0, "message": {"tool_calls": [{**signed, **extra}, plain]}, "finish_reason": "tool_calls"}
+            stream = sse({"choices": [whole]})
+        case "at the start":
+            start = piece(0, "c1", "search", "")
+            stream = (
+                calls({**start, **extra}) + calls(piece(0, args='{"q":')) + calls(piece(0, args='"a"}')) + calls(plain)
+            )
+        case _:
+            start, end = piece(0, "c1", "search", '{"q":'), piece(0, args='"a"}')
+            stream = calls({**start, "note": [1]}) + calls({**end, "extra_content": EXTRA}) + calls(plain)
+    message = answer_of(stream + chunk(None, "tool_calls") + DONE, "search", "read")
+    results = [ToolResultMessage([TextContent("ok")], tool_call_id=id, tool_name="t") for id in ("c1", "c2")]
+    body = WIRE.request(MODEL, Request("", [user_message("Hi"), message, *results]), StreamOptions(), None).body
+    first, second = msgspec.json.decode(body)["messages"][1]["tool_calls"]
+    assert b'"extra_content":' + SIGNED in body
+    assert (first["note"], first["id"], "nothing" in first) == ([1], "c1", False)
+    assert second == {"id": "c2", "type": "function", "function": {"name": "read", "arguments": '{"q":"b"}'}}
+    other = repair([user_message("Hi"), message, *results], provider="openai-chat", model="other")
+    assert [call.signature for call in other[1].content if isinstance(call, ToolCall)] == [None, None]

@@ -144,6 +144,70 @@ def test_thinking_goes_back_with_the_calls_it_led_to_under_its_own_name(field: s
     }
 
 
+CLAUDE = {"type": "reasoning.text", "format": "anthropic-claude-v1"}
+OPENROUTER = Model("openrouter", "anthropic/claude-haiku-4.5")
+# The same thinking with its signature, as fragments of `reasoning_details` in chunks of their own.
+SIGNED: dict[str, list[dict[str, Any]]] = {
+    "a fragment of its own": [{"text": "Let me see.", "index": 0}, {"signature": "s", "index": 0}],
+    "after two": [{"text": "Let me ", "index": 0}, {"text": "see.", "index": 0}, {"signature": "s", "index": 0}],
+    "with no text": [{"text": "Let me see.", "index": 0}, {"text": None, "signature": "s", "index": 0}],
+    "with empty text": [{"text": "Let me see.", "index": 0}, {"text": "", "signature": "s", "index": 0}],
+    "without an index": [{"text": "Let me ", "index": 0}, {"text": "see.", "index": 0}, {"signature": "s"}],
+    "under another index": [{"text": "Let me see.", "index": 0}, {"signature": "s", "index": 1}],
+    "empty ones before": [
+        {"text": "Let me ", "signature": "", "index": 0},
+        {"text": "see.", "signature": "", "index": 0},
+        {"text": "", "signature": "s", "index": 0},
+    ],
+    "null ones before": [{"text": "Let me ", "signature": None}, {"text": "see.", "signature": "s"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("form", SIGNED)
+def test_a_signature_alone_belongs_to_the_text_before_it(form: str, late: bool) -> None:
+    """failures.md D5: else the next request with thinking and tools is answered 400. It may come after other blocks."""
+    *texts, mark = [{**CLAUDE, **piece} for piece in SIGNED[form]]
+    late = late and not mark.get("text")
+    call = calls(piece(0, "c1", "time", "{}"))
+    sign = chunk({"content": "", "reasoning_details": [mark]})
+    stream = b"".join(detail(**text) for text in texts) + (call + sign if late else sign + call)
+    message = answer_of(stream + chunk(None, "tool_calls") + DONE, "time", model=OPENROUTER)
+    assert [type(block) for block in message.content] == [ThinkingContent, ToolCall]
+    [entry] = replayed(message, model=OPENROUTER)["reasoning_details"]
+    assert {**entry, "index": 0} == {**CLAUDE, "index": 0, "text": "Let me see.", "signature": "s"}
+
+
+def test_a_signature_that_stays_empty_is_none() -> None:
+    stream = detail(**CLAUDE, text="Let me ", signature="") + detail(**CLAUDE, text="see.", signature="")
+    message = answer_of(stream + calls(piece(0, "c1", "time", "{}")) + chunk(None, "tool_calls") + DONE, "time")
+    assert replayed(message)["reasoning_details"] == [{**CLAUDE, "text": "Let me see."}]
+
+
+def test_a_signature_joins_thinking_that_came_under_another_name() -> None:
+    stream = said("Let me ", "see.", field="reasoning") + chunk({"reasoning_details": [{**CLAUDE, "signature": "s"}]})
+    message = answer_of(stream + calls(piece(0, "c1", "time", "{}")) + chunk(None, "tool_calls") + DONE, "time")
+    assert replayed(message)["reasoning_details"] == [{**CLAUDE, "signature": "s", "text": "Let me see."}]
+
+
+def test_two_thoughts_keep_their_signatures_apart() -> None:
+    """failures.md D5: also where their fragments come in turns."""
+    fragments = [(0, "a"), (1, "b"), (0, "c"), (1, "d")]
+    stream = b"".join(detail(**CLAUDE, text=text, index=index) for index, text in fragments)
+    marks = b"".join(chunk({"reasoning_details": [{**CLAUDE, "index": at, "signature": f"s{at}"}]}) for at in (0, 1))
+    again = detail(**CLAUDE, text="e", index=1) + chunk(
+        {"reasoning_details": [{**CLAUDE, "index": 1, "signature": "s2"}]}
+    )
+    message = answer_of(
+        stream + marks + again + calls(piece(0, "c1", "time", "{}")) + chunk(None, "tool_calls") + DONE, "time"
+    )
+    assert [(entry["text"], entry["signature"]) for entry in replayed(message)["reasoning_details"]] == [
+        ("ac", "s0"),
+        ("bd", "s1"),
+        ("e", "s2"),
+    ]
+
+
 def test_details_go_back_byte_for_byte() -> None:
     """failures.md D5."""
     stream = detail(type="reasoning.text", text="a", index=0, signature="s") + calls(piece(0, "c1", "time", "{}"))

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta
-from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, split_parts
+from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta, encode_arguments, is_json
+from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, is_signature, split_parts
 from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
 from steersman.types.content import (
     Content,
@@ -44,7 +44,7 @@ class OpenCall:
     `shown` counts the emitted parts; `held` is a high surrogate that waits for its low surrogate.
     """
 
-    __slots__ = ("held", "id", "index", "name", "number", "parts", "shown")
+    __slots__ = ("fields", "held", "id", "index", "name", "number", "parts", "shown")
 
     def __init__(self, id: str, number: int | None = None) -> None:
         self.id = id
@@ -54,6 +54,8 @@ class OpenCall:
         self.shown = 0
         self.held = ""
         self.index: int | None = None
+        # The fields that are not decoded; `None` until they were looked for.
+        self.fields: dict[str, msgspec.Raw] | None = None
 
     @property
     def is_blank(self) -> bool:
@@ -63,14 +65,20 @@ class OpenCall:
     @property
     def is_whole(self) -> bool:
         """Whether its arguments could end here: they are empty or valid JSON."""
-        return self.is_blank or _is_json("".join(self.parts))
+        return self.is_blank or is_json("".join(self.parts))
+
+    @property
+    def is_object(self) -> bool:
+        """Whether its arguments are a whole object, to which nothing can be added."""
+        return bool(self.parts) and self.parts[-1].rstrip().endswith("}") and is_json("".join(self.parts))
 
     def build_call(self, name: str, *, cut: bool) -> ToolCall:
         """Build the tool call; if it was cut before its arguments began, it is marked as cut."""
         arguments = "".join(self.parts)
+        signature = msgspec.json.encode(self.fields).decode() if self.fields else None
         if cut and not arguments.strip():
-            return ToolCall(self.id, name, {}, raw_arguments=arguments)
-        return parse_tool_call(self.id, name, arguments)
+            return ToolCall(self.id, name, {}, raw_arguments=arguments, signature=signature)
+        return parse_tool_call(self.id, name, arguments, signature=signature)
 
 
 class Calls:
@@ -93,7 +101,7 @@ class Calls:
         if name:
             call.name = self._join_name(call, name)
         if function is not None and (arguments := function.arguments) is not None:
-            call.parts.append(arguments if isinstance(arguments, str) else _encode_arguments(arguments))
+            call.parts.append(arguments if isinstance(arguments, str) else encode_arguments(arguments))
         self._last = call
         return call
 
@@ -114,7 +122,7 @@ class Calls:
         index, id = piece.index, piece.id
         if index is not None:
             call = self._by_index.get(index)
-            if call is None or self._is_another(call, id, name):
+            if call is None or self._is_another(call, piece, name):
                 call = self._by_index[index] = self._add_call(id, index)
         elif id:
             call = self._by_id.get(id) or self._add_call(id)
@@ -125,9 +133,17 @@ class Calls:
             self._by_id[id] = call
         return call
 
-    def _is_another(self, call: OpenCall, id: str | None, name: str) -> bool:
-        """Whether this is a new call with the same index: some servers number every call 0, each with its own id."""
-        return bool(id and name and call.id) and id != call.id and call.is_whole
+    def _is_another(self, call: OpenCall, piece: CallPiece, name: str) -> bool:
+        """Whether this is a new call with the same index: some servers number every call 0."""
+        if not name or not call.name:
+            return False
+        if piece.id:
+            return bool(call.id) and piece.id != call.id and call.is_whole
+        # Without ids a second name tells: after whole arguments, or of another tool.
+        known, arguments = self._known, piece.function and piece.function.arguments
+        if arguments and not (isinstance(arguments, str) and arguments.isspace()) and call.is_object:
+            return True
+        return name != call.name and name in known and call.name in known and call.name + name not in known
 
     def _find_unmarked(self, name: str, place: int, of: int) -> OpenCall:
         call = self._last
@@ -156,23 +172,6 @@ class Calls:
         return name + piece
 
 
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return False
-    return True
-
-
-def _encode_arguments(arguments: Any) -> str:
-    try:
-        return msgspec.json.encode(arguments).decode()
-    except UnicodeEncodeError:  # a lone surrogate stays escaped: the call must not run with another character
-        from json import dumps
-
-        return dumps(arguments)
-
-
 _FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 _TAGS, _PARTS, _DETAILS = "<think>", "content", "reasoning_details"
 NOT_REPLAYED = frozenset((_TAGS, _PARTS))
@@ -191,7 +190,7 @@ class Blocks:
     """The blocks of one answer. At most one text or thinking block is open; it stops where another block starts."""
 
     __slots__ = (
-        "_calls", "_content", "_details", "_field", "_held", "_names", "_open", "_tags", "_waiting",
+        "_calls", "_closed", "_content", "_details", "_field", "_held", "_names", "_open", "_tags", "_waiting",
         "has_lone_surrogates", "index", "parts",
     )  # fmt: skip
 
@@ -210,6 +209,8 @@ class Blocks:
         self._content: list[Content | OpenCall | None] = []
         self._field: str | None = None
         self._details: Details | None = None
+        # The index of the last thinking block that has stopped, and its details.
+        self._closed: tuple[int, Details] | None = None
         self._tags = TagSplitter() if think_tags else None
 
     @property
@@ -234,6 +235,8 @@ class Blocks:
             if words := getattr(delta, field):
                 self._field = self._field or field
                 break
+        if delta.reasoning_details and not words and self._sign_closed(delta.reasoning_details):
+            return
         if delta.reasoning_details:
             self._details = self._details or Details()
             text = self._details.add(delta.reasoning_details)
@@ -243,6 +246,18 @@ class Blocks:
                 self._start_block("thinking", out)
         if words:
             self.add_text("thinking", words, out)
+
+    def _sign_closed(self, pieces: list[dict[str, Any]]) -> bool:
+        """Add a signature that comes after its thinking block has stopped; returns whether the pieces are one."""
+        if self._open == "thinking" or self._closed is None or not all(map(is_signature, pieces)):
+            return False
+        index, details = self._closed
+        thought = self._content[index]
+        if not details.is_unsigned or not isinstance(thought, ThinkingContent):
+            return False
+        details.add(pieces)
+        self._content[index] = msgspec.structs.replace(thought, signature=details.encode(thought.thinking))
+        return True
 
     def add_content(self, words: str | list[Any], out: list[StreamEvent]) -> None:
         """Add content, which may contain thinking: as parts, or between tags."""
@@ -298,14 +313,16 @@ class Blocks:
             self._content[self.index] = TextContent(words)
             out.append(TextEnd(self.index))
         else:
-            signature = None if self._details is None else self._details.encoded
-            self._details = None
+            signature = None
+            if self._details is not None:
+                signature = self._details.encode(words)
+                self._closed, self._details = (self.index, self._details), None
             self._content[self.index] = ThinkingContent(words, signature, not words, self._field)
             out.append(ThinkingEnd(self.index))
         self._open = ""
 
-    def add_call(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> None:
-        """Add a piece of a call, entry `place` of `of` in its chunk."""
+    def add_call(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> OpenCall:
+        """Add a piece of a call, entry `place` of `of` in its chunk, and return the call."""
         self._stop_block(out)
         if self._calls is None:
             self._calls = Calls(self._names.known)
@@ -318,12 +335,13 @@ class Blocks:
             if not call.name or (call.is_blank and not calls.is_named(call)):
                 # The name may not be complete yet.
                 self._waiting = call if call.name in self._names.known else None
-                return
+                return call
             index = self._start_call(call, out)
         if not isinstance(self._content[index], OpenCall):
-            return  # the call has stopped
+            return call  # the call has stopped
         shown, call.shown = call.shown, len(call.parts)
         self._emit_arguments(call, index, "".join(call.parts[shown:]), out)
+        return call
 
     def _start_call(self, call: OpenCall, out: list[StreamEvent]) -> int:
         self._waiting = None

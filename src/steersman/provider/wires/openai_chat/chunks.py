@@ -30,6 +30,7 @@ class CallPiece(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
+    extra_content: msgspec.Raw = NOTHING
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -76,6 +77,35 @@ class ChunkHead(msgspec.Struct):
 
     id: str | int | None = None
     object: str | None = None
+
+
+class _RawDelta(msgspec.Struct):
+    tool_calls: list[dict[str, msgspec.Raw]] | None = None
+
+
+class _RawChoice(msgspec.Struct):
+    index: int | None = 0
+    delta: _RawDelta | None = None
+    message: _RawDelta | None = None
+
+
+class _RawChunk(msgspec.Struct):
+    choices: list[_RawChoice] = []
+
+
+_raw_chunks = msgspec.json.Decoder(_RawChunk)
+_CALL_FIELDS = frozenset(("index", "id", "type", "function"))
+
+
+def find_call_fields(data: str, choice: int, place: int) -> dict[str, msgspec.Raw]:
+    """Return the fields of a call that are not decoded, such as `extra_content`, in which Gemini signs its calls."""
+    try:
+        chunk = _raw_chunks.decode(data)
+        found = next(one for one in chunk.choices if (one.index or 0) == choice)
+        fields = ((found.delta and found.delta.tool_calls) or (found.message and found.message.tool_calls) or [])[place]
+    except (msgspec.DecodeError, RecursionError, StopIteration, IndexError):
+        return {}
+    return {name: raw for name, raw in fields.items() if name not in _CALL_FIELDS and bytes(raw) != b"null"}
 
 
 decode_chunk: Any = msgspec.json.Decoder(Chunk).decode
@@ -146,47 +176,92 @@ def _repair_call(call: dict[str, Any]) -> None:
         function["name"] = replace_lone_surrogates(name)
 
 
+def is_json(text: str) -> bool:
+    """Whether a text is valid JSON."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def encode_arguments(arguments: Any) -> str:
+    """Encode arguments that came as an object."""
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except UnicodeEncodeError:  # a lone surrogate stays escaped: the call must not run with another character
+        from json import dumps
+
+        return dumps(arguments)
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Any = None
+    cache_write_tokens: Any = None
+    reasoning_tokens: Any = None
 
 
 class _Counts(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    total_tokens: Any = None
     prompt_tokens_details: msgspec.Raw = NOTHING
     completion_tokens_details: msgspec.Raw = NOTHING
-    prompt_cache_hit_tokens: int | None = None
-    cached_tokens: int | None = None
-    cost: float | None = None
+    prompt_cache_hit_tokens: Any = None
+    cached_tokens: Any = None
+    cost: Any = None
 
 
 _NO_DETAILS = _Details()
-_counts = msgspec.json.Decoder(_Counts, strict=False)
-_details = msgspec.json.Decoder(_Details | None, strict=False)
+_counts = msgspec.json.Decoder(_Counts)
+_details = msgspec.json.Decoder(_Details | None)
+_MOST = 10**15
 
 
 def decode_usage(raw: msgspec.Raw) -> Usage | None:
-    """Return the usage: input without cached tokens, output including reasoning."""
+    """Return the usage: input without cached tokens, output including reasoning. A malformed count is unknown."""
     try:
         counts = _counts.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return None  # malformed usage must not lose the answer
-    if counts.prompt_tokens is None and counts.completion_tokens is None:
+    prompt, completion = _decode_count(counts.prompt_tokens), _decode_count(counts.completion_tokens)
+    if prompt is None and completion is None:
         return None
-    prompt, completion = counts.prompt_tokens, counts.completion_tokens
     details = _decode_details(counts.prompt_tokens_details)
-    cached = details.cached_tokens
+    cached = _decode_count(details.cached_tokens)
     if cached is None:
-        cached = counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens
-    written = details.cache_write_tokens
-    reasoning = _decode_details(counts.completion_tokens_details).reasoning_tokens
-    if completion is not None and reasoning and counts.total_tokens == (prompt or 0) + completion + reasoning:
+        cached = _decode_count(counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens)
+    written = _decode_count(details.cache_write_tokens)
+    reasoning = _decode_count(_decode_details(counts.completion_tokens_details).reasoning_tokens)
+    total = _decode_count(counts.total_tokens)
+    if completion is not None and reasoning and total == (prompt or 0) + completion + reasoning:
         completion += reasoning  # xAI and others do not include it in the output
     fresh = None if prompt is None else max(0, prompt - (cached or 0) - (written or 0))
-    return Usage(fresh, completion, cached, written, reasoning, cost=counts.cost)
+    return Usage(fresh, completion, cached, written, reasoning, cost=_decode_cost(counts.cost))
+
+
+def _decode_number(value: object) -> float | None:
+    """Return a number; some gateways send it as text."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < _MOST else None
+
+
+def _decode_count(value: object) -> int | None:
+    number = _decode_number(value)
+    return None if number is None else int(number)
+
+
+def _decode_cost(value: object) -> float | None:
+    """Return the cost; Perplexity sends an object with the cost of each part."""
+    if isinstance(value, dict):
+        value = cast(dict[str, object], value).get("total_cost")
+    return _decode_number(value)
 
 
 def _decode_details(raw: msgspec.Raw) -> _Details:

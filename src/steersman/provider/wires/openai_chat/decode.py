@@ -23,6 +23,7 @@ from steersman.provider.wires.openai_chat.chunks import (
     decode_head,
     decode_leniently,
     decode_usage,
+    find_call_fields,
     find_frame,
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_event
@@ -172,6 +173,8 @@ class OpenAIChatDecoder:
         function = piece.function
         if piece.index != call.number or piece.id is not None or function is None or function.name is not None:
             return False
+        if piece.extra_content is not NOTHING:
+            return False
         words = function.arguments
         if type(words) is not str or not words or call.index is None:
             return False
@@ -190,7 +193,7 @@ class OpenAIChatDecoder:
         if choice is None:
             return
         if choice.delta is not None:
-            self._add_delta(choice.delta, out)
+            self._add_delta(choice.delta, data, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
             self._record_stop(chunk, choice, data, out)
         self._has_open_text = self._blocks.has_open_text
@@ -290,7 +293,7 @@ class OpenAIChatDecoder:
         if choice is not None and choice.usage is not NOTHING and choice.usage != _NULL:
             self._usage = choice.usage
 
-    def _add_delta(self, delta: Delta, out: list[StreamEvent]) -> None:
+    def _add_delta(self, delta: Delta, data: str, out: list[StreamEvent]) -> None:
         if (
             delta.reasoning_content is not None
             or delta.reasoning is not None
@@ -306,7 +309,9 @@ class OpenAIChatDecoder:
         if delta.tool_calls is not None:
             pieces = delta.tool_calls
             for place, piece in enumerate(pieces):
-                self._blocks.add_call(piece, place, len(pieces), out)
+                call = self._blocks.add_call(piece, place, len(pieces), out)
+                if call.fields is None or piece.extra_content is not NOTHING:
+                    call.fields = {**(call.fields or {}), **find_call_fields(data, self._choice, place)}
         elif delta.function_call is not None:
             self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
 
@@ -315,7 +320,7 @@ class OpenAIChatDecoder:
             raise classify_event(self._model, data)
         self._record_usage(chunk, choice)
         if choice.delta is None and choice.message is not None:
-            self._add_delta(choice.message, out)
+            self._add_delta(choice.message, data, out)
         word: object = choice.finish_reason
         if word is not None and word != "":
             self._reason = (

@@ -77,7 +77,7 @@ def encode_request(
         if request.messages:
             system += b","
     declared = (b',"tools":', tools.encoded) if request.tools else ()
-    messages = _encode_messages(request.messages, _MessageEncoder(quirks, tools))
+    messages = _encode_messages(request.messages, _MessageEncoder(model.provider, quirks, tools))
     body = b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
     return body, settings.get(quirks.max_tokens_field)
 
@@ -169,6 +169,8 @@ class _EncodedMessages:
     tool_names: frozenset[str]
     bytes: bytearray = field(default_factory=bytearray)
     ends: list[int] = field(default_factory=list[int])
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+    """The ids of calls on the wire, where they are others than ours."""
 
 
 def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> Iterable[bytes | bytearray]:
@@ -181,6 +183,7 @@ def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> It
         encoded = _find_encoded(source, writer)
     encoded = encoded or _EncodedMessages(frozenset())
     count = len(messages)
+    writer.ids = encoded.ids
     for index in range(len(encoded.ends), count):
         writer.encode_message(source, index, encoded.bytes)
         encoded.ends.append(len(encoded.bytes))
@@ -211,9 +214,11 @@ def _build_memo_key(quirks: Quirks) -> str:
 class _MessageEncoder:
     """Encodes messages with the quirks of one server."""
 
-    __slots__ = ("_to_id", "names", "quirks", "tools")
+    __slots__ = ("_to_id", "ids", "names", "provider", "quirks", "tools")
 
-    def __init__(self, quirks: Quirks, tools: ToolSet) -> None:
+    def __init__(self, provider: str, quirks: Quirks, tools: ToolSet) -> None:
+        self.provider = provider
+        self.ids: dict[str, str] = {}
         self.quirks = quirks
         self.tools = tools
         self.names = tools.names
@@ -267,16 +272,31 @@ class _MessageEncoder:
         if field is not None and (calls or replay == "always"):
             answer.setdefault(field, "")
         if calls:
-            answer["tool_calls"] = [self._build_call(call) for call in calls]
+            own = message.provider == self.provider and self.quirks.call_ids == "any"
+            answer["tool_calls"] = [self._build_call(call, own=own) for call in calls]
         return answer
 
-    def _build_call(self, call: ToolCall) -> dict[str, Any]:
+    def _build_call(self, call: ToolCall, *, own: bool) -> dict[str, Any]:
+        """Build a call; a server gets back the id and the fields that it made."""
         name = self.names.to_wire(call.name) if call.name else "unknown"
         function = {"name": name, "arguments": encode_json(call.arguments).decode()}
-        return {"id": self._to_id(call.id), "type": "function", "function": function}
+        id = call.id
+        if not own or not id:
+            id = self._to_id(id)
+        if id != call.id:
+            self.ids[call.id] = id
+        else:
+            self.ids.pop(call.id, None)
+        fields: dict[str, Any] = {"id": id, "type": "function", "function": function}
+        if call.signature is not None and call.signature.startswith("{"):
+            fields.update(msgspec.json.decode(call.signature, type=dict[str, msgspec.Raw]))
+        return fields
 
     def _build_result(self, message: ToolResultMessage) -> dict[str, Any]:
-        result: dict[str, Any] = {"role": "tool", "tool_call_id": self._to_id(message.tool_call_id)}
+        result: dict[str, Any] = {
+            "role": "tool",
+            "tool_call_id": self.ids.get(message.tool_call_id, message.tool_call_id),
+        }
         if self.quirks.tool_result_name:
             result["name"] = self.names.to_wire(message.tool_name)
         texts = [block.text for block in message.content if isinstance(block, TextContent)]

@@ -28,8 +28,9 @@ class Quirks(msgspec.Struct, frozen=True):
     system_role: Literal["system", "developer"] = "system"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     seed_field: Literal["seed", "random_seed"] = "seed"
-    call_ids: Literal["any", "nine"] = "any"
-    """`nine`: ids of exactly nine letters and digits (Mistral)."""
+    call_ids: Literal["any", "forty", "nine"] = "any"
+    """The ids of calls that the server takes: `any` that it made, at most `forty` characters (OpenAI), or exactly
+    `nine` letters and digits (Mistral)."""
     empty_content: Literal["null", "empty", "omit"] = "null"
     """The content of an answer that only calls tools."""
     replay_reasoning: Replay = "tool_calls"
@@ -66,7 +67,7 @@ class ChatPreset(msgspec.Struct, frozen=True):
 
 
 OPENAI_URL = "https://api.openai.com/v1"
-_OPENAI = Quirks(max_tokens_field="max_completion_tokens", cache_key=True, output_with_tools=True)
+_OPENAI = Quirks(max_tokens_field="max_completion_tokens", call_ids="forty", cache_key=True, output_with_tools=True)
 # OpenAI's models on Azure; every customer has a URL of their own. The dated API versions do not know prompt_cache_key.
 _AZURE = Quirks(max_tokens_field="max_completion_tokens", output_with_tools=True)
 
@@ -126,6 +127,8 @@ CHAT_PRESETS: dict[str, ChatPreset] = {
 """Servers known by name."""
 
 _PLAIN = Quirks()
+# Anthropic's own endpoint for this protocol takes the ids that its Messages API takes.
+_CLAUDE = Quirks(call_ids="forty")
 # Gateways forward the request unchanged, and these OpenAI models refuse `max_tokens` everywhere.
 _BEHIND = Quirks(max_tokens_field="max_completion_tokens")
 _NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
@@ -139,11 +142,13 @@ def find_quirks(model: Model) -> Quirks:
 
 def _find_preset_quirks(model: Model) -> Quirks:
     preset = CHAT_PRESETS.get(model.provider)
-    if preset is None:
-        return _PLAIN
-    if preset.quirks is _OPENAI and not _is_openai(model.base_url):
-        return _BEHIND if _NEW_LIMIT.match(model.id) else _PLAIN
-    return preset.quirks
+    if preset is not None and (preset.quirks is not _OPENAI or _is_at(model.base_url, *_OPENAI_HOSTS)):
+        return preset.quirks
+    if _is_at(model.base_url, ".mistral.ai"):
+        return CHAT_PRESETS["mistral"].quirks
+    if _is_at(model.base_url, ".anthropic.com"):
+        return _CLAUDE
+    return _BEHIND if preset is not None and _NEW_LIMIT.match(model.id) else _PLAIN
 
 
 @memoize_by_identity
@@ -162,12 +167,16 @@ def choose_output_mode(model: Model, request: Request, options: StreamOptions) -
     return "tool" if quirks.output_format == "tool" or apart else "schema"
 
 
-@lru_cache(maxsize=64)
-def _is_openai(base_url: str | None) -> bool:
-    """Whether a URL is that of OpenAI or Azure, which use the newer field names."""
+# OpenAI and Azure use the newer field names.
+_OPENAI_HOSTS = (".openai.com", ".azure.com")
+
+
+@lru_cache(maxsize=256)
+def _is_at(base_url: str | None, *hosts: str) -> bool:
+    """Whether a URL is that of one of these hosts; no URL is OpenAI's."""
     from urllib.parse import urlsplit
 
-    return base_url is None or f".{urlsplit(base_url).hostname or ''}".endswith((".openai.com", ".azure.com"))
+    return f".{urlsplit(base_url or OPENAI_URL).hostname or ''}".endswith(hosts)
 
 
 def _apply_settings(quirks: Quirks, given: Mapping[str, Any]) -> Quirks:

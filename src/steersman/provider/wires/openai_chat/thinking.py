@@ -103,34 +103,58 @@ class Details:
         self._texts: list[dict[str, list[str]]] = []
 
     def add(self, pieces: Iterable[dict[str, Any]]) -> str:
-        """Add the pieces and return their text."""
+        """Add the pieces and return their text; a piece with only a signature belongs to the text before it."""
         words: list[str] = []
         for piece in pieces:
             texts = {key: piece[key] for key in _TEXTS if isinstance(piece.get(key), str)}
             words += texts.values()
             rest = {key: value for key, value in piece.items() if key not in texts and value is not None}
-            if texts and self._entries and self._is_continued_by(rest):
-                self._entries[-1].update(rest)
-            else:
-                self._entries.append(rest)
+            if rest.get("signature") == "":
+                del rest["signature"]
+            at = self._find_continued(rest, signed=is_signature(piece)) if texts or "signature" in rest else None
+            if at is None:
+                at = len(self._entries)
+                self._entries.append({})
                 self._texts.append({})
+            self._entries[at].update(rest)
             for key, text in texts.items():
-                self._texts[-1].setdefault(key, []).append(text)
+                self._texts[at].setdefault(key, []).append(text)
         return "".join(words)
 
     @property
-    def encoded(self) -> str:
-        """All entries as JSON, "" when there are none."""
+    def is_unsigned(self) -> bool:
+        """Whether there is a text that has no signature yet."""
+        return any(map(self._is_open, range(len(self._entries))))
+
+    def encode(self, words: str) -> str:
+        """Return all entries as JSON, "" when there are none; `words` are the thinking, if it came in another field."""
         whole = [
             {**entry, **{key: "".join(parts) for key, parts in texts.items()}}
             for entry, texts in zip(self._entries, self._texts, strict=True)
         ]
+        if words and not any(self._texts):
+            for entry in whole:
+                if "signature" in entry:
+                    entry.setdefault("text", words)
         return _encode_entries(whole) if whole else ""
 
-    def _is_continued_by(self, piece: dict[str, Any]) -> bool:
-        last = self._entries[-1]
-        same = all(last.get(key) == piece.get(key) for key in ("type", "index"))
-        return same and bool(self._texts[-1]) and "signature" not in last
+    def _find_continued(self, piece: dict[str, Any], *, signed: bool) -> int | None:
+        """Return the entry that a piece continues: of its type and index, else for a signature the last open text."""
+        places = range(len(self._entries) - 1, -1, -1)
+        for at in places:
+            if all(self._entries[at].get(key) == piece.get(key) for key in ("type", "index")):
+                if self._is_open(at):
+                    return at
+                break
+        return next(filter(self._is_open, places), None) if signed else None
+
+    def _is_open(self, at: int) -> bool:
+        return bool(self._texts[at]) and "signature" not in self._entries[at]
+
+
+def is_signature(piece: dict[str, Any]) -> bool:
+    """Whether a piece holds a signature and no text."""
+    return bool(piece.get("signature")) and not any(piece.get(key) for key in _TEXTS)
 
 
 _TEXTS = ("text", "summary")

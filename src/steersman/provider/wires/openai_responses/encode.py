@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import is_
 from typing import Any, cast
 
@@ -71,8 +72,12 @@ class _EncodedMessages:
 
     names: ToolNames
     renamed: tuple[tuple[str, str], ...]
+    own_ids: str | None = None
+    """The provider whose calls keep their ids: the server takes back any id that it made."""
     pieces: list[bytes] = field(default_factory=list[bytes])
     custom: set[str] = field(default_factory=set[str])
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+    """The ids of calls on the wire."""
 
 
 def encode_tools(request: Request) -> ToolSet:
@@ -105,7 +110,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
         fields["tools"] = [*map(msgspec.Raw, tools.encoded), *extra.pop("tools")]
     fields.update(extra)
     head = encode_json({name: value for name, value in fields.items() if value is not None})
-    body = b"".join((head[:-1], b',"input":[', _encode_messages(request, tools), b"]}"))
+    body = b"".join((head[:-1], b',"input":[', _encode_messages(model, request, tools), b"]}"))
     return body, fields.get("max_output_tokens")
 
 
@@ -152,14 +157,15 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
     }
 
 
-def _encode_messages(request: Request, tools: ToolSet) -> bytes:
+def _encode_messages(model: Model, request: Request, tools: ToolSet) -> bytes:
     """Encode the messages; those of a list that only grows are encoded once."""
     messages = request.messages
     base: object = getattr(messages, "base", None)
-    encoded = _EncodedMessages(tools.names, tools.renamed)
+    own_ids = model.provider if model.base_url and not _is_openai(model.base_url) else None
+    encoded = _EncodedMessages(tools.names, tools.renamed, own_ids)
     if isinstance(base, MemoList):
         known: _EncodedMessages | None = base.memo.get(_MEMO)
-        if known is not None and known.renamed == encoded.renamed:
+        if known is not None and known.renamed == encoded.renamed and known.own_ids == own_ids:
             encoded = known
         else:
             base.memo[_MEMO] = encoded
@@ -171,6 +177,9 @@ def _encode_messages(request: Request, tools: ToolSet) -> bytes:
 
 def _encode_message(message: Message, encoded: _EncodedMessages) -> bytes:
     if isinstance(message, AssistantMessage):
+        for call in message.tool_calls:
+            own = bool(call.id) and message.provider == encoded.own_ids
+            encoded.ids[call.id] = call.id if own else encode_call_id(call.id)
         return b",".join(_encode_answer(message.content, encoded))
     if isinstance(message, ToolResultMessage):
         return _encode_result(message, encoded)
@@ -236,10 +245,10 @@ def _encode_call(call: ToolCall, encoded: _EncodedMessages) -> bytes:
     name = encoded.names.to_wire(call.name)
     if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
         encoded.custom.add(call.id)
-        item = {"type": CUSTOM, "call_id": encode_call_id(call.id), "name": name, "input": call.arguments["input"]}
+        item = {"type": CUSTOM, "call_id": encoded.ids[call.id], "name": name, "input": call.arguments["input"]}
     else:
         arguments = encode_json(call.arguments).decode()
-        item = {"type": "function_call", "call_id": encode_call_id(call.id), "name": name, "arguments": arguments}
+        item = {"type": "function_call", "call_id": encoded.ids[call.id], "name": name, "arguments": arguments}
     return encode_json(item)
 
 
@@ -249,7 +258,8 @@ def _encode_result(message: ToolResultMessage, encoded: _EncodedMessages) -> byt
     if len(content) == 1 and isinstance(content[0], TextContent):
         output = content[0].text
     kind = "custom_tool_call_output" if message.tool_call_id in encoded.custom else "function_call_output"
-    return encode_json({"type": kind, "call_id": encode_call_id(message.tool_call_id), "output": output})
+    id = encoded.ids.get(message.tool_call_id) or encode_call_id(message.tool_call_id)
+    return encode_json({"type": kind, "call_id": id, "output": output})
 
 
 def _build_part(block: Content) -> dict[str, Any]:
@@ -259,6 +269,14 @@ def _build_part(block: Content) -> dict[str, Any]:
         url = f"data:{block.mime_type};base64,{block.data}"
         return {"type": "input_image", "detail": "auto", "image_url": url}
     raise TypeError(f"User messages and tool results hold text and images, got a {block.type} block.")
+
+
+@lru_cache(maxsize=64)
+def _is_openai(base_url: str) -> bool:
+    """Whether a URL is that of OpenAI or Azure, which refuse ids that others make."""
+    from urllib.parse import urlsplit
+
+    return f".{urlsplit(base_url).hostname or ''}".endswith((".openai.com", ".azure.com"))
 
 
 def encode_call_id(id: str) -> str:
