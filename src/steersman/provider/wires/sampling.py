@@ -1,15 +1,19 @@
 """Which of the options `top_p`, `stop` and `seed` a protocol or a model does not take.
 
-An option that a server would refuse, or that could only be dropped, is refused before anything is sent.
+An option that a server would refuse, or that could only be dropped, is refused before anything is sent. A temperature
+is left out where Claude takes none, and the log says so once.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import lru_cache
 from typing import Any, cast
 
 from steersman.types.errors import InvalidRequestError
 from steersman.types.model import Model, StreamOptions
 
+_log = logging.getLogger("steersman")
 _NO_SAMPLING = (4, 7)
 _ONE_OF_TWO = (4, 1)
 _MIN_TOP_P_WITH_THINKING = 0.95
@@ -35,6 +39,17 @@ def require_accepted(protocol: str, model: Model, options: StreamOptions) -> Non
     refusal = find_refusal(protocol, model, options)
     if refusal is not None:
         raise InvalidRequestError(refusal, provider=model.provider)
+
+
+@lru_cache(maxsize=256)
+def warn_of_temperature(model: str, when: str) -> None:
+    """Log that a temperature is not sent, once for each model: programs set one for all models that they may ask."""
+    _log.warning(
+        "%s takes no temperature %s: it is left out, and the model uses its own. Leave it out, or%s use another model.",
+        model,
+        when,
+        " set thinking_level='off' or" if when == "while it thinks" else "",
+    )
 
 
 def check_top_p(value: Any) -> None:

@@ -13,6 +13,7 @@ from tests.provider.wires.anthropic.kit import body_of
 from steersman.context.log import MessageView
 from steersman.provider.wires.anthropic.schema import convert_output_schema, parse_version
 from steersman.provider.wires.anthropic.wire import WIRE
+from steersman.provider.wires.sampling import warn_of_temperature
 from steersman.testing.servers.anthropic.messages import Fault
 from steersman.testing.servers.anthropic.request import check_request
 from steersman.tools.tool import tool
@@ -113,6 +114,30 @@ def test_thinking_may_be_spelled_out() -> None:
 def test_a_temperature_is_left_out_where_the_api_takes_none(id: str, level: Any, sent: float | None) -> None:
     body = body_of("Hi", model=claude(id), options=StreamOptions(thinking_level=level, temperature=0.5))
     assert body.get("temperature") == sent
+
+
+@pytest.mark.parametrize(
+    ("id", "level", "words"),
+    [
+        ("claude-sonnet-4-5", "low", "takes no temperature while it thinks: it is left out"),
+        ("claude-opus-4-7", "off", "takes no temperature from Claude 4.7 on: it is left out"),
+    ],
+)
+def test_a_temperature_that_is_left_out_is_logged_once(id: str, level: Any, words: str, caplog: Any) -> None:
+    """api.md: nothing a caller gave is dropped silently."""
+    warn_of_temperature.cache_clear()
+    for temperature in (0.5, 0.25):
+        body_of("Hi", model=claude(id), options=StreamOptions(thinking_level=level, temperature=temperature))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"anthropic:{id} {words}" in caplog.text
+
+
+@pytest.mark.parametrize("temperature", [None, 1, 1.0])
+def test_a_temperature_that_is_the_models_own_is_not_logged(temperature: float | None, caplog: Any) -> None:
+    """As above: nothing is lost, because Claude's own is 1."""
+    warn_of_temperature.cache_clear()
+    body_of("Hi", model=claude(), options=StreamOptions(thinking_level="low", temperature=temperature))
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from steersman.provider.wires.anthropic.written_blocks import (
     encode_thinking,
 )
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
-from steersman.provider.wires.sampling import require_accepted
+from steersman.provider.wires.sampling import require_accepted, warn_of_temperature
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
@@ -274,6 +274,7 @@ def insert_cache_mark(encoded: bytes, mark: bytes, *, depth: int) -> bytes:
 
 _ADAPTIVE = (4, 6)
 _NO_TEMPERATURE = (4, 7)
+_USUAL_TEMPERATURE = 1
 
 _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 10_240, "high": 20_480}
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
@@ -308,6 +309,8 @@ def build_options(model: Model, request: Request, options: StreamOptions, encode
     fixed = thinking is not None or (version is not None and version >= _NO_TEMPERATURE)
     if options.temperature is not None and not fixed:
         fields["temperature"] = options.temperature
+    elif options.temperature not in (None, _USUAL_TEMPERATURE):
+        warn_of_temperature(model.name, "while it thinks" if thinking is not None else "from Claude 4.7 on")
     if options.top_p is not None:
         fields["top_p"] = options.top_p
     if options.stop:
