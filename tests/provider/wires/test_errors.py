@@ -65,8 +65,8 @@ def test_a_status_says_what_kind_of_error_it_is(name: str, status: int, form: st
     """failures.md E2, E9: with an error of the protocol, a page of a proxy, mere words, or nothing in the body."""
     bodies = {"error": VAGUE[name], "page": b"<html>Oh no</html>", "words": b"upstream went away", "nothing": b""}
     info = READINGS[name].error_of(status, bodies[form])
-    # Without a word about it, a bad request is most likely one that was too long (E6); Gemini says so in words.
-    too_long = (status, form) == (400, "nothing") and name != "google"
+    # Without a word about it, a bad request is most likely one that was too long (E6).
+    too_long = (status, form) == (400, "nothing")
     kind = "context_overflow" if too_long else STATUSES[status]
     assert (info.kind, info.should_retry, info.status) == (kind, kind in PASSING, status)
     model = READINGS[name].model
@@ -74,6 +74,14 @@ def test_a_status_says_what_kind_of_error_it_is(name: str, status: int, form: st
     assert info.message.startswith(f"{model.provider}:{model.id}: {shown}")
     assert info.provider == model.provider
     assert ("Check the key" in info.message) is (kind == "authentication" and form != "page")
+
+
+@pytest.mark.parametrize("body", [{"error": "busy"}, {"error": {"message": "busy"}}])
+@pytest.mark.parametrize("name", SERVERS)
+def test_an_error_inside_a_200_that_says_nothing_of_its_kind_is_a_failure_of_the_server(name: str, body: Any) -> None:
+    """failures.md E2: whatever the protocol; the request was accepted, so it may succeed later."""
+    info = READINGS[name].error_of(200, body)
+    assert (info.kind, info.should_retry) == ("overloaded", True)
 
 
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.074824224s"}

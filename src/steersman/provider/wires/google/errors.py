@@ -90,7 +90,7 @@ def _build_error(
 ) -> ProviderError:
     message = str(error.get("message") or "")
     known = status if status >= 400 else _find_status(error)
-    kind = _classify_kind(message, error, known)
+    kind = _classify_kind(message or body, error, known)
     shown = f"{model.name}: {redact_key_patterns(message, _SHOWN) or f'HTTP status {known}'}"
     if kind == "authentication" and (what_to_do := suggest_fix(model.provider, kind, body)):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
@@ -112,15 +112,15 @@ def _find_status(error: Mapping[str, Any]) -> int:
     return _STATUS.get(str(error.get("status")), 500)
 
 
-def _classify_kind(message: str, error: Mapping[str, Any], status: int) -> ErrorKind:
+def _classify_kind(words: str, error: Mapping[str, Any], status: int) -> ErrorKind:
     details = _list_details(error)
-    if _WRONG_KEY.search(message) or any(_WRONG_KEY.search(str(detail.get("reason"))) for detail in details):
+    if _WRONG_KEY.search(words) or any(_WRONG_KEY.search(str(detail.get("reason"))) for detail in details):
         return "authentication"
     if status == 429:
         return "quota" if any(_is_daily_quota(detail) for detail in details) else "rate_limit"
-    if is_throttled(message):
+    if is_throttled(words):
         return "rate_limit"
-    if message and is_overflow(message, status=status):
+    if is_overflow(words, status=status):
         return "context_overflow"
     return classify_status(status)
 

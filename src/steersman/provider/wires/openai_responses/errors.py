@@ -153,7 +153,8 @@ def _build_error(
 
 
 def _classify_kind(words: str, codes: Sequence[str], types: Sequence[str], status: int | None) -> ErrorKind:
-    """Classify an error: a code says more than the status, a type less."""
+    """Classify an error: a code says more than the status, a type less, and a status of 200 says nothing."""
+    status = status if status is not None and status >= 400 else None
     known: list[ErrorKind] = [_KINDS[code.lower()] for code in codes if code.lower() in _KINDS]
     known.extend(kind for name in types if (kind := _KINDS.get(name.lower())) and may_refine(status, kind))
     if "quota" in known:
@@ -168,5 +169,5 @@ def _classify_kind(words: str, codes: Sequence[str], types: Sequence[str], statu
             return kind
     if status is not None:
         return classify_status(status, words)
-    # An error in a stream without code and status is a failure of the server.
+    # An error in a stream, or behind a status of 200, without a code is a failure of the server.
     return "invalid_request" if codes or types else "overloaded"
