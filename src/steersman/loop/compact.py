@@ -214,8 +214,9 @@ async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | No
     A strategy that raises leaves the context as it was.
     """
     log = run.context.log
-    messages_before, tokens_before = len(log.visible), estimate_total_tokens(log.visible, config.estimator)
     tokens = count_tokens(run)
+    head = run.context.head.tokens  # counts in what is told, as it does in the limit
+    messages_before, tokens_before = len(log.visible), head + estimate_total_tokens(log.visible, config.estimator)
     run.emit(CompactionStarted, estimated_tokens=tokens, message_count=messages_before)
     error: Exception | None = None
     problem: str | None = "cancelled"
@@ -223,7 +224,7 @@ async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | No
         error = await _apply_strategy(run, subtract_overhead(config, log.visible, tokens))
         problem = None if error is None else describe_exception(error)
     finally:
-        messages_after, tokens_after = len(log.visible), estimate_total_tokens(log.visible, config.estimator)
+        messages_after, tokens_after = len(log.visible), head + estimate_total_tokens(log.visible, config.estimator)
         reduced = tokens_after < tokens_before
         run.futile.estimated = -1 if reduced else tokens
         run.futile.billed = -1 if reduced else run.futile.billed

@@ -239,7 +239,10 @@ class CompactionStarted(_Event, frozen=True, tag="compaction_started"):
 
 
 class CompactionEnded(_Event, frozen=True, tag="compaction_ended"):
-    """Compaction is over; `reduced` says whether the context is shorter."""
+    """Compaction is over; `reduced` says whether the context is shorter.
+
+    The tokens are estimates of all that is sent, as in the limit: system prompt, tool schemas and messages.
+    """
 
     type: ClassVar[Literal["compaction_ended"]] = "compaction_ended"
     messages_before: int
