@@ -227,3 +227,26 @@ async def test_a_context_just_over_its_limit_is_compacted_again_before_it_is_ove
     await agent.run("x" * 14_500)
     assert len(heard.of(CompactionEnded)) < 12
     assert max(estimate_total_tokens(request.messages) for request, _ in script.requests) <= 4_000
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["window of the first known", "unknown"])
+async def test_the_context_is_fitted_to_a_fallback_with_a_smaller_window(known: bool) -> None:
+    """api.md: it compacts before a request would not fit, also for the model that is asked in place of the first."""
+    first = ScriptedModel(error("invalid_request"), error("invalid_request"), context_window=200_000 if known else None)
+    second = ScriptedModel("ok", context_window=4_000)
+    agent, heard = agent_of(
+        first, [echo], messages=history(12, 4_000), context_config=ContextConfig(), fallbacks=[second.model]
+    )
+    result = await agent.run("go on")
+    assert (result.end_reason, result.text, second.asked) == ("done", "ok", 1)
+    assert estimate_total_tokens(second.requests[0][0].messages) < 4_000
+    assert [event.reduced for event in heard.of(CompactionEnded)] == [True]
+
+
+async def test_a_fallback_is_asked_as_it_is_where_the_context_is_not_managed() -> None:
+    """api.md: `context_config=None` switches it off; what does not fit is the server's to refuse."""
+    first, second = ScriptedModel(error("invalid_request")), ScriptedModel("ok", context_window=4_000)
+    messages = history(12, 4_000)
+    agent, heard = agent_of(first, [echo], messages=messages, context_config=None, fallbacks=[second.model])
+    assert (await agent.run("go on")).text == "ok"
+    assert (heard.of(CompactionStarted), size_of(second.requests[0][0]) > 48_000) == ([], True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
-from steersman.context.tokens import find_context_size
+from steersman.context.tokens import estimate_total_tokens, find_context_size
 from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message
@@ -18,7 +18,7 @@ from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
 from steersman.provider.streaming.retry import Retry, with_retry
-from steersman.types.errors import AuthenticationError
+from steersman.types.errors import AuthenticationError, ContextOverflowError
 from steersman.types.events import TurnRequest
 from steersman.types.messages import AgentMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
@@ -174,7 +174,9 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
             find_stream_fn(_require_model(model))  # raises now for a provider that is not known, not when it is needed
     from steersman.provider.streaming.fallback import with_fallback  # most runs have none
 
-    return with_fallback(build(config.model), [*map(_require_model, config.fallbacks)], build, prepare=_make_refit())
+    return with_fallback(
+        build(config.model), [*map(_require_model, config.fallbacks)], build, prepare=_make_refit(config)
+    )
 
 
 def _require_model(model: Model | str) -> Model:
@@ -219,11 +221,17 @@ def _add_own_key(stream_fn: StreamFn, config: AgentLoopConfig, model: Model, sec
     return lambda model, request, options: stream_fn(model, request, replace(options, api_key=own))
 
 
-def _make_refit() -> Callable[[Request, Model], Request]:
-    """Returns a function that repairs a request for another model, which must not get the first one's thinking."""
+def _make_refit(config: AgentLoopConfig) -> Callable[[Request, Model], Request]:
+    """Returns a function that repairs a request for another model, which must not get the first one's thinking.
+
+    If the context is managed and the other model has a smaller window, the function raises `ContextOverflowError`: the
+    loop then compacts for that window, as after a server's refusal, and asks again.
+    """
     repairers: dict[tuple[str, str], Repairer] = {}
 
     def refit(request: Request, model: Model) -> Request:
+        if config.context_config is not None:
+            _check_window(request, model)
         if request.source_messages is None:
             return replace(request, messages=repair(request.messages, provider=model.provider, model=model.id))
         # While the first model is down, every request comes here: a repairer only looks at new messages.
@@ -231,3 +239,15 @@ def _make_refit() -> Callable[[Request, Model], Request]:
         return replace(request, messages=repairer.apply(request.source_messages), source_messages=None)
 
     return refit
+
+
+def _check_window(request: Request, model: Model) -> None:
+    """Raise `ContextOverflowError` if the messages alone are longer than the window of this model."""
+    if model.context_window is not None:
+        tokens = estimate_total_tokens(request.messages) if request.tokens is None else request.tokens
+        if tokens > model.context_window:
+            raise ContextOverflowError(
+                f"The messages have about {tokens} tokens, and {model.name} has a context window of "
+                f"{model.context_window}.",
+                provider=model.provider,
+            )
