@@ -16,7 +16,13 @@ The rooms of the house, from the front door down:
     testing     a scripted model, a virtual clock, and checkers for what must always hold
 """
 
-from __future__ import annotations
+import sys
+
+if getattr(sys, "argv", [])[:1] == ["-m"]:
+    # `python -m steersman`: before any other import, not even `__future__`, which the working folder may have too.
+    from steersman.safe_start import refuse_foreign_modules
+
+    refuse_foreign_modules()
 
 from typing import TYPE_CHECKING
 

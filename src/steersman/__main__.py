@@ -1,4 +1,4 @@
-"""`python -m steersman` is the command."""
+"""`python -P -m steersman` is the command; without `-P`, see `safe_start`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""Keeps `python -m steersman` from importing the modules of the working folder.
+
+`python -m` puts the working folder first on `sys.path`, so a project that is looked at could bring its own `typing.py`
+and run. This module runs before all others, so it imports only what Python has loaded already.
+"""
+
+import os
+import sys
+
+# What the packages that we use are called, those of our extras and those they may use included.
+_PACKAGES = """
+    aiodns aiohappyeyeballs aiohttp aiosignal annotated_types anyio attr attrs backports brotli brotlicffi cachetools
+    cchardet certifi cffi chardet charset_normalizer click cryptography dotenv email_validator exceptiongroup frozenlist
+    genai_prices h11 httpcore httpx httpx_sse idna jsonschema jsonschema_specifications jwt markdown_it mcp mdurl
+    msgspec multidict multipart numpy opentelemetry prompt_toolkit propcache psycopg psycopg_binary psycopg_c
+    psycopg_pool pycares pydantic pydantic_core pydantic_settings pygments python_multipart referencing regex rich rpds
+    sniffio sse_starlette starlette steersman tomli typing_extensions typing_inspection uvicorn uvloop wcwidth winloop
+    xllamacpp yaml yarl zstandard sitecustomize usercustomize
+"""
+_UNUSED = frozenset(("antigravity", "idlelib", "lib2to3", "test", "this", "tkinter", "turtle", "turtledemo"))
+_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
+_MOST = 5
+
+
+def refuse_foreign_modules() -> None:
+    """Exit where the working folder is on `sys.path` and holds a module that would be imported instead of another.
+
+    Otherwise take the folder off `sys.path`. Does nothing unless this process was started as `python -m steersman`.
+    """
+    if sys.flags.safe_path or not _is_command() or not _is_working_folder(sys.path[0]):
+        return
+    folder = os.getcwd()
+    # Where our own code comes from, which is the working folder of those who work on it.
+    is_ours = os.path.samefile(os.path.dirname(os.path.dirname(__file__)), folder)
+    found = find_foreign_modules(folder)
+    if is_ours:
+        found = [name for name in found if name.partition(".")[0] != "steersman"]
+    if found:
+        shown = ", ".join(map(repr, found[:_MOST])) + (f" and {len(found) - _MOST} more" if len(found) > _MOST else "")
+        print(
+            f"steersman: The folder {folder!r} holds what Python would import instead of modules that steersman needs: "
+            f"{shown}. So nothing was started. Run `steersman`, or `python -P -m steersman`, which import nothing from "
+            "the folder.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    if not is_ours:
+        del sys.path[0]
+
+
+def _is_command() -> bool:
+    """Whether Python is about to run this package: `sys.argv[0]` is `-m` until the module to run has been found."""
+    if sys.argv[:1] != ["-m"] or len(sys.orig_argv) <= len(sys.argv):
+        return False
+    word = sys.orig_argv[len(sys.orig_argv) - len(sys.argv)]
+    return word == "steersman" or (word.startswith("-") and word.endswith("msteersman"))
+
+
+def _is_working_folder(path: str) -> bool:
+    try:
+        return path == "" or os.path.samefile(path, os.getcwd())
+    except OSError:
+        return False
+
+
+def find_foreign_modules(folder: str) -> list[str]:
+    """List the files and packages of a folder that are called like a module of Python or of a package that we use."""
+    wanted = (sys.stdlib_module_names | set(_PACKAGES.split())) - _UNUSED
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []  # Python could not list it either
+    return [name for name in names if name.partition(".")[0] in wanted and _is_module(folder, name)]
+
+
+def _is_module(folder: str, name: str) -> bool:
+    """Whether Python imports it before a module of that name further down the path; not so a folder without a file."""
+    if name.endswith(_SUFFIXES):
+        return True
+    try:
+        inside = os.listdir(os.path.join(folder, name)) if "." not in name else []
+    except OSError:
+        return False
+    return any(each.startswith("__init__.") and each.endswith(_SUFFIXES) for each in inside)
