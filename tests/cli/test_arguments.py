@@ -88,6 +88,9 @@ def test_words_and_flags_may_stand_in_any_order() -> None:
         (["-p"], "no prompt: give one"),
         ([], "no prompt: give one"),
         (["--input-format", "stream-json", "-"], "reads stdin already"),
+        (["--input-format", "stream-json", "--approval-timeout", "5", "x"], "add --input-format stream-json --output"),
+        (["--approval-timeout", "5", "x"], "--approval-timeout is for answers over stdin"),
+        (["--approval-timeout", "0", "x"], "expected a number above 0"),
     ],
 )
 def test_a_mistake_is_told_and_exits_with_2(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

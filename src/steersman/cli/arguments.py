@@ -78,6 +78,7 @@ class Options:
     max_duration: float | None = None
     output_format: OutputFormat = "text"
     input_format: InputFormat = "text"
+    approval_timeout: float | None = None
     json_schema: Path | None = None
     continue_: bool = False
     resume: str | None = None
@@ -175,6 +176,12 @@ def _build_parser() -> argparse.ArgumentParser:
     forms.add_argument(
         "--input-format", choices=("text", "stream-json"), default="text", help="format of standard input"
     )
+    forms.add_argument(
+        "--approval-timeout",
+        type=_parse_amount,
+        metavar="SECONDS",
+        help="with stream-json on both sides: deny a call that gets no answer in this time",
+    )
     forms.add_argument("--json-schema", type=Path, metavar="FILE", help="the answer is JSON that matches this schema")
     sessions = parser.add_argument_group("sessions")
     sessions.add_argument(
@@ -199,6 +206,10 @@ def _check_combination(parser: argparse.ArgumentParser, options: Options) -> Non
         parser.error("-c continues the last session and -r the one you name; give only one of them")
     if options.fork_session and not options.continue_ and options.resume is None:
         parser.error("--fork-session needs a session to copy: add -c or -r ID")
+    if options.approval_timeout is not None and (options.input_format, options.output_format) != ("stream-json",) * 2:
+        parser.error(
+            "--approval-timeout is for answers over stdin: add --input-format stream-json --output-format stream-json"
+        )
 
 
 def _add_prompt(parser: argparse.ArgumentParser, options: Options, words: list[str]) -> Options:

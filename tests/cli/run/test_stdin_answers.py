@@ -85,6 +85,22 @@ def test_an_answer_for_good_ends_the_questions_about_that_call(place: Place, ser
     assert (statuses(done), len(resolutions(done))) == (["completed", "completed"], 1)
 
 
+def test_a_question_without_an_answer_expires_where_the_caller_sets_a_limit(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    """server.md S8: never a silent wait; the `approve_timeout` of the library."""
+    server.say(call("bash", command="echo one > one"), "So be it.")
+    with spawn([*DRIVEN, "--approval-timeout", "0.05"], place=place, server=server, stdin=PIPE) as started:
+        started.send_line(type="prompt", content="Go")
+        (asked,) = questions(started, 1)
+        started.wait_for('"agent_end"')
+        started.hang_up()
+        done = started.wait()
+    assert asked["deadline"] <= asked["timestamp"] + 0.05
+    assert (statuses(done), resolutions(done)) == (["denied"], [("expired", "loop", "no answer within 0.05s")])
+    assert not (place.project / "one").exists()
+
+
 def test_at_the_end_of_the_input_open_and_later_questions_are_denied(place: Place, server: OpenAIChatServer) -> None:
     """server.md S8: never a silent wait."""
     server.say(call("bash", command="true"), call("write", path="a", content=""), "So be it.")

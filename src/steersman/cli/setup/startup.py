@@ -198,6 +198,7 @@ class _Plan:
             session=session,
             approval=self.approval,
             approve=approve,
+            approve_timeout=options.approval_timeout,
         )
 
 
