@@ -440,6 +440,35 @@ async def test_what_conversion_turns_into_a_question_can_be_answered(convert: An
     assert script.requests[0][0].messages[-1].text == "Mind the gap."
 
 
+@pytest.mark.parametrize("way", ["agent", "agent, async", "loop", "branch", "steered"])
+async def test_a_continuation_converts_its_messages_once(way: str) -> None:
+    """loop.md R5, T6: it is judged by what it sends; messages that came since are converted with the others."""
+    calls: list[int] = []
+
+    def count(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+        calls.append(len(messages))
+        return to_user(messages)
+
+    async def count_later(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
+        await asyncio.sleep(0)
+        return count(messages)
+
+    script = ScriptedModel("ok")
+    convert: Any = count_later if way == "agent, async" else count
+    agent = Agent(script.model, convert_to_llm=convert, messages=reminded("remember"))
+    if way == "loop":
+        context = AgentContext(messages=reminded("remember"), agent_id="a", session_id="s")
+        result = await agent_loop_continue(context, config_of(script, convert_to_llm=convert))
+    else:
+        stream = agent.branch(2) if way == "branch" else agent.continue_()
+        if way == "steered":
+            agent.steer("and now")
+        result = await stream
+    said = ["hi", "hello", "remember", "and now"] if way == "steered" else ["hi", "hello", "remember"]
+    assert (result.text, [message.text for message in script.requests[0][0].messages]) == ("ok", said)
+    assert calls == ([3, 4] if way == "steered" else [3])
+
+
 async def test_a_follow_up_waits_until_what_conversion_asks_is_answered() -> None:
     """loop.md T11: follow-ups are for when the agent would stop."""
     script = ScriptedModel("yes", "again")

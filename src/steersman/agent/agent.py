@@ -179,9 +179,9 @@ class Agent(AgentSettings, Generic[OutputT]):
     def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = UNSET) -> EventStream[OutputT]:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._check_idle()
-        check_answerable(self.context.log, self.config, queued=len(self.inbox) > 0)
+        conversion = check_answerable(self.context.log, self.config, queued=len(self.inbox) > 0)
         kind = Default() if kind is None or type(kind) is Initial else kind
-        return start_run(self, Start((), kind, deps=deps))
+        return start_run(self, Start((), kind, deps=deps, conversion=conversion))
 
     def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream[OutputT]:
         """Repeat the last answer, or the one at the entry `at`.
@@ -207,9 +207,8 @@ class Agent(AgentSettings, Generic[OutputT]):
         link = self._session_link
         log = self.context.log.fork(at) if link is None else link.find_log_with(at).fork(link.resolve_entry(at))
         prompts = [] if prompt is None else read_prompts(prompt)
-        if not prompts:
-            check_answerable(log, self.config, queued=len(self.inbox) > 0)
-        return start_run(self, Start(prompts, Branch(tag), log))
+        conversion = None if prompts else check_answerable(log, self.config, queued=len(self.inbox) > 0)
+        return start_run(self, Start(prompts, Branch(tag), log, conversion=conversion))
 
     def compact(self, config: ContextConfig | None = None) -> bool:
         """Shorten what the model sees without asking a model; returns whether anything became shorter."""

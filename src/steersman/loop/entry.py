@@ -20,7 +20,7 @@ from steersman.loop.config import WAIT, AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
 from steersman.loop.inbox import Inbox, QueuedMessage, is_answered, open_inbox
 from steersman.loop.questions import Questions
-from steersman.loop.request import ModelClient
+from steersman.loop.request import Conversion, ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import NOTHING_TO_ANSWER, ensure_ended, run_loop
 from steersman.policy.limits import ExecutionTracker
@@ -71,7 +71,7 @@ class Start(msgspec.Struct, frozen=True):
     `parent_loop_id` is the run that it goes on from, where that is neither in the context nor at the end of its log.
 
     `signal` cancels the run, `stream_fn` is asked in place of the model's provider, and a `silent` run keeps no events
-    for a reader. `deps` takes the place of those of the configuration.
+    for a reader. `deps` takes the place of those of the configuration. `conversion` is what the start was judged by.
     """
 
     prompts: Sequence[AgentMessage]
@@ -83,6 +83,7 @@ class Start(msgspec.Struct, frozen=True):
     silent: bool = False
     parent_loop_id: str | None = None
     deps: Any = UNSET
+    conversion: Conversion | None = None
 
 
 class ToolTable:
@@ -174,11 +175,12 @@ def agent_loop_continue(
 ) -> EventStream:
     """Start a run that answers what is already there, for instance after an error."""
     _check(context, config)
-    check_continuable(context, config, queued=bool(context.undelivered))
+    conversion = check_continuable(context, config, queued=bool(context.undelivered))
     kind = context.continuation_kind
     kind = Default() if kind is None or type(kind) is Initial else kind
     # Not written to the context, where a caller may set it: a fresh prompt after this has no parent.
-    start = Start((), kind, signal=signal, stream_fn=stream_fn, parent_loop_id=context.last_loop_id)
+    parent = context.last_loop_id
+    start = Start((), kind, signal=signal, stream_fn=stream_fn, parent_loop_id=parent, conversion=conversion)
     return start_run(BareContext(context, config), start)
 
 
@@ -226,31 +228,31 @@ def _join_blocks(blocks: Sequence[Any]) -> AgentMessage:
     return to_message({"role": "user", "content": content})
 
 
-def check_continuable(context: AgentContext, config: AgentLoopConfig, *, queued: bool) -> None:
-    """Raise unless there is something to answer and the ids carry over."""
+def check_continuable(context: AgentContext, config: AgentLoopConfig, *, queued: bool) -> Conversion | None:
+    """Raise unless there is something to answer and the ids carry over; returns what `check_answerable` does."""
     if context.log.messages and (not context.agent_id or not context.session_id):
         raise ValueError(
             "To continue, agent_id and session_id must be set on the context, as an earlier run leaves them."
         )
-    check_answerable(context.log, config, queued=queued)
+    return check_answerable(context.log, config, queued=queued)
 
 
-def check_answerable(log: Log, config: AgentLoopConfig, *, queued: bool) -> None:
+def check_answerable(log: Log, config: AgentLoopConfig, *, queued: bool) -> Conversion | None:
     """Raise unless the log ends with something to answer, also after conversion, or something is queued.
 
-    What an async `convert_to_llm` makes of the messages is known only in the run: if that is nothing to answer, the run
-    ends as an error.
+    Returns the conversion, if there was one, so that the run need not repeat it. What an async `convert_to_llm` makes
+    of the messages is known only in the run: if that is nothing to answer, the run ends as an error.
     """
     messages = log.messages
     if not messages:
         raise ValueError("There is nothing to continue: the context has no messages. Give it a prompt.")
     only_extensions = all(message.role == "extension" for message in messages)
     if not only_extensions and (queued or not is_answered(messages)):
-        return
+        return None
     if config.convert_to_llm is not default_convert_to_llm:
         converted = _convert_now(config.convert_to_llm, log.visible)
         if converted is None or (converted and (queued or not is_answered(converted))):
-            return
+            return None if converted is None else Conversion(config.convert_to_llm, list(log.visible), converted)
     if only_extensions:
         raise ValueError("There is nothing to continue: the context has only extension messages.")
     raise ValueError(NOTHING_TO_ANSWER)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
@@ -82,8 +83,30 @@ async def _transform(run: Run, *, overflow: bool) -> Sequence[AgentMessage]:
     for transform in config.transforms:
         messages = to_messages(await resolve(transform(list(messages), run.start.signal or run.token, overflow)))
     if config.convert_to_llm is not default_convert_to_llm:  # the repair drops what the default would drop
-        messages = to_messages(await resolve(config.convert_to_llm(list(messages))))
+        return (await convert(run, messages)).result
     return messages
+
+
+class Conversion(NamedTuple):
+    """What a `convert_to_llm` made of these messages. A continuation is judged by it, and sends it."""
+
+    function: Callable[..., Any]
+    messages: Sequence[AgentMessage]
+    result: Sequence[AgentMessage]
+
+    def is_of(self, function: Callable[..., Any], messages: Sequence[AgentMessage]) -> bool:
+        """Whether it is what this function made of just these messages."""
+        known = self.messages
+        return self.function is function and len(known) == len(messages) and all(map(operator.is_, known, messages))
+
+
+async def convert(run: Run, messages: Sequence[AgentMessage]) -> Conversion:
+    """Convert the messages for the model, unless the run has just converted the same ones."""
+    function, known = run.config.convert_to_llm, run.conversion
+    run.conversion = None
+    if known is not None and known.is_of(function, messages):
+        return known
+    return Conversion(function, list(messages), to_messages(await resolve(function(list(messages)))))
 
 
 def emit_request(run: Run, request: Request, options: StreamOptions) -> None:

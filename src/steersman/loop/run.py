@@ -76,11 +76,11 @@ class Run:
     """The state of one run. Only the loop changes it."""
 
     __slots__ = (
-        "abandoned", "answer_calls", "approval_lock", "channel", "client", "config", "context", "deps", "dispatcher",
-        "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox", "is_admitted", "is_flushing",
-        "journal", "loop_id", "new_messages", "on_wake", "outside", "pending", "repeats", "save_failure", "seq",
-        "start", "system_prompt", "task", "token", "tool_specs", "tools", "tracker", "turn", "turn_index", "usage",
-        "watch", "witness",
+        "abandoned", "answer_calls", "approval_lock", "channel", "client", "config", "context", "conversion", "deps",
+        "dispatcher", "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox", "is_admitted",
+        "is_flushing", "journal", "loop_id", "new_messages", "on_wake", "outside", "pending", "repeats", "save_failure",
+        "seq", "start", "system_prompt", "task", "token", "tool_specs", "tools", "tracker", "turn", "turn_index",
+        "usage", "watch", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -147,6 +147,8 @@ class Run:
         # What other threads want to emit, in the order they asked; and whether it is being emitted.
         self.outside: deque[Callable[[], None]] = deque()
         self.is_flushing = False
+        # What `convert_to_llm` made of the messages when the continuation was judged.
+        self.conversion = start.conversion
         self.witness = witness.get()
 
     def use_config(self, config: AgentLoopConfig) -> None:

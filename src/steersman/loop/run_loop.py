@@ -9,16 +9,15 @@ import asyncio
 
 from steersman.context.convert import default_convert_to_llm
 from steersman.loop.ask import commit_error, commit_unfinished
-from steersman.loop.config import resolve
 from steersman.loop.ending import DEADLINE, CancelWatch, Phase
 from steersman.loop.inbox import QueuedMessage, Receipt, add_pending, is_answered, take_queued
+from steersman.loop.request import convert
 from steersman.loop.run import Run, Turn
 from steersman.loop.turn import close_turn, fail_between_turns, find_trigger, take_turn
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import PROCEED, HookError, decide, observe
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
-from steersman.types.messages import to_messages
 from steersman.types.result import RunResult
 
 NOTHING_TO_ANSWER = "There is nothing to answer: the last message is the assistant's. Give it a prompt."
@@ -122,10 +121,11 @@ async def _begin(run: Run) -> bool:
 
 async def _is_answered(run: Run) -> bool:
     """Whether there is nothing to answer, also after conversion."""
-    log, convert = run.context.log, run.config.convert_to_llm
-    if not is_answered(log.messages) or convert is default_convert_to_llm:
+    log = run.context.log
+    if not is_answered(log.messages) or run.config.convert_to_llm is default_convert_to_llm:
         return is_answered(log.messages)
-    return is_answered(to_messages(await resolve(convert(list(log.visible)))))
+    run.conversion = await convert(run, log.visible)
+    return is_answered(run.conversion.result)
 
 
 def _emit_start(run: Run) -> None:
