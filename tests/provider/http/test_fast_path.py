@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,10 +18,11 @@ from typing import Any, TypeAlias
 import pytest
 from aiohttp import ClientRequest, TCPConnector
 from aiohttp.client_proto import ResponseHandler
-from tests.provider.wires.kit import ASKED, stream
+from tests.provider.wires.kit import ASKED, PlainWire, stream
 
-from steersman.provider.http.client import aclose_http
+from steersman.provider.http.client import Exchange, aclose_http
 from steersman.provider.http.pool import supports_fast_path
+from steersman.provider.http.sse import MAX_PIECE
 from steersman.provider.streaming.normalize import stream_events
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import user_message
@@ -445,6 +448,91 @@ async def test_a_connection_whose_end_nobody_read_is_heard_again() -> None:
         assert said(seen) == "hello"
         assert said(await served.ask()) == "hello"
     assert served.connections == 1
+
+
+class Turns:
+    """Counts the turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.count += 1
+        self._next = self._loop.call_soon(self._turn)
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+
+PACKED = b"Content-Encoding: gzip\r\nConnection: close\r\n"
+
+
+@pytest.mark.parametrize("head", [CHUNKED, b"Connection: close\r\n", PACKED], ids=["chunks", "to the end", "packed"])
+@pytest.mark.parametrize("filler", [b"id: 1\n\n", b":\n\n", b"\n", b'data: {"t":"x"}\n\n'])
+async def test_the_event_loop_has_a_turn_after_each_piece_of_an_answer(head: bytes, filler: bytes) -> None:
+    """However much has come at once, and whatever it is: many thousand events take a while."""
+    body = filler * (3_000_000 // len(filler)) + HELLO
+    sent = gzip.compress(body, 1) if head == PACKED else body
+    if head == CHUNKED:
+        sent = b"%x\r\n%s\r\n0\r\n\r\n" % (len(sent), sent)
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 200 OK\r\n" + KIND + head + b"\r\n" + sent)
+
+    async with serving(answer) as served:
+        exchange = Exchange(PlainWire(), served.model())
+        await exchange.send(await exchange.encode(ASKED, StreamOptions()))
+        # As much as is read ahead has come.
+        for _ in range(500):
+            await asyncio.sleep(0)
+        turns = Turns()
+        pieces: list[bytes] = []
+        read: Counter[int] = Counter()
+        while piece := await exchange.read(fresh=False):
+            pieces.append(piece)
+            read[turns.count] += len(piece)
+        turns.stop()
+        exchange.close()
+    assert b"".join(pieces) == body
+    # The last piece of one network read, and the first of the next, if that has come meanwhile.
+    assert max(read.values()) <= 2 * MAX_PIECE
+
+
+async def test_others_have_their_turn_while_many_events_are_read() -> None:
+    event = b'data: {"t":"x"}\n\n'
+    count = 100_000
+    body = event * count + HELLO
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 200 OK\r\n" + KIND + CHUNKED + b"\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+
+    async with serving(answer) as served:
+        turns = Turns()
+        events: list[StreamEvent] = []
+        seen: Counter[int] = Counter()
+        async for one in stream_events(stream, served.model(), ASKED, StreamOptions()):
+            seen[turns.count] += 1
+            events.append(one)
+        turns.stop()
+    assert said(events) == "x" * count + "hello"
+    assert max(seen.values()) <= 2 * MAX_PIECE // len(event) + 4
+
+
+async def test_lines_without_an_end_are_an_error_long_before_the_answer_is_too_long() -> None:
+    """37 MB of ids in one event: no more than a part of them is read."""
+    begun = b"HTTP/1.1 200 OK\r\n" + KIND + b"\r\n" + b"id: 1\n" * 6_200_000
+
+    async def answer(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(begun)
+
+    async with serving(answer) as served:
+        info = failed(await served.ask())
+        assert (info.kind, "an event of more than 100,000 lines" in info.message) == ("protocol", True)
 
 
 @pytest.mark.parametrize("bound", ["idle_timeout", "content_idle_timeout", "total_timeout"])

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from steersman.provider.http.sse import Event, SseDecoder
+from steersman.provider.http.sse import MAX_EVENT_LINES, MAX_PIECE, Event, SseDecoder
 from steersman.types.errors import ProtocolError
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").rglob("*.sse"))
@@ -256,6 +256,39 @@ def test_comments_are_no_part_of_an_event_and_may_go_on_for_ever(size: int) -> N
     events = [event for piece in in_pieces(body, size) for event in decoder.feed(piece)]
 
     assert events == [("", "a\nb")]
+
+
+@pytest.mark.parametrize("line", [b"id: 1", b"data:", b"data: x", b"retry: 5", b"event: a", b"z"])
+@pytest.mark.parametrize("size", [64, MAX_PIECE, 10**9])
+def test_an_event_of_more_lines_than_allowed_is_an_error_however_it_comes(line: bytes, size: int) -> None:
+    """Each line takes time, so there is a limit to them, which 37 MB of lines without a blank one between exceed."""
+    fits = (line + b"\n") * MAX_EVENT_LINES + b"\n"
+    decoder = SseDecoder()
+    for piece in in_pieces(fits * 2, size):
+        decoder.feed(piece)
+
+    with pytest.raises(ProtocolError, match="an event of more than 100,000 lines"):
+        list(map(decoder.feed, in_pieces((line + b"\n") * (MAX_EVENT_LINES + 1) + b"\n", size)))
+
+
+@pytest.mark.parametrize("size", [64, MAX_PIECE, 10**9])
+def test_the_lines_of_comments_do_not_count(size: int) -> None:
+    body = b"data: a\n" + b":\n" * (3 * MAX_EVENT_LINES) + b"data: b\n\n"
+    decoder = SseDecoder()
+    assert [event for piece in in_pieces(body, size) for event in decoder.feed(piece)] == [("", "a\nb")]
+
+
+def test_comments_behind_a_long_event_do_not_copy_it_again_and_again() -> None:
+    """The event is near its limit, so that each comment is dropped at once."""
+    decoder = SseDecoder(max_event_bytes=10_000)
+    decoder.feed(b"data: " + b"x" * 9_900 + b"\n")
+    copies: set[int] = set()
+    for _ in range(100):
+        decoder.feed(b": " + b"c" * 200)
+        decoder.feed(b"c\n")
+        copies.add(id(decoder._pending[0]))  # pyright: ignore[reportPrivateUsage]
+    assert len(copies) == 1
+    assert [len(data) for _, data in decoder.feed(b":\n\n")] == [9_900]
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")

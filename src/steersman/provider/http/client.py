@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urljoin
 
 import msgspec
 from aiohttp import ClientError, ClientTimeout
@@ -24,11 +23,12 @@ from steersman.provider.http.errors import (
     is_same_origin,
     is_still_encoded,
     redact_url,
+    resolve_redirect,
 )
 from steersman.provider.http.headers import complete_error
 from steersman.provider.http.pool import aclose_http, find_pool, find_proxy, open_pool
 from steersman.provider.http.response import Response
-from steersman.provider.http.sse import EventReader, SseDecoder
+from steersman.provider.http.sse import MAX_PIECE, EventReader, SseDecoder
 from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
@@ -156,7 +156,7 @@ class Exchange:
     """One request and its response."""
 
     __slots__ = (
-        "_first", "_key", "_limits", "_loop", "_received", "_response", "_url", "_watchdog", "_wire",
+        "_ahead", "_first", "_key", "_limits", "_loop", "_received", "_response", "_url", "_watchdog", "_wire",
         "max_tokens", "model", "reader",
     )  # fmt: skip
 
@@ -170,6 +170,8 @@ class Exchange:
         self._url = ""
         self._response: Response | None = None
         self._first = b""
+        # What was read and not passed on yet.
+        self._ahead: list[bytes] = []
         self._received = 0
         # How many tokens the request allows; a wire may send another number than the caller gave.
         self.max_tokens: int | None = None
@@ -228,7 +230,7 @@ class Exchange:
         location = response.headers.get("location")
         if not location:
             return None
-        target = _resolve_redirect(url, location)
+        target = resolve_redirect(url, location)
         if target is None or response.status not in (307, 308) or not is_same_origin(url, target):
             raise build_redirect_error(self.model, url, response.status, target or "")
         response.close()
@@ -274,13 +276,16 @@ class Exchange:
             return b""
 
     async def _read(self, *, fresh: bool) -> bytes:
+        if fresh:
+            self._watchdog.note_content()
         if self._first:
             chunk, self._first = self._first, b""
             return chunk
+        if self._ahead:
+            await asyncio.sleep(0)
+            return self._ahead.pop()
         response, watchdog = self._response, self._watchdog
         assert response is not None
-        if fresh:
-            watchdog.note_content()
         try:
             chunk = response.read_nowait()
             if not chunk and not response.is_complete:
@@ -297,12 +302,19 @@ class Exchange:
             raise build_stream_error(self.model, error, self._received) from None
         finally:
             watchdog.disarm()
+        return self._take(chunk)
+
+    def _take(self, chunk: bytes) -> bytes:
+        """Count what was read; return the first piece of it, and keep the others for later turns of the event loop."""
         self._received += len(chunk)
         if self._received > self._limits.max_response_bytes:
             raise ProtocolError(
                 f"The answer of {self.model.provider!r} is longer than {self._limits.max_response_bytes:,} bytes "
                 "(max_response_bytes in the model's settings)."
             )
+        if len(chunk) > MAX_PIECE:
+            self._ahead = [chunk[at : at + MAX_PIECE] for at in range(0, len(chunk), MAX_PIECE)][::-1]
+            chunk = self._ahead.pop()
         return chunk
 
     async def _read_error_body(self) -> bytes:
@@ -375,16 +387,6 @@ def _merge_headers(given: Mapping[str, str], own: Mapping[str, str]) -> Mapping[
 
 def _lower_names(response: Response) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
-
-
-def _resolve_redirect(url: str, location: str) -> str | None:
-    """The absolute URL of a redirect; `None` where it is not a URL."""
-    try:
-        target = urljoin(url, location)
-        is_same_origin(url, target)
-    except ValueError:
-        return None
-    return target
 
 
 def _is_event_stream(content_type: str, first: bytes) -> bool:

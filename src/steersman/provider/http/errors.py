@@ -183,6 +183,16 @@ def build_unusable_proxy_error(model: Model, proxy: str) -> ProviderError:
     return NetworkError(text, provider=model.provider, retryable=False)
 
 
+def resolve_redirect(url: str, location: str) -> str | None:
+    """The absolute URL of a redirect; `None` where it is not a URL."""
+    try:
+        target = urljoin(url, location)
+        is_same_origin(url, target)
+    except ValueError:
+        return None
+    return target
+
+
 def is_same_origin(url: str, other: str) -> bool:
     """Whether two URLs have the same scheme, host and port."""
     return _get_origin(url) == _get_origin(other)

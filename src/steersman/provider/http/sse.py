@@ -17,6 +17,12 @@ Event: TypeAlias = tuple[str, str]
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """The longest event that is accepted. The longest that servers send, a whole answer or an image, is far below it."""
 
+MAX_EVENT_LINES = 100_000
+"""The most lines of an event. Servers send two or three; each takes time, in which the event loop has no turn."""
+
+MAX_PIECE = 64 * 1024
+"""The most bytes to feed between two turns of the event loop: they may hold many thousand events."""
+
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
 
@@ -34,7 +40,10 @@ class SseDecoder:
     `last_event_id` and `retry` (milliseconds) hold the last values that the server sent.
     """
 
-    __slots__ = ("_after_cr", "_at_line_start", "_begun", "_max", "_pending", "_size", "last_event_id", "retry")
+    __slots__ = (
+        "_after_cr", "_at_line_start", "_begun", "_checked", "_lines", "_max", "_pending", "_size", "last_event_id",
+        "retry",
+    )  # fmt: skip
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes
@@ -43,6 +52,9 @@ class SseDecoder:
         # The bytes of an incomplete event. All line ends in it are line feeds, and it never begins with one.
         self._pending: list[bytes] = []
         self._size = 0
+        self._lines = 0
+        # How many of the pending parts hold whole lines and no comment.
+        self._checked = 0
         self._at_line_start = False
         self.last_event_id = ""
         self.retry: int | None = None
@@ -67,19 +79,17 @@ class SseDecoder:
                 self._keep(chunk)
                 return []
             whole = b"".join((*self._pending, chunk[:cut]))
-            self._pending.clear()
-            self._size = 0
+            self._forget_pending()
         if cut < len(chunk):
             self._keep(chunk[cut:])
-        if len(whole) > self._max:
-            self._check_sizes(whole)
+        if len(whole) > self._max or (len(whole) > MAX_EVENT_LINES and whole.count(b"\n") > MAX_EVENT_LINES):
+            self._check_events(whole)
         return self._parse_events(whole.decode("utf-8", "replace"))
 
     def finish(self) -> list[Event]:
         """What is left of an event that the end of the stream cut off. The standard drops it; the caller decides."""
         left = b"".join(self._pending)
-        self._pending.clear()
-        self._size = 0
+        self._forget_pending()
         return self._parse_events(left.decode("utf-8", "replace"))
 
     def _strip_bom(self, chunk: bytes) -> bytes:
@@ -110,21 +120,39 @@ class SseDecoder:
             return
         self._pending.append(chunk)
         self._size += len(chunk)
+        self._lines += chunk.count(b"\n")
         self._at_line_start = chunk[-1] == _LINE_FEED
-        if self._size - self._at_line_start > self._max:
-            kept = _strip_comments(b"".join(self._pending))
-            self._pending = [kept] if kept else []
-            self._size = len(kept)
-            self._check_size(self._size - self._at_line_start)
+        if self._size - self._at_line_start > self._max or self._lines > MAX_EVENT_LINES:
+            self._drop_comments()
+            self._check(self._size - self._at_line_start, self._lines)
 
-    def _check_sizes(self, whole: bytes) -> None:
+    def _drop_comments(self) -> None:
+        """Drop the comments from what is pending; what was checked before is not read again."""
+        rest = b"".join(self._pending[self._checked :])
+        cut = rest.rfind(b"\n") + 1
+        lines, begun = _strip_comments(rest[:cut]), rest[cut:]
+        if begun.startswith(b":"):
+            begun = b":"
+        self._pending[self._checked :] = [part for part in (lines, begun) if part]
+        self._checked += bool(lines)
+        self._size -= len(rest) - len(lines) - len(begun)
+        self._lines -= rest.count(b"\n") - lines.count(b"\n")
+
+    def _forget_pending(self) -> None:
+        self._pending.clear()
+        self._size = self._lines = self._checked = 0
+
+    def _check_events(self, whole: bytes) -> None:
         for block in whole.split(b"\n\n"):
-            if len(block) > self._max:
-                self._check_size(len(_strip_comments(block.strip(b"\n"))))
+            if len(block) > self._max or block.count(b"\n") >= MAX_EVENT_LINES:
+                event = _strip_comments(block.strip(b"\n") + b"\n").rstrip(b"\n")
+                self._check(len(event), event.count(b"\n") + 1)
 
-    def _check_size(self, size: int) -> None:
+    def _check(self, size: int, lines: int) -> None:
         if size > self._max:
             raise ProtocolError(f"The server sent an event of more than {self._max:,} bytes.")
+        if lines > MAX_EVENT_LINES:
+            raise ProtocolError(f"The server sent an event of more than {MAX_EVENT_LINES:,} lines.")
 
     def _parse_events(self, text: str) -> list[Event]:
         if text.startswith("data: ") and text.endswith("\n\n"):
