@@ -163,3 +163,11 @@ async def test_the_application_can_be_mounted_under_a_path() -> None:
     await runner.cleanup()
     assert events[-1][1]["end_reason"] == "done"
     assert (health, login, headers["Location"]) == (200, 303, "/agents/")
+
+
+async def test_there_are_at_most_so_many_watchers() -> None:
+    async with run_server(make_agent("Yes."), max_watchers=1) as client:
+        id = await client.create()
+        async with client.watch(id):
+            refused, problem = await client.send("GET", f"/sessions/{id}/events")
+        assert (refused, problem["title"]) == (503, "Service Unavailable")

@@ -31,6 +31,8 @@ GRACE: Final = 30.0
 """Seconds that runs may go on when the server is told to stop."""
 
 _BEAT = 10.0
+# A connection without a complete request for so long is closed: it may only be there to hold it (slowloris).
+_REQUEST_SECONDS = 20.0
 _PAGE = Path(__file__).parent / "page"
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -66,6 +68,7 @@ class Server:
         models: Collection[str] = (),
         approval_timeout: float | None = None,
         max_body: int = MAX_BODY,
+        max_watchers: int = 10_000,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.token = secrets.token_urlsafe(24) if token is None else token
@@ -77,7 +80,7 @@ class Server:
         self.started = clock()
         self._clock = clock
         self._requests: dict[int, int] = {}
-        self.app = self._build_app(Api(self.sessions, models=tuple(models)), max_body)
+        self.app = self._build_app(Api(self.sessions, models=tuple(models), max_watchers=max_watchers), max_body)
 
     async def close(self, grace: float = 0.0) -> None:
         """Stop: no new runs, up to `grace` seconds for those that go on, then they are cut and can be resumed."""
@@ -182,7 +185,7 @@ class Server:
             "# TYPE steersman_runs_waiting gauge",
             f"steersman_runs_waiting {waiting}",
             "# TYPE steersman_watchers gauge",
-            f"steersman_watchers {sum(hub.watchers for hub in sessions.hubs.values())}",
+            f"steersman_watchers {sessions.count_watchers()}",
             "# TYPE steersman_http_requests_total counter",
             *(f'steersman_http_requests_total{{status="{code}"}} {n}' for code, n in sorted(self._requests.items())),
         ]
@@ -206,7 +209,13 @@ async def serve(
     server = Server(
         agents, store=store, token=token, authenticate=authenticate, hosts=hosts, approval_timeout=approval_timeout
     )
-    runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        server.app,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=1.0,
+        keepalive_timeout=_REQUEST_SECONDS,
+    )
     await runner.setup()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

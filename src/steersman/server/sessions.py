@@ -183,6 +183,10 @@ class Sessions:
         await asyncio.to_thread(self.store.delete, id)
         self._forget(id)
 
+    def count_watchers(self) -> int:
+        """How many watch now, all sessions together."""
+        return sum(hub.watchers for hub in self.hubs.values())
+
     def beat(self) -> None:
         """Wake all watchers, so that each sends a sign of life."""
         for hub in self.hubs.values():

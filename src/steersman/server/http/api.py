@@ -36,8 +36,9 @@ def reply(value: Any, status: int = 200) -> web.Response:
 class Api:
     """The handlers of the API, over the sessions of a server. `models` are those that `configure` may choose."""
 
-    def __init__(self, sessions: Sessions, *, models: tuple[str, ...] = ()) -> None:
+    def __init__(self, sessions: Sessions, *, models: tuple[str, ...] = (), max_watchers: int = 10_000) -> None:
         self.sessions = sessions
+        self.max_watchers = max_watchers
         self.models = models
 
     # Sessions
@@ -94,6 +95,8 @@ class Api:
 
     async def stream_events(self, request: web.Request) -> web.StreamResponse:
         """Stream the events as server-sent events; the id of each is its position."""
+        if self.sessions.count_watchers() >= self.max_watchers:
+            raise Problem(503, "Too many watchers. Try again in a moment.", headers={"Retry-After": "5"})
         hub = await self.sessions.find_hub(current_user.get(), request.match_info["id"])
         watch = Watch(hub, _read_position(request, hub.position))
         response = web.StreamResponse(headers=_SSE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+import asyncio
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -13,6 +14,8 @@ from steersman.types.user_content import read_user_content
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 Content = str | list[dict[str, Any]]
+BODY_SECONDS: Final = 30.0
+"""How long a body may take to arrive."""
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +100,11 @@ class Configure(_Body, frozen=True):
 
 async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
     """The body of a request; raises a problem if it is malformed."""
-    data = await request.read()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            data = await request.read()
+    except TimeoutError as error:
+        raise Problem(408, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from error
     if not data:
         data = b"{}"
     elif request.content_type != "application/json":
