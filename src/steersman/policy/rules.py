@@ -40,6 +40,7 @@ _PATHS = frozenset(("read", "write", "edit", "list", "glob", "search"))
 _DEEP = frozenset(("glob", "search"))
 # Anything else could change what a command means, such as a folder to run it in.
 _SHELL_ARGUMENTS = frozenset(("command", "timeout"))
+_MAX_PROPOSAL = 200
 _RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
 
 
@@ -157,6 +158,20 @@ def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> AllowRules:
 def parse_deny_or_ask_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
     """Parse the rules of `deny` or `ask`."""
     return tuple([_parse_rule(text, name, roots) for text in split_rules(rules, name)])
+
+
+def propose_command_rule(command: object) -> str | None:
+    """Propose the rule that allows exactly this shell command, never its beginning; `None` where no rule can."""
+    if not isinstance(command, str) or not command.isprintable() or len(command) > _MAX_PROPOSAL:
+        return None
+    rule = f"{SHELL}({command.strip()})"
+    try:
+        (allowed,) = [
+            parsed.subject for parsed in [_parse_rule(text, "allow", ()) for text in split_rules(rule, "allow")]
+        ]
+    except ValueError:
+        return None
+    return rule if isinstance(allowed, AllowedCommand) and not allowed.prefix else None
 
 
 def resolve_roots(workspace: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def test_what_is_allowed_runs_and_what_would_have_to_be_asked_is_denied_with_adv
     assert [path.name for path in place.project.iterdir()] == ["made"]
     denied = "was denied because it needs approval. To allow it: --allowed-tools"
     assert done.errors.splitlines()[1:] == [
-        f"steersman: bash {denied} 'bash(git status:*)'",
+        f"steersman: bash {denied} 'bash(touch more)'",
         f"steersman: write {denied} 'write'",
     ]
 

@@ -104,7 +104,7 @@ def test_nobody_is_asked_with_print(place: Place, server: OpenAIChatServer) -> N
     server.say(TOUCH, "I **may** not.")
     with on_terminal(["-p", "Make it"], place, server) as terminal:
         assert terminal.ended() == 0
-        assert "--allowed-tools 'bash(git status:*)'" in terminal.everything.replace("\n", "")
+        assert "--allowed-tools 'bash(touch made)'" in terminal.everything.replace("\n", "")
         # What is drawn is the same as without it.
         assert "I may not." in terminal.everything
     assert list(place.project.iterdir()) == []

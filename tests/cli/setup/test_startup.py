@@ -130,6 +130,14 @@ async def test_flags_count_before_the_settings(place: Place) -> None:
     }
 
 
+async def test_a_rule_for_a_program_whose_options_are_not_known_is_told(place: Place) -> None:
+    told: list[str] = []
+    await _start(Options(model=MODEL, allowed_tools=("bash(frobnicate:*)", "bash(git log:*)")), told)
+    assert [text.partition(" is not a program")[0] for text in told] == [
+        "The rule 'bash(frobnicate:*)' in allow: 'frobnicate'"
+    ]
+
+
 async def test_instructions_and_skills_of_the_project_are_read(place: Place) -> None:
     (place.project / "AGENTS.md").write_text("Use tabs.")
     skill = place.project / ".steersman/skills/release"

@@ -8,7 +8,10 @@ _BY_PROGRAM = {
     "xxd": ("xxd -p - f", "xxd - f", "xxd -ps a b", "xxd -r a", "xxd -c 8 a b", "xxd -s 4 a b"),
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
     "tee": ("tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json"),
-    "cp": ("cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a", "cp a b/.git/config", "cp --target-directory=.git a"),
+    "cp": (
+        "cp a .g*/hooks/x", "cp a x/.gi?/config", "cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a",
+        "cp a b/.git/config", "cp --target-directory=.git a",
+    ),
     "git symbolic-ref --short": ("git symbolic-ref --short HEAD refs/heads/x",),
     "hostname": ("hostname evil", "hostname -F f"),
     "date": ("date 010203042030", "date -s tomorrow", "date --s=tomorrow"),
@@ -172,6 +175,11 @@ _BY_PROGRAM = {
         "make -n -nf x",
         "make -n -e", "make -n --file=x", "make -n /tmp/x",
     ),
+    "docker top": ("docker top web auxe",),
+    "docker inspect": ("docker inspect -H tcp://evil web",),
+    "pip list": ("pip list -i https://evil.example", "pip list -f https://evil.example", "pip list --index-url=x"),
+    "svn list": ("svn list svn+ssh://-oProxyCommand=evil/x",),
+    "hg id": ("hg id ssh://-oProxyCommand=evil/x", "hg id --config=a.b=c"),
     "docker ps": ("docker ps -H tcp://evil", "docker ps --host=tcp://evil", "docker ps --config d"),
     "kubectl get": (
         "kubectl get pods -s https://evil.example", "kubectl get pods -As https://evil.example", "kubectl get -f x",

@@ -13,6 +13,7 @@ from tests.policy.shell.attacks import ATTACKS
 from tests.policy.toolbox import judge, says
 
 from steersman.policy.approval import Approval
+from steersman.policy.rules import propose_command_rule
 from steersman.policy.shell.checks import CHECKS
 from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explain_unsafe_prefix
 from steersman.policy.shell.programs import RUNNERS
@@ -228,3 +229,26 @@ def test_the_tables_are_read_when_a_rule_needs_them() -> None:
 def test_which_sed_scripts_only_print(script: str, harmless: bool) -> None:
     assert (explain("sed", "-n", script, "f") is None) == harmless
     assert (explain("sed", "-e", script, "f") is None) == harmless
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("frobnicate --all x", "bash(frobnicate --all x)"),
+        (" git log -1 ", "bash(git log -1)"),
+        ("echo 'a, b' && ls", "bash(echo 'a, b' && ls)"),
+        ("ls *.py", None),
+        ("echo ')'", None),
+        ("ls\nrm x", None),
+        ("ls \x1b[2K", None),
+        ("", None),
+        ("x" * 300, None),
+        (None, None),
+    ],
+)
+def test_the_rule_that_is_proposed_allows_the_exact_command_and_no_other(command: object, rule: str | None) -> None:
+    assert propose_command_rule(command) == rule
+    if rule is not None:
+        policy = Approval(allow=rule)
+        assert says(policy, "bash", command=command) == "allow"
+        assert says(policy, "bash", command=f"{command} y") == "ask"

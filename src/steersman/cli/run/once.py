@@ -264,8 +264,8 @@ class _Invocation:
         if _can_ask(self._options) or name in self._denied:
             return
         self._denied.add(name)
-        rule = f"{name}(git status:*)" if name == "bash" else name
-        self._stderr.notify(f"{name} was denied because it needs approval. To allow it: --allowed-tools '{rule}'")
+        rule = _propose_rule(name, event.args.get("command"))
+        self._stderr.notify(f"{name} was denied because it needs approval. To allow it: --allowed-tools {rule}")
 
     def _report_no_run(self, reason: EndReason, detail: str) -> None:
         if self._format is not None and not self._began:
@@ -296,3 +296,15 @@ def _make_program_output(options: Options, writer: OutputWriter) -> _ProgramOutp
             return JsonResult(writer)
         case _:
             return None
+
+
+def _propose_rule(name: str, command: object) -> str:
+    """Proposes a rule, quoted for a shell: for a command only the exact one, because its beginning could allow more."""
+    import shlex
+
+    from steersman.policy.rules import propose_command_rule
+
+    if name != "bash":
+        return f"'{name}'"
+    rule = propose_command_rule(command)
+    return "'bash(the exact command)'" if rule is None else f"'{rule}'" if "'" not in rule else shlex.quote(rule)

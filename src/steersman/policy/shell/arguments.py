@@ -166,7 +166,8 @@ class _Reader:
             raise NeedsApproval(f"{text!r:.200} is outside the folder")
         if kind == "target" and "=" in text:
             raise NeedsApproval(f"{text!r:.200} sets a variable of the makefile")
-        if kind == "write" and not _PROTECTED.isdisjoint(text.casefold().split("/")):
+        hidden = word.wild >= 0 and "/." in f"/{text}"  # `.g*` may become `.git`
+        if kind == "write" and (hidden or not _PROTECTED.isdisjoint(text.casefold().split("/"))):
             raise NeedsApproval(f"{text!r:.200} changes what later commands do")
 
 

@@ -15,11 +15,13 @@ docker logs, docker container logs, podman logs, docker service logs
 docker compose ls, docker compose version
   @docker -aq --all --filter= --format= --quiet --short
 docker inspect, docker image inspect, docker container inspect, docker network inspect, docker volume inspect,
-docker stats, docker top, docker version, docker info, docker port, docker diff, docker history, docker events,
+docker stats, docker version, docker info, docker port, docker diff, docker history, docker events,
 docker search, docker network ls, docker volume ls, docker system df, docker --version, docker -v,
 docker context ls, docker buildx ls, docker manifest inspect, podman inspect, podman version, podman info, podman stats
-  @docker -asqvH -f: --format= --size --type= --all --no-stream --no-trunc --human? --quiet --filter= --since= --until=
+  @docker -asqv -f: --format= --size --type= --all --no-stream --no-trunc --human? --quiet --filter= --since= --until=
   --limit= --verbose
+docker top | operands=1
+  @docker
 docker stop, docker pull, docker rm, docker restart
   @docker -qv -t: --time= --timeout= --quiet --volumes
   ! -f -a -i -l --force --link --platform= --all-tags --disable-content-trust? --attach --interactive --checkpoint=

@@ -80,7 +80,6 @@ mypy | operands=inside at
   ! --any-exprs-report= --cobertura-xml-report= --html-report= --linecount-report= --linecoverage-report=
   ! --lineprecision-report= --txt-report= --xml-report= --xslt-html-report= --xslt-txt-report= --timing-stats=
   ! --line-checking-stats= --custom-typeshed-dir= --custom-typing-module= --pdb --sqlite-cache --cache-map
-dmypy status
 pyright, basedpyright | operands=inside at
   -wh --outputjson --verbose --stats --level= --warnings --pythonversion= --pythonplatform= --dependencies --watch
   --skipunannotated --version --help

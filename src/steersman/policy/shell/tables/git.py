@@ -192,15 +192,15 @@ git config --get, git config --get-all, git config --get-regexp, git config --li
 git config list
   -z --global --local --system --worktree --null --name-only --show-origin --show-scope --type= --default= --all
   --regexp --value= --fixed-value --includes --no-includes --bool --int --path
-git worktree list, git submodule status, git notes show, git notes list, git bisect log
-  -vz --verbose --porcelain --cached --recursive
+git worktree list, git notes show, git notes list, git bisect log
+  -vz --verbose --porcelain
 
-hg status, hg log, hg diff, hg branch, hg branches, hg summary, hg heads, hg id, hg annotate, hg files
+hg status, hg log, hg diff, hg branch, hg branches, hg summary, hg heads, hg id, hg annotate, hg files | operands=inside
   -maniAqvpgwbBGt -r: -l: -d: -u: -k: -X: -I: -c: -T: --all --modified --added --removed --clean --unknown --rev=
   --limit= --date= --user= --keyword= --git --stat --patch --graph --template= --quiet --verbose --color=
-jj log, jj status, jj st, jj diff, jj show
+jj log, jj status, jj st, jj diff, jj show | operands=inside
   -rsp -r: -n: --revisions= --limit= --no-graph --summary --stat --git --color= --no-pager --patch --types --name-only
-svn status, svn log, svn info, svn diff, svn list, svn cat
+svn status, svn log, svn info, svn diff, svn list, svn cat | operands=inside
   -quv -r: -l: -c: --quiet --verbose --show-updates --revision= --limit= --stop-on-copy --xml --depth= --summarize
   --non-interactive
 """

@@ -9,22 +9,21 @@ yarn run | operands=inside after=ask
   ! --global --loglevel=
 npm ls, npm list, npm ll, npm la, npm outdated, npm view, npm info, npm show, npm why, npm explain, npm fund, npm ping,
 npm root, npm prefix, npm search, npm pkg get, npm audit, npm --version, npm -v, npm whoami,
-pnpm list, pnpm ls, pnpm outdated, pnpm why, pnpm --version, yarn list, yarn info, yarn why,
-yarn --version | check=audit
+pnpm list, pnpm ls, pnpm outdated, pnpm why, pnpm --version | check=audit
   -alpgs --all --long --json --parseable --global --depth= --omit= --include= --production --prod --dev --silent
   --link --package-lock-only --unicode --workspaces --audit-level= --no-color
 
 pip list, pip show, pip freeze, pip check, pip index versions, uv pip list, uv pip show, uv pip freeze, uv pip check,
-uv tree, uv python list, poetry show, conda list, conda info, conda env list, mamba list, pipdeptree, pipx list,
+uv python list, poetry show, conda list, conda info, conda env list, mamba list, pipdeptree, pipx list,
 gem list
-  -olutiveqfjasr --outdated --uptodate --local --user --format= --not-required --verbose --quiet --files --all
+  -oluevqa --outdated --uptodate --local --user --format= --not-required --verbose --quiet --files --all
   --exclude-editable --editable --pre --no-color --tree --latest --top-level --no-dev --depth= --json --invert --warn=
   --reverse --packages= --exclude= --envs --disable-pip-version-check
 
 apt list, apt show, apt search, apt policy, apt-cache policy, apt-cache show, apt-cache search, apt-cache depends,
 apt-cache rdepends, dpkg -l, dpkg -L, dpkg -s, dpkg -S, dpkg --list, dpkg --listfiles, dpkg --status, dpkg --search,
 dpkg-query -W, rpm -q, rpm -qa, rpm -qi, rpm -ql, brew list, brew info, brew outdated, apk info, pacman -Q, pacman -Qi
-  -an --installed --upgradable --all-versions --names-only --versions --cask --formula --json
+  -a --installed --upgradable --all-versions --names-only --versions --cask --formula --json
 
 @cargo
   -qvh -F: --quiet --verbose --color= --message-format= --features= --all-features --no-default-features --locked

@@ -147,7 +147,7 @@ md5sum, sha1sum, sha224sum, sha256sum, sha384sum, sha512sum, b2sum, cksum, sum, 
   -bctzwqsr -a: -l: --algorithm= --binary --check --tag --text --zero --ignore-missing --quiet --status --strict
   --warn --length= --raw --base64 --untagged --debug --help --version
 
-base64, base32, basenc | plain
+base64, base32, basenc
   -diD -w: --decode --ignore-garbage --wrap= --base64 --base64url --base32 --base16 --help --version
 
 diff | deep
@@ -199,6 +199,6 @@ yq
   --output-format= --input-format= --indent= --tojson --expression= --nul-output --verbose --help --version
   ! -i -s: --inplace --in-place --split-exp= --split-exp-file= --from-file= --front-matter=
 
-zcat, bzcat, xzcat, zstdcat | plain
+zcat, bzcat, xzcat, zstdcat
   -fqv --force --quiet --verbose --help --version
 """
