@@ -198,7 +198,7 @@ ASIDE: dict[str, list[bytes]] = {
         anthropic.event("ping"),
         anthropic.event("new_event", surprise={"deep": [1, 2]}),
         anthropic.delta(1, "new_delta", text="not for us"),
-        anthropic.delta(1, "citations_delta", citation={"type": "char_location", "cited_text": "x"}),
+        anthropic.delta(1, "citations_delta"),
     ],
     "google": [
         DONE,

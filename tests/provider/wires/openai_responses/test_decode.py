@@ -19,6 +19,7 @@ from tests.provider.wires.openai_responses.kit import (
     done,
     ended,
     event,
+    input_of,
     message_of,
     read,
     said,
@@ -31,12 +32,15 @@ from tests.provider.wires.reading import REQUEST
 
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.wires.openai_responses.wire import WIRE
+from steersman.tools.tool import Tool
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import (
     ErrorInfo,
+    IncompleteStreamError,
     ProviderError,
 )
-from steersman.types.messages import AssistantMessage
+from steersman.types.messages import AssistantMessage, user_message
+from steersman.types.model import Model, Request
 from steersman.types.stream import (
     TextDelta,
     ThinkingDelta,
@@ -296,9 +300,97 @@ def test_a_custom_tool_is_called_with_its_text() -> None:
     stream += event("response.custom_tool_call_input.delta", item_id="ctc_0", output_index=0, delta="SELECT ")
     stream += event("response.custom_tool_call_input.done", item_id="ctc_0", output_index=0, input='SELECT "1"')
     stream += done(0, "custom_tool_call", **item, input='SELECT "1"') + ended()
-    message = message_of(stream)
-    assert message.tool_calls == [ToolCall("call_0", "sql", {"input": 'SELECT "1"'}, signature="custom_tool_call")]
-    assert message.stop_reason == "tool_use"
+    ours = Request("", [user_message("Hi")], [Tool("sql", "", {"type": "object"}, lambda: "")])
+    added_by_hand = Model("openai", "gpt-5", settings={"extra_body": {"tools": [{"type": "custom", "name": "sql"}]}})
+    for message in (message_of(stream, request=ours), message_of(stream, model=added_by_hand)):
+        assert message.tool_calls == [ToolCall("call_0", "sql", {"input": 'SELECT "1"'}, signature="custom_tool_call")]
+        assert message.stop_reason == "tool_use"
+
+
+def test_a_custom_tool_that_the_server_has_run_is_not_ours() -> None:
+    """xAI searches X so: no tool of the request has the name, and the item goes back as it came."""
+    item = {"id": "ctc_0", "call_id": "xs_call_0", "name": "x_keyword_search", "input": '{"query":"x"}'}
+    stream = begun() + added(0, "custom_tool_call", **item, status="in_progress")
+    stream += event("response.custom_tool_call_input.delta", item_id="ctc_0", output_index=0, delta='{"query":')
+    stream += done(0, "custom_tool_call", **item, status="completed") + said(1, "Found.") + ended()
+    ours = Request("", [user_message("Hi")], [Tool("sql", "", {"type": "object"}, lambda: "")])
+    for message in (message_of(stream), message_of(stream, request=ours)):
+        assert (message.text, message.tool_calls, message.stop_reason) == ("Found.", [], "stop")
+        assert input_of(message)[0] == {"type": "custom_tool_call", **item, "status": "completed"}
+
+
+# Where the deltas and the finished item number the parts of a message otherwise: numbers of the deltas, and the parts.
+NUMBERED: dict[str, tuple[list[tuple[int, str]], list[str]]] = {
+    "one too many": ([(1, "Hel"), (1, "lo")], ["Hello"]),
+    "far off": ([(7, "Hello")], ["Hello"]),
+    "two, both one too many": ([(1, "a"), (2, "b")], ["a", "b"]),
+    "the other way round": ([(0, "b"), (1, "a")], ["a", "b"]),
+    "an empty part in front": ([(0, "Hello")], ["", "Hello"]),
+    "one for all": ([(0, "a"), (0, "b")], ["a", "b"]),
+    "two for one": ([(0, "a"), (1, "b")], ["ab"]),
+    "with the end left out": ([(1, "Hel")], ["Hello"]),
+}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("last", ["item", "response"])
+@pytest.mark.parametrize("case", NUMBERED)
+def test_a_message_is_said_once_however_its_parts_are_numbered(case: str, last: str, whole: bool) -> None:
+    """vLLM and Bedrock number the parts of a message otherwise in the deltas than in the finished item."""
+    deltas, texts = NUMBERED[case]
+    parts = [text_part(text) for text in texts]
+    stream = begun() + added(0, "message", id="msg_0", role="assistant", content=[])
+    stream += b"".join(words(0, delta, part) for part, delta in deltas)
+    if whole and "".join(texts) in [delta for _, delta in deltas]:
+        at = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
+        stream += event("response.output_text.done", **at, text="".join(texts))
+    item = {"id": "msg_0", "role": "assistant", "content": parts}
+    stream += done(0, "message", **item) + ended() if last == "item" else ended(output=[{"type": "message", **item}])
+    events, message = read(stream)
+    assert sorted(message.text) == sorted("".join(texts))
+    shown = "".join(event.delta for event in events if isinstance(event, TextDelta))
+    assert shown == message.text
+
+
+def test_a_response_under_other_ids_and_indexes_is_not_said_twice() -> None:
+    """Reasoning that was not streamed stands before the message in the response."""
+    output: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "rs_9", "summary": [], "encrypted_content": "e"},
+        {"type": "message", "id": "msg_9", "role": "assistant", "content": [text_part("Hello")]},
+    ]
+    message = message_of(begun() + said(0, "Hel", "lo") + ended(output=output))
+    assert message.text == "Hello"
+
+
+@pytest.mark.parametrize("first", ["message", "reasoning", "function_call", "web_search_call"])
+def test_items_that_finish_out_of_order_keep_their_places(first: str) -> None:
+    """The place that events give a block is its place in the message: `message_of` checks it."""
+    fields: dict[str, dict[str, Any]] = {
+        "message": {"role": "assistant", "content": [text_part("One.")]},
+        "reasoning": {"summary": [], "encrypted_content": "gAAA"},
+        "function_call": {"call_id": "c1", "name": "add", "arguments": "{}"},
+        "web_search_call": {"action": {"query": "x"}},
+    }
+    stream = begun() + added(0, first, id="i_0", **{**fields[first], "content": [], "arguments": ""})
+    stream += said(1, "Two.") + called(2, "c2", "add", "{}") + done(0, first, id="i_0", **fields[first])
+    message = message_of(stream + ended())
+    kinds = {"message": TextContent, "function_call": ToolCall}
+    assert isinstance(message.content[0], kinds.get(first, ThinkingContent))
+    assert [type(block) for block in message.content[1:]] == [TextContent, ToolCall]
+    assert message.text == ("One.Two." if first == "message" else "Two.")
+
+
+@pytest.mark.parametrize("first", ["message", "reasoning", "web_search_call"])
+def test_an_item_that_was_announced_and_never_came_leaves_an_empty_block(first: str) -> None:
+    message = message_of(begun() + added(0, first, id="i_0", content=[]) + said(1, "Two.") + ended())
+    assert message.content[0] in (TextContent(""), ThinkingContent(""), ThinkingContent("", redacted=True))
+    assert message.text == "Two."
+    assert [item["type"] for item in input_of(message)] == ["message"]
+
+
+def test_a_second_response_inside_the_first_is_an_error() -> None:
+    with pytest.raises(IncompleteStreamError, match="second response"):
+        read(begun() + said(0, "One.") + begun() + said(0, "Two.") + ended())
 
 
 # Ends

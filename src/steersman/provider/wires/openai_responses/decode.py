@@ -6,7 +6,7 @@ taken. One terminal event ends the stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NoReturn
 
 import msgspec
@@ -29,6 +29,7 @@ from steersman.provider.wires.openai_responses.events import (
     decode_usage,
     decode_with_surrogates,
     events,
+    find_whole_text,
     is_present,
     responses,
 )
@@ -41,10 +42,13 @@ from steersman.provider.wires.openai_responses.items import (
     build_text,
     build_thinking,
     encode_arguments,
+    get_words,
     join_reasoning,
+    match_parts,
 )
 from steersman.provider.wires.protocol import ToolNames, check_call_count
 from steersman.types.content import TextContent, ToolCall
+from steersman.types.errors import IncompleteStreamError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import StreamEvent, StreamStart
@@ -67,7 +71,6 @@ _WHOLES = {
 
 _TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.done"))
 _READ = frozenset((*_DELTAS, *_TERMINAL, "response.output_item.added", "response.output_item.done", "error"))
-_CALLS = frozenset(("function_call", CUSTOM))
 
 
 class OpenAIResponsesDecoder:
@@ -76,6 +79,7 @@ class OpenAIResponsesDecoder:
     __slots__ = (
         "_blocks",
         "_calls",
+        "_custom",
         "_error",
         "_hot",
         "_hot_block",
@@ -90,10 +94,12 @@ class OpenAIResponsesDecoder:
         "done",
     )
 
-    def __init__(self, model: Model, names: ToolNames) -> None:
+    def __init__(self, model: Model, names: ToolNames, custom: Set[str]) -> None:
         self.done = False
         self._model = model
         self._names = names
+        # The tools of the request; a custom tool of another name is the server's own, and it has run it already.
+        self._custom = custom
         self._output = Output()
         self._started = False
         self._unknown_events: list[str] = []
@@ -194,6 +200,9 @@ class OpenAIResponsesDecoder:
             return self._record_stop(kind, read, data)
         if kind == "error" or is_present(read.error):
             self._raise_error(read, data)
+        if kind == "response.created" and self._output.items:
+            text = f"{self._model.name} began a second response inside the first, so neither is complete."
+            raise IncompleteStreamError(text, provider=self._model.provider)
         if not kind.startswith("response."):
             keep_unknown_event(self._unknown_events, data)
         return ()
@@ -229,7 +238,7 @@ class OpenAIResponsesDecoder:
         elif item.kind == "reasoning":
             block = self._find_thinking_block(item, kind, read.summary_index or read.content_index or 0, shown)
         else:
-            block = self._find_block(item, read.content_index or 0, "text", shown)
+            block = self._find_block(item, item.find_part(read.content_index or 0), "text", shown)
             block.refused = kind == "response.refusal.delta"
         if block is None:
             return ()  # a call without a name, or the same thinking a second time: the whole item decides
@@ -249,6 +258,8 @@ class OpenAIResponsesDecoder:
     def _find_block(self, item: OpenItem, part: int, kind: str, shown: Events) -> OpenBlock:
         block = item.blocks.get(part)
         if block is None:
+            if self._output.silent and not item.blocks:
+                self._reserve_earlier(item, shown)
             block = item.blocks[part] = OpenBlock(kind, self._blocks)
             self._blocks += 1
             self._calls += kind not in ("text", "thinking")
@@ -256,21 +267,38 @@ class OpenAIResponsesDecoder:
             shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
         return block
 
+    def _reserve_earlier(self, item: OpenItem, shown: Events) -> None:
+        """Begin the blocks of the items announced before this one: the answer has their order, whichever ends first."""
+        for earlier in self._output.take_silent(item):
+            kind = "text" if earlier.kind == "message" else "tool_call" if self._is_call(earlier) else "thinking"
+            earlier.reserved = True
+            self._find_block(earlier, 0, kind, shown)
+
+    def _is_call(self, item: OpenItem) -> bool:
+        return item.kind == "function_call" or (item.kind == CUSTOM and item.name in self._custom)
+
     def _add_whole_part(self, kind: str, read: Event) -> Sequence[StreamEvent]:
         """Add a whole part, which is new only if its deltas are missing."""
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
             return ()
+        text = find_whole_text(read)
         block = item.blocks.get(read.content_index or 0 if item.kind == "message" else 0)
-        return () if block is not None and block.parts else self._add_delta(kind, read, _find_whole_text(read))
+        if block is None and item.kind == "message":
+            # The number may be another one than that of the deltas.
+            block = next((one for one in item.blocks.values() if "".join(one.parts) == text), None)
+        return () if block is not None and block.parts else self._add_delta(kind, read, text)
 
     def _stop_item(self, item: OpenItem, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
         """Stop an item with its whole content."""
         shown: Events = []
         if not item.done:
             item.done = True
+            item.name = item.name or whole.name or ""
             self._hot_block = None
-            if item.kind in _CALLS:
+            if item in self._output.silent:
+                self._output.silent.remove(item)
+            if self._is_call(item):
                 self._stop_call(item, whole, shown, cut=cut)
             elif item.kind == "message":
                 self._stop_message(item, whole, shown)
@@ -281,7 +309,6 @@ class OpenAIResponsesDecoder:
     def _stop_call(self, item: OpenItem, whole: OutputItem, shown: Events, *, cut: bool) -> None:
         if not item.blocks:
             item.call_id = str(whole.call_id or item.call_id)
-        item.name = item.name or whole.name or ""
         words = encode_arguments(whole)
         if not item.name and not words:
             return  # an empty call, which some servers send after the last one
@@ -291,14 +318,10 @@ class OpenAIResponsesDecoder:
         shown.append(block.end(call))
 
     def _stop_message(self, item: OpenItem, whole: OutputItem, shown: Events) -> None:
-        parts = dict(enumerate(whole.content or ()))
-        for number in sorted({*item.blocks, *parts}):
-            part = parts.get(number)
-            words = None if part is None else part.refusal if part.type == "refusal" else part.text
-            if not words and number not in item.blocks:
-                continue
+        for number, part in match_parts(item, whole.content or ()):
             block = self._find_block(item, number, "text", shown)
             block.refused = block.refused or (part is not None and part.type == "refusal")
+            words = None if part is None else get_words(part)
             shown += block.add_rest(words or "")
             shown.append(block.end(build_text(block, words, whole.phase)))
 
@@ -332,12 +355,20 @@ class OpenAIResponsesDecoder:
         if len(known) < len(output) or not all(item.done for item in known):
             for number, raw in enumerate(output):
                 whole = self._decode_item(raw, data)
+                if self._is_said(whole):
+                    continue
                 item = self._output.find_or_open(number if self._output.indexed else None, whole)
                 shown += self._stop_item(item, whole, bytes(raw), cut=cut and whole.status != "completed")
         for item in known:
-            if not item.done and item.kind in KNOWN_ITEMS:
+            if not item.done and (item.blocks or item.kind in KNOWN_ITEMS):
                 shown += self._stop_item(item, OutputItem(type=item.kind), b"{}", cut=cut)
         return shown
+
+    def _is_said(self, whole: OutputItem) -> bool:
+        """Whether a message of the response was streamed already, under another id and index."""
+        text = "".join(map(get_words, whole.content or ())) if whole.type == "message" else ""
+        messages = (item for item in self._output.items if item.done and item.kind == "message")
+        return bool(text) and any(text == item.text for item in messages)
 
     def _classify_stop(self, status: str, response: Response) -> None:
         """Set the stop reason, from the status and from the content."""
@@ -367,10 +398,3 @@ class OpenAIResponsesDecoder:
             words, code = (msgspec.json.decode(raw) if raw else None for raw in (read.message, read.code))
             error = ErrorFields(message=words, code=code)
         raise classify_event(self._model, error, body=data)
-
-
-def _find_whole_text(read: Event) -> str:
-    if read.arguments:
-        value: object = msgspec.json.decode(read.arguments)
-        return value if isinstance(value, str) else "" if value is None else bytes(read.arguments).decode()
-    return read.text or read.refusal or ""

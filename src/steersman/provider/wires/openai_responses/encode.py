@@ -58,6 +58,8 @@ class ToolSet:
     tools: tuple[ToolSpec, ...] = field(repr=False)
     names: ToolNames
     encoded: list[bytes]
+    known: frozenset[str]
+    """The names on the wire."""
 
     @property
     def renamed(self) -> tuple[tuple[str, str], ...]:
@@ -95,7 +97,17 @@ def encode_tools(request: Request) -> ToolSet:
 @memoize_by_identities(limit=64)
 def _encode_shared_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
-    return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools])
+    known = frozenset(names.to_wire(spec.name) for spec in tools)
+    return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools], known)
+
+
+def find_extra_tools(model: Model) -> frozenset[str]:
+    """Return the names of the custom tools that the model's settings add to a request."""
+    extra: object = model.settings.get("extra_body")
+    tools: object = cast(Mapping[str, Any], extra).get("tools") if isinstance(extra, Mapping) else None
+    given = cast(Sequence[Any], tools) if isinstance(tools, list | tuple) else ()
+    names = (cast(Mapping[str, Any], spec).get("name") for spec in given if isinstance(spec, Mapping))
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:

@@ -176,3 +176,11 @@ def _replace_surrogates(value: Any, field: str = "") -> Any:
 
 def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def find_whole_text(read: Event) -> str:
+    """Return the whole text, refusal or arguments of an event that ends a part."""
+    if read.arguments:
+        value: object = msgspec.json.decode(read.arguments)
+        return value if isinstance(value, str) else "" if value is None else bytes(read.arguments).decode()
+    return read.text or read.refusal or ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
-from steersman.provider.wires.openai_responses.events import Id, OutputItem
+from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part
 from steersman.provider.wires.protocol import encode_json
 from steersman.types.content import (
     Content,
@@ -91,7 +91,7 @@ class OpenBlock:
 class OpenItem:
     """An output item while it arrives; `order` is its place in the answer."""
 
-    __slots__ = ("announced", "blocks", "call_id", "done", "id", "kind", "name", "order", "part")
+    __slots__ = ("announced", "blocks", "call_id", "done", "id", "kind", "name", "order", "part", "reserved")
 
     def __init__(self, kind: str | None, order: int) -> None:
         self.kind = kind
@@ -106,6 +106,26 @@ class OpenItem:
         self.blocks: dict[int, OpenBlock] = {}
         # The event type and number of the reasoning part that is being emitted.
         self.part: tuple[str, int] | None = None
+        # Whether its block was begun before it had any content, to keep its place.
+        self.reserved = False
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether its first block can be emitted: that of a call needs the name."""
+        return bool(self.name) or self.kind not in ("function_call", CUSTOM)
+
+    @property
+    def text(self) -> str:
+        """The text of its blocks that have stopped."""
+        contents = (self.blocks[part].content for part in sorted(self.blocks))
+        return "".join(content.text for content in contents if isinstance(content, TextContent))
+
+    def find_part(self, number: int) -> int:
+        """Return the number of a message's part; the first one takes the block that was reserved for the message."""
+        if number not in self.blocks and len(self.blocks) == 1 and 0 in self.blocks and self.reserved:
+            self.blocks[number] = self.blocks.pop(0)
+        self.reserved = False
+        return number
 
     def is_same(self, given: OutputItem) -> bool:
         """Whether this is the same item as a whole one."""
@@ -118,10 +138,12 @@ class OpenItem:
 class Output:
     """The items of one response, in the order the server gives them."""
 
-    __slots__ = ("_by_id", "_by_index", "_indexed", "items")
+    __slots__ = ("_by_id", "_by_index", "_indexed", "items", "silent")
 
     def __init__(self) -> None:
         self.items: list[OpenItem] = []
+        # The announced items of which nothing was emitted yet.
+        self.silent: list[OpenItem] = []
         self._by_index: dict[int, OpenItem] = {}
         self._by_id: dict[str | int, OpenItem] = {}
         # False once an index is missing or used twice: then indexes do not identify items.
@@ -134,6 +156,7 @@ class Output:
             item = OpenItem(given.type, len(self.items) if index is None else index)
             self._indexed = self._indexed and index is not None and index not in self._by_index
             self.items.append(item)
+            self.silent.append(item)
         elif item.announced:
             return item
         item.announced = announced
@@ -145,6 +168,12 @@ class Output:
         if given.id:
             self._by_id[given.id] = item
         return item
+
+    def take_silent(self, item: OpenItem) -> list[OpenItem]:
+        """Return the silent items before this one; from now on neither they nor it count as silent."""
+        earlier = [other for other in self.silent if other.order < item.order and other.kind and other.can_begin]
+        self.silent = [other for other in self.silent if other is not item and other not in earlier]
+        return earlier
 
     def find(self, index: int | None, id: Id) -> OpenItem | None:
         """Return the item of an event: by index, else by id, else the newest one."""
@@ -188,6 +217,38 @@ class Output:
             for part in sorted(item.blocks):
                 if item.blocks[part].content is not None:
                     yield item.blocks[part]
+
+
+def match_parts(item: OpenItem, parts: Sequence[Part]) -> list[tuple[int, Part | None]]:
+    """Match the blocks of a message to its finished parts, and return both by number.
+
+    vLLM numbers the parts otherwise in its deltas. So a part belongs to the block whose text it begins with.
+    """
+    texts = {number: text for number, part in enumerate(parts) if (text := get_words(part))}
+    said = {number: "".join(item.blocks[number].parts) for number in sorted(item.blocks)}
+    matched = {number: number for number, text in said.items() if texts.get(number, "").startswith(text or "\0")}
+    if len(matched) < len(said) and "".join(said.values()) == "".join(texts.values()):
+        return [(number, None) for number in said]  # cut in other places, and nothing is missing
+    left = [number for number in texts if number not in matched]
+    for number, text in said.items():
+        if number not in matched:
+            found = next((one for one in left if texts[one].startswith(text)), None)
+            if found is None and left:
+                found = number if number in left else left[0]
+            if found is not None:
+                left.remove(found)
+                matched[number] = found
+    pairs = [(number, parts[matched[number]] if number in matched else None) for number in said]
+    return pairs + [(_find_free(number, said), parts[number]) for number in left]
+
+
+def _find_free(number: int, taken: Mapping[int, str]) -> int:
+    return number if number not in taken else max(taken) + 1 + number
+
+
+def get_words(part: Part) -> str:
+    """Return the text of a part, or its refusal."""
+    return (part.refusal if part.type == "refusal" else part.text) or ""
 
 
 def build_text(block: OpenBlock, whole: str | None, phase: str | None) -> TextContent:
@@ -237,6 +298,8 @@ def build_signature(item: OutputItem, raw: bytes) -> str | None:
     if item.type == "reasoning" and not item.encrypted_content and not item.content:
         return None
     fields: dict[str, Any] = msgspec.json.decode(raw)
+    if not fields:
+        return None  # the item never came whole
     kept = {name: value for name, value in fields.items() if value is not None}
     if item.type == "reasoning":
         kept.pop("status", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from steersman.provider.wires.openai_responses.decode import OpenAIResponsesDecoder
-from steersman.provider.wires.openai_responses.encode import encode_request, encode_tools
+from steersman.provider.wires.openai_responses.encode import encode_request, encode_tools, find_extra_tools
 from steersman.provider.wires.openai_responses.errors import classify_response
 from steersman.provider.wires.protocol import Decoder, HttpRequest
 from steersman.types.errors import ProviderError
@@ -31,7 +31,8 @@ class OpenAIResponsesWire:
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """Return a new decoder for one answer."""
-        return OpenAIResponsesDecoder(model, encode_tools(request).names)
+        tools = encode_tools(request)
+        return OpenAIResponsesDecoder(model, tools.names, tools.known | find_extra_tools(model))
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""
