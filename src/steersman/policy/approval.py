@@ -147,6 +147,18 @@ class Approval:
             return _ALLOWED
         return self._weigh(call, doubt)
 
+    def find_path_denial(self, tool: str, path: str) -> str:
+        """Find the rule of `deny` that names a tool and matches a real, absolute path; an empty text where none does.
+
+        The file tools ask it about what they open and list, because `judge` does not know where a symlink leads.
+        """
+        return next((rule.text for rule in self._deny if rule.covers_path(tool, path)), "")
+
+    @property
+    def denies_paths(self) -> bool:
+        """Whether a rule of `deny` names paths."""
+        return any(rule.names_paths for rule in self._deny)
+
     def _weigh(self, call: Call, doubt: Rule | None) -> Judgement:
         """Decide about a call that is not denied."""
         if self.remembers(call.name, call.arguments):

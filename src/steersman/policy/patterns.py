@@ -65,6 +65,10 @@ class PathPattern:
             return "maybe"
         return "maybe" if _turns_back(path) else "no"
 
+    def covers(self, path: str) -> bool:
+        """Whether a real, absolute path matches."""
+        return self.loose.fullmatch(fold_lookalikes(self._make_relative(path))) is not None
+
     def _may_lead_below(self, path: str) -> bool:
         """Whether a matching path lies in that folder, or may."""
         if not self.start:

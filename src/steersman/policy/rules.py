@@ -111,6 +111,15 @@ class Rule:
             return subject.allows(call.get_argument("url"))
         return isinstance(subject, Argument) and subject.allows(call.get_argument(subject.name))
 
+    @property
+    def names_paths(self) -> bool:
+        """Whether the rule has a pattern for paths."""
+        return isinstance(self.subject, PathPattern)
+
+    def covers_path(self, tool: str, path: str) -> bool:
+        """Whether the rule is about a tool and a real, absolute path."""
+        return isinstance(self.subject, PathPattern) and self.name == tool and self.subject.covers(path)
+
     def match(self, call: Call) -> Match:
         """Whether the rule matches a call, or may match."""
         subject = self.subject

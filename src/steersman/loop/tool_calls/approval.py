@@ -20,6 +20,7 @@ from steersman.policy.approval import Approval, Approved, Judgement, Says, finge
 from steersman.policy.hooks import HookError, call_within
 from steersman.policy.preview import preview_call
 from steersman.tools.calling import is_async
+from steersman.tools.confine.denied_paths import deny_paths
 from steersman.tools.tool import Tool
 from steersman.types.errors import describe_exception
 from steersman.types.frozen import freeze, thaw
@@ -90,6 +91,17 @@ def _iterate_policies(run: Run) -> Iterator[tuple[Run, Approval]]:
         if level.config.approval is not None:
             yield level, level.config.approval
         level = level.parent
+
+
+def deny_paths_of(run: Run, tool: Tool) -> None:
+    """Let the file tools refuse, in this task, what the policies of a run and of all runs above it deny by path."""
+    policies = [policy for _, policy in _iterate_policies(run) if policy.denies_paths]
+
+    def deny(path: str, *, writing: bool) -> str:
+        name = tool.name.lower() if writing else "read"
+        return next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
+
+    deny_paths(deny if policies else None)
 
 
 def _ask_policy(approval: Approval, tool: Tool, slot: Slot) -> Judgement:

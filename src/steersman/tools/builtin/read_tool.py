@@ -17,6 +17,7 @@ import msgspec
 
 from steersman.tools.builtin.encoding import SAMPLE, Encoding, count_undecodable, detect_encoding
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
+from steersman.tools.confine.denied_paths import make_name_filter
 from steersman.tools.confine.file_versions import DIGEST_SIZE, identify_reader
 from steersman.tools.confine.path_errors import WrongKind, translate_os_error
 from steersman.tools.confine.workspace import Workspace
@@ -195,7 +196,9 @@ def _explain_folder(workspace: Workspace, path: str, error: WrongKind) -> WrongK
         entries = workspace.scan(path)
     except ToolError:
         return error
-    names = [repr(f"{entry.name}/" if entry.kind == "folder" else entry.name) for entry in entries]
+    shows = make_name_filter(str(workspace.root / workspace.relative(path)))
+    shown_entries = [entry for entry in entries if shows is None or shows(entry.name)]
+    names = [repr(f"{entry.name}/" if entry.kind == "folder" else entry.name) for entry in shown_entries]
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     return WrongKind(f"{path!r} is a folder, not a file. In it: {shown or 'nothing'}.")
 

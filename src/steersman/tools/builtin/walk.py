@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from steersman.tools.builtin.gitignore import NO_RULES, IgnoreRules, load_outer_rules, read_rules
+from steersman.tools.confine.denied_paths import make_name_filter
 from steersman.tools.confine.syscalls import is_pseudo_file
 from steersman.tools.confine.workspace import Workspace, WorkspaceError
 from steersman.tools.output import ToolContext
@@ -68,8 +69,8 @@ class Folder:
 class Walk:
     """Iterates over the folders from a start, until the deadline.
 
-    Afterwards, `hidden` counts the entries that `.gitignore` hides, `unreadable` lists folders that could not be read,
-    and `cut` says that there were more entries than the limit.
+    Afterwards, `hidden` counts the entries that `.gitignore` hides, `denied` those that a rule denies; `unreadable`
+    lists folders that could not be read, and `cut` says that there were more entries than the limit.
     """
 
     workspace: Workspace
@@ -78,6 +79,7 @@ class Walk:
     ignored: bool = False
     entries: int = 0
     hidden: int = 0
+    denied: int = 0
     cut: bool = False
     unreadable: list[str] = field(default_factory=list[str])
 
@@ -108,11 +110,15 @@ class Walk:
             return folder, above
         text = None if self.ignored else read_rules(descriptor)
         rules = above if text is None else above.extend(path, text)
+        shows = make_name_filter(str(self.workspace.root / path))
         for entry in self._scan_entries(folder):
             self.entries += 1
             if self.entries % _CHECK_EVERY == 0:
                 self.deadline.check()
-            self._classify(folder, entry, rules)
+            if shows is None or shows(entry.name):
+                self._classify(folder, entry, rules)
+            else:
+                self.denied += 1
         for names in (folder.files, folder.links, folder.folders):
             names.sort()
         return folder, rules
@@ -177,6 +183,8 @@ def format_path(path: str) -> str:
 def describe_omissions(walk: Walk) -> list[str]:
     """Describe what a walk did not see."""
     notes: list[str] = []
+    if walk.denied:
+        notes.append(f"Left out, because a rule denies to read it: {walk.denied:,}.")
     if walk.cut:
         notes.append(f"Only the first {walk.entries:,} entries were looked at; give a path to look further down.")
     if walk.unreadable:

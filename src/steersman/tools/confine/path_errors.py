@@ -4,6 +4,7 @@ ToolError
   WorkspaceError      any other reason
     OutsideWorkspace  the path leads out of the workspace
     ProtectedPath     the path can be read but not written
+    DeniedPath        a rule of the approval policy denies the path
     MissingPath       nothing exists at the path
     WrongKind         a folder where a file is wanted, a file where a folder is wanted, or neither
     TooLarge          more bytes than the caller accepts
@@ -28,6 +29,10 @@ class OutsideWorkspace(WorkspaceError):
 
 class ProtectedPath(WorkspaceError):
     """The path can be read but not written."""
+
+
+class DeniedPath(WorkspaceError):
+    """A rule of the approval policy denies the path, or what it leads to."""
 
 
 class MissingPath(WorkspaceError):

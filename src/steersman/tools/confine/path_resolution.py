@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
+from steersman.tools.confine.denied_paths import has_denied_paths
 from steersman.tools.confine.path_errors import MissingPath, WorkspaceError, WrongKind, make_outside_error
 from steersman.tools.confine.syscalls import FOLDER, is_pseudo_file, openat2
 
@@ -211,7 +212,8 @@ def raise_missing(place: ResolvedPath, path: str) -> NoReturn:
     text = f"{path!r} does not exist."
     if len(place.rest) > 1:
         text += f" There is no {name!r} in {where or '.'!r}."
-    names = _list_names(place.folder)
+    # Where a rule denies paths, their names are not told either.
+    names = [] if has_denied_paths() else _list_names(place.folder)
     by_case = {known.casefold(): known for known in names}
     near = [by_case[known] for known in get_close_matches(name.casefold(), by_case, 3)]
     if near:

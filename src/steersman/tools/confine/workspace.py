@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from steersman.tools.confine.atomic_write import WriteResult, write_atomically
+from steersman.tools.confine.denied_paths import find_denial
 from steersman.tools.confine.file_versions import SeenVersions, lock_file
 from steersman.tools.confine.path_errors import (
+    DeniedPath,
     MissingPath,
     OutsideWorkspace,
     ProtectedPath,
@@ -44,6 +46,7 @@ from steersman.tools.confine.syscalls import FOLDER, has_openat2
 
 __all__ = [
     "PROTECTED",
+    "DeniedPath",
     "Entry",
     "MissingPath",
     "OutsideWorkspace",
@@ -321,6 +324,7 @@ class Workspace:
             root = Root(base.parts, folder, self._kernel)
             place = resolve_path(root, names, path)
             try:
+                _check_denied(base, place, path, writing=writing)
                 if writing:
                     self._protection.check(root, place, path)
                 return action(place)
@@ -328,6 +332,17 @@ class Workspace:
                 os.close(place.folder)
         finally:
             os.close(folder)
+
+
+def _check_denied(base: _Base, place: ResolvedPath, shown: str, *, writing: bool) -> None:
+    """Raise `DeniedPath` if a rule denies where the path leads; what does not exist cannot be read."""
+    if not writing and place.found is None:
+        return
+    if rule := find_denial(str(base.path.joinpath(*place.real_names)), writing=writing):
+        raise DeniedPath(
+            f"{shown!r} is denied by the rule {rule!r}. Do not try to reach it in another way. Go on without it, or "
+            "tell the user what you wanted to do and why."
+        )
 
 
 def _make_base(path: str | os.PathLike[str], *, writable: bool) -> _Base:
