@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 from collections.abc import Mapping
 
@@ -41,6 +43,21 @@ def test_an_answer_is_drawn_for_people(place: Place, server: OpenAIChatServer) -
     assert "**" not in shown
     assert b"\x1b[2J" not in terminal.raw
     assert (terminal.cursor_shown, "Traceback" in shown) == (True, False)
+
+
+@pytest.mark.parametrize("form", ["json", "stream-json"])
+def test_json_on_a_terminal_has_nothing_that_the_terminal_acts_on(
+    place: Place, server: OpenAIChatServer, form: str
+) -> None:
+    """C1 controls, which begin sequences without ESC, bidirectional controls and invisible tags; it stays JSON."""
+    said = "a\x9b2Jb\x85c\u202ed\u2066e\u2028f\x7fg\U000e0041h é 漢"
+    server.say(said)
+    with on_terminal(["-p", "Hello", "--output-format", form], place, server) as terminal:
+        assert terminal.ended() == 0
+        raw = terminal.raw.decode()
+    assert not re.search("[\x7f-\x9f\u202e\u2066\u2028\U000e0041]", raw)
+    lines = [json.loads(line) for line in raw.splitlines() if line.startswith("{")]
+    assert said in str(lines[-1]["messages"][-1]["content"][0]["text"])
 
 
 @pytest.mark.parametrize("way", ["dumb", "without the extra"])

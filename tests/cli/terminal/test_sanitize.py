@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from tests.cli.render.attacks import ANY_TEXT, ATTACKS, check_lines
 
-from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.cli.terminal.sanitize import escape_json, sanitize, sanitize_line
 from steersman.types.visible import escape_invisible
 
 
@@ -73,3 +74,11 @@ def test_exact_text_keeps_line_breaks_and_tabs() -> None:
 def test_every_character_of_exact_text_can_be_seen(text: str) -> None:
     for character in escape_invisible(text):
         assert character in "\n\t " or unicodedata.category(character)[0] not in "CZ"
+
+
+def test_json_means_the_same_after_its_escapes() -> None:
+    value = {"a\u202e": ["\x9b\x7f\x1b", "\U000e0041\ufffe", "plain é 漢 \U0001f600"]}
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    assert json.loads(escape_json(text)) == value
+    assert sanitize(escape_json(text)) == escape_json(text)
+    assert escape_json('"\ud800"') == '"\\ud800"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -271,11 +272,59 @@ def test_a_file_that_the_user_named_needs_no_trust(tmp_path: Path) -> None:
 def shown(folder: Path, **fields: Any) -> str:
     """What the user is shown of a file with this one server."""
     project = folder / "project"
-    project.mkdir()
+    project.mkdir(parents=True)
     with pytest.raises(UntrustedFile) as raised:
         McpServers.from_file(write(project, entry(**fields)), trust=Trust(folder / "user" / "trust.json"))
     (line,) = raised.value.starts
     return line
+
+
+RUNS = {
+    "GIT_ASKPASS": "./evil",
+    "SSH_ASKPASS": "/tmp/evil",
+    "OPENSSL_CONF": "evil.cnf",
+    "KUBECONFIG": "Abcdefgh12345678Abcdefgh",
+    "LESSOPEN": "|evil %s",
+    "MANPAGER": "sh -c evil",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "touch pwned",
+    "GIT_PROXY_AUTH_COMMAND": "evil",
+    "SUDO_ASKPASS": "evil",
+    "PGPASSFILE": "evil",
+    "AWS_CONFIG_FILE": "evil",
+    "MYSQL_AUTH_PLUGIN": "evil",
+    "ANYTHING": "evil",
+    "MY_TOKEN": "sh evil",
+    "MY_SECRET": "./evil",
+    "MY_PASSWORD": "$(evil)",
+    "MY_API_KEY": "/tmp/evil",
+    "MY_CREDENTIALS": "evil.json",
+    "OTHER_TOKEN": "${OTHER_TOKEN}",
+}
+SECRETS = {
+    "OPENAI_API_KEY": "hunter2",
+    "GITHUB_TOKEN": "s3cret",
+    "GITHUB_PERSONAL_ACCESS_TOKEN": "s3cret",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+    "DB_PASSWORD": "hunter2",
+    "db_password": "hunter2",
+    "PGPASSWORD": "hunter2",
+    "SOMETHING": "sk-proj-abcdefghijklmnop",
+    "SOME": "ghp_abcdefghijklmnop1234",
+    "LOGIN": "0123456789abcdef0123456789abcdef",
+    "SESSION": "Zm9vYmFyMTIzNDU2Nzg5MGFiY2Rl",
+}
+
+
+def test_what_runs_programs_is_shown_and_only_secrets_are_hidden(tmp_path: Path) -> None:
+    """The user judges it, and a name that looks like one for a secret must not hide a program."""
+    for name, value in RUNS.items():
+        line = shown(tmp_path / name, command="x", env={name: value})
+        assert line == f"a: x (env: {name}={shlex.quote(value)})"
+    for name, value in SECRETS.items():
+        assert shown(tmp_path / name, command="x", env={name: value}) == f"a: x (env: {name} (hidden))"
 
 
 @pytest.mark.parametrize(
@@ -290,11 +339,11 @@ def shown(folder: Path, **fields: Any) -> str:
         ({"command": "x", "cwd": "/tmp/e vil"}, "a: x (in the folder '/tmp/e vil')"),
         (
             {"command": "node", "env": {"API_TOKEN": "s3cret", "NODE_OPTIONS": "--require ./evil.js", "LEVEL": "3"}},
-            "a: node (env: API_TOKEN, NODE_OPTIONS='--require ./evil.js', LEVEL)",
+            "a: node (env: API_TOKEN (hidden), NODE_OPTIONS='--require ./evil.js', LEVEL=3)",
         ),
         (
             {"command": "x", "cwd": "sub", "env": {"PYTHONPATH": ".", "GIT_SSH_COMMAND": "sh evil", "NPM_TOKEN": "t"}},
-            "a: x (in the folder sub; env: PYTHONPATH=., GIT_SSH_COMMAND='sh evil', NPM_TOKEN)",
+            "a: x (in the folder sub; env: PYTHONPATH=., GIT_SSH_COMMAND='sh evil', NPM_TOKEN (hidden))",
         ),
         (
             {"command": "x", "env": {"PIP_INDEX_URL": "https://u:pw@pip.example/simple"}},

@@ -291,9 +291,9 @@ def _is_watched(options: Options) -> bool:
 def _make_program_output(options: Options, writer: OutputWriter) -> _ProgramOutput | None:
     match options.output_format:
         case "stream-json":
-            return StreamJson(writer)
+            return StreamJson(writer, on_terminal=is_terminal(STDOUT))
         case "json":
-            return JsonResult(writer)
+            return JsonResult(writer, on_terminal=is_terminal(STDOUT))
         case _:
             return None
 

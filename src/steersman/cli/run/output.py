@@ -22,7 +22,7 @@ import msgspec
 from steersman.cli.redact import StreamRedactor, make_key_redactor
 from steersman.cli.terminal.descriptors import STDOUT, is_terminal
 from steersman.cli.terminal.numbers import describe_cost
-from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.cli.terminal.sanitize import escape_json, sanitize, sanitize_line
 from steersman.cli.terminal.stderr import StderrMessages
 from steersman.cli.terminal.stdout import OutputWriter
 from steersman.events.stream import EventStream
@@ -189,14 +189,15 @@ def _has_tool_calls(message: AssistantMessage) -> bool:
 class StreamJson:
     """Writes runs as events, one JSON object per line."""
 
-    def __init__(self, writer: OutputWriter) -> None:
+    def __init__(self, writer: OutputWriter, *, on_terminal: bool = False) -> None:
         self._writer = writer
+        self._encode = encode_line_for_terminal if on_terminal else encode_line
 
     async def show(self, stream: EventStream) -> RunResult:
         """Writes a run until it ends; waits while the reader is behind."""
-        writer = self._writer
+        writer, encode_event = self._writer, self._encode
         async for event in stream:
-            writer.write(encode_line(event))
+            writer.write(encode_event(event))
             if writer.full:
                 await writer.wait_for_space()
         return await stream
@@ -204,8 +205,8 @@ class StreamJson:
     def report_no_run(self, reason: EndReason, detail: str) -> None:
         """Writes that no run took place, and why."""
         loop_id, now = new_id("loop"), time.time()
-        self._writer.write(encode_line(AgentStart(loop_id, 0, now, "", "", Initial())))
-        self._writer.write(encode_line(AgentEnd(loop_id, 1, now, [], Usage(), reason, detail)))
+        self._writer.write(self._encode(AgentStart(loop_id, 0, now, "", "", Initial())))
+        self._writer.write(self._encode(AgentEnd(loop_id, 1, now, [], Usage(), reason, detail)))
 
 
 def encode_line(event: AgentEvent) -> bytes:
@@ -216,11 +217,17 @@ def encode_line(event: AgentEvent) -> bytes:
         return msgspec.json.encode(event, enc_hook=repr) + b"\n"
 
 
+def encode_line_for_terminal(event: AgentEvent) -> bytes:
+    """Encodes an event as a line without characters that a terminal would act on."""
+    return escape_json(encode_line(event).decode(errors="replace")).encode()
+
+
 class JsonResult:
     """Writes each run as one JSON object on one line."""
 
-    def __init__(self, writer: OutputWriter) -> None:
+    def __init__(self, writer: OutputWriter, *, on_terminal: bool = False) -> None:
         self._writer = writer
+        self._on_terminal = on_terminal
         self._started: StartedAgent | None = None
         self._began = time.monotonic()
 
@@ -254,4 +261,5 @@ class JsonResult:
             "messages": [msgspec.Raw(encode(message)) for message in result.messages],
         }
         line = msgspec.json.encode(fields, enc_hook=repr).decode()
-        self._writer.write(make_key_redactor()(line).encode() + b"\n")
+        line = make_key_redactor()(line)
+        self._writer.write((escape_json(line) if self._on_terminal else line).encode() + b"\n")

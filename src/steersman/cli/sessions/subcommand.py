@@ -30,7 +30,7 @@ from steersman.cli.sessions.saved import (
 )
 from steersman.cli.setup.settings import get_current_folder
 from steersman.cli.terminal.columns import make_canvas
-from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.cli.terminal.sanitize import escape_json, sanitize, sanitize_line
 from steersman.cli.terminal.stdout import print_json
 from steersman.session.session import Session
 from steersman.session.stores.jsonl import export_jsonl
@@ -183,7 +183,7 @@ def _export(options: Options, arguments: argparse.Namespace) -> int:
         elif file is not None:
             session.export(file)
         else:
-            _write(_export_lines(saved), None)
+            _write(_export_lines(saved), None, make_safe=escape_json)
         problems = describe_problems(session)
     _print_problems(problems)
     return 0
@@ -199,10 +199,10 @@ def _export_lines(saved: SavedSession) -> str:
         handle.close()
 
 
-def _write(text: str, file: Path | None) -> None:
+def _write(text: str, file: Path | None, *, make_safe: Callable[[str], str] = sanitize) -> None:
     """Writes to a file as it is, readable only by the owner; sanitizes what goes to a terminal."""
     if file is None:
-        sys.stdout.write(sanitize(text) if sys.stdout.isatty() else text)
+        sys.stdout.write(make_safe(text) if sys.stdout.isatty() else text)
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as target:

@@ -29,5 +29,15 @@ def sanitize_line(text: str) -> str:
     return _BREAKS.sub(_escape_match, _UNSAFE.sub(_escape_match, text))
 
 
+def escape_json(text: str) -> str:
+    r"""Escapes the same characters in JSON as `\u` and four digits, so that it is safe to show and means the same."""
+    return _UNSAFE.sub(lambda match: _escape_in_json(match[0]), text)
+
+
+def _escape_in_json(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
+
+
 def _escape_match(match: re.Match[str]) -> str:
     return escape_character(match[0])

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from steersman.cli.terminal.sanitize import sanitize
+from steersman.cli.terminal.sanitize import escape_json
 
 MAX_BYTES = 1 << 20
 _PIECE = 1 << 16
@@ -195,4 +195,4 @@ class OutputWriter:
 def print_json(value: object) -> None:
     """Prints a value as indented JSON. Parts of file names that are not UTF-8 become question marks."""
     text = json.dumps(msgspec.to_builtins(value, enc_hook=repr), ensure_ascii=False, indent=2)
-    print(sanitize(text) if sys.stdout.isatty() else text.encode(errors="replace").decode())
+    print(escape_json(text) if sys.stdout.isatty() else text.encode(errors="replace").decode())

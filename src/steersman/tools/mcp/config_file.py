@@ -29,16 +29,27 @@ _HTTP_TYPES = ("http", "streamable-http", "streamableHttp")
 # Limits for the summary of an entry.
 _MAX_TEXT_LENGTH = 300
 _MAX_ITEMS = 50
-# Environment variables that decide which programs run or what they load. Their values are shown, so that the user can
-# judge them.
-_SHOWN_VARIABLE = re.compile(
-    r"PATH|ENV|HOME|SHELL|IFS|EDITOR|VISUAL|PAGER|BROWSER|"
-    r"(LD|DYLD|BASH|PYTHON|NODE|NPM|DENO|BUN|PERL|PERL5|RUBY|GEM|BUNDLE|JAVA|_JAVA|JDK|GIT|PIP|UV|GO|CARGO|RUST|XDG|DOCKER)"
-    r"(_?[A-Z0-9_]+)?|"
-    r".*(PATH|_COMMAND|_OPTIONS|OPTS?|_PROXY|_HOME|_ROOT|_DIR|_URL|_CONFIG|_FILE|_MODULE|_LOADER)",
+# The values of environment variables are shown, because many decide which programs run or what they load. Only what is
+# called like a secret and does not look like a command or a path is hidden, and what has the form of a key.
+_SECRET_NAME = re.compile(
+    r"([A-Z0-9]+_)*(API_?KEY|ACCESS_?KEY(_ID)?|SECRET|SECRET_(ACCESS_)?KEY|PRIVATE_?KEY|PAT|TOKEN|PASSWD|"
+    r"PASSPHRASE|CREDENTIALS?|[A-Z0-9]*PASSWORD|MYSQL_PWD)",
     re.IGNORECASE,
 )
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
+_COMMAND = re.compile(r"[\s;|&<>`]|\$[({]|^[-.~]|^/[^/]+/|^[A-Za-z]:[\\/]|\.[a-z]{1,5}$")
+_KEY_FORM = re.compile(
+    r"(sk|pk|rk|gh[opsu]|github_pat|glpat|xox[a-z]|AKIA|ASIA|AIza|ya29|hf|npm|pypi|SG|eyJ)[-_.A-Za-z0-9]{12,}|"
+    r"[0-9a-f]{32,}|(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[-+_=A-Za-z0-9]{24,}"
+)
+# Always shown, also in the form of a key: a name of a file can have it.
+_PROGRAM_NAME = re.compile(
+    r"PATH|ENV|HOME|SHELL|IFS|BROWSER|"
+    r"(LD|DYLD|BASH|PYTHON|NODE|NPM|DENO|BUN|PERL|PERL5|RUBY|GEM|BUNDLE|JAVA|_JAVA|JDK|GIT|SSH|OPENSSL|SSL|KUBE|LESS|MAN|"
+    r"PIP|UV|GO|CARGO|RUST|XDG|DOCKER|CURL|PG|MYSQL|AWS)(_?[A-Z0-9_]+)?|"
+    r".*(PATH|ASKPASS|PAGER|EDITOR|VISUAL|OPEN|CMD|COMMAND|OPTIONS|OPTS?|FLAGS|ARGS|PROXY|HOME|ROOT|DIR|URL|CONFIG|CONF|"
+    r"RC|FILE|MODULE|LOADER|PLUGINS?|HOOKS?|WRAPPER|EXE|BIN|PROGRAM|SCRIPT)",
+    re.IGNORECASE,
+)
 _USER = re.compile(r"(?<=://)[^/?#@]*(?=@)")
 
 
@@ -215,9 +226,9 @@ def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
     given = cast(list[Any], args) if isinstance(args, list) else [args]
     cwd, env = entry.get("cwd"), _as_mapping(entry.get("env"))
     variables = [
-        f"{variable}={_quote(value)}"
-        if _SHOWN_VARIABLE.fullmatch(variable) and not _SECRET.search(variable)
-        else _sanitize(variable)
+        f"{_sanitize(variable)} (hidden)"
+        if _is_secret(variable, str(value))
+        else f"{_sanitize(variable)}={_quote(value)}"
         for variable, value in env.items()
     ]
     return (
@@ -225,6 +236,13 @@ def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
         "" if cwd is None else f"in the folder {_quote(cwd)}",
         f"env: {_join_limited(variables, ', ')}" if variables else "",
     )
+
+
+def _is_secret(variable: str, value: str) -> bool:
+    """Whether the value of an environment variable is hidden from the question whether to trust a file."""
+    if _SECRET_NAME.fullmatch(variable):
+        return _COMMAND.search(value) is None
+    return _PROGRAM_NAME.fullmatch(variable) is None and _KEY_FORM.fullmatch(value) is not None
 
 
 def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
