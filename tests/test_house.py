@@ -78,6 +78,7 @@ WALL_CLOCK = {
     ],
     "a point in time that a server names without its own date": [
         "provider/wires/anthropic/errors.py",
+        "provider/wires/bedrock/errors.py",
         "provider/streaming/normalize.py",
         "provider/wires/google/errors.py",
         "provider/http/headers.py",
@@ -86,6 +87,9 @@ WALL_CLOCK = {
     ],
     "whether a folder changed so recently that its time stamp may not change again": [
         "tools/confine/folder_snapshot.py",
+    ],
+    "the date of a signature": [
+        "provider/clouds/bedrock.py",
     ],
     "today's date and prices, and how long ago something was": [
         "cli/sessions/printing.py",

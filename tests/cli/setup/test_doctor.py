@@ -47,6 +47,7 @@ def test_with_a_key_the_command_can_work_and_the_key_is_not_shown(place: Place) 
         "[mcp]",
         "[prices]",
         "[yaml]",
+        "[bedrock]",
         "[vertex]",
         "[postgres]",
     ]

@@ -111,8 +111,8 @@ def test_an_address_is_given_or_the_environments_or_the_usual_one(monkeypatch: p
 
 def test_the_servers_people_use_are_known() -> None:
     wanted = {
-        "anthropic", "azure", "azure-chat", "openai", "openai-chat", "google", "openrouter", "deepseek", "groq",
-        "mistral", "xai", "together", "fireworks", "ollama", "vllm", "llamacpp", "lmstudio", "cerebras",
+        "anthropic", "azure", "azure-chat", "bedrock", "openai", "openai-chat", "google", "openrouter", "deepseek",
+        "groq", "mistral", "xai", "together", "fireworks", "ollama", "vllm", "llamacpp", "lmstudio", "cerebras",
     }  # fmt: skip
     assert wanted - PRESETS.keys() == set()
     for name, preset in PRESETS.items():
@@ -173,8 +173,9 @@ async def test_a_wrong_key_is_told_with_the_variable_it_may_have_come_from(name:
         model = server.model(api_key=CANARY)
         result = await Agent(model).run("Hi")
     assert result.detail.startswith(f"{model.name}: ")
-    variables = " or ".join(PRESETS[model.provider].keys)
-    assert result.detail.endswith(f". Check the key: api_key=..., or the variable {variables}.")
+    preset = PRESETS[model.provider]
+    where = " or ".join(preset.keys) + (f", or the {preset.sign_in}" if preset.sign_in else "")
+    assert result.detail.endswith(f". Check the key: api_key=..., or the variable {where}.")
 
 
 @pytest.mark.real_time

@@ -1,4 +1,4 @@
-"""The four protocols side by side: who reads each, who speaks it, and the same answer in all of them."""
+"""The protocols side by side: who reads each, who speaks it, and the same answer in all of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from tests.provider.wires.reading import Reading
 
 from steersman.provider.scripted.script import to_turn
 from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
+from steersman.provider.wires.bedrock.frames import FrameDecoder
+from steersman.provider.wires.bedrock.wire import WIRE as BEDROCK
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
 from steersman.provider.wires.google.wire import ArrayDecoder
 from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
@@ -13,6 +15,7 @@ from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
 from steersman.testing import answer, call, thinking
 from steersman.testing.servers import (
     AnthropicServer,
+    BedrockServer,
     GoogleServer,
     OpenAIChatServer,
     OpenAIResponsesServer,
@@ -24,6 +27,7 @@ from steersman.types.model import Model
 # By the first word of the names of the fixtures.
 READINGS = {
     "anthropic": Reading(ANTHROPIC, Model("anthropic", "m")),
+    "bedrock": Reading(BEDROCK, Model("bedrock", "m"), FrameDecoder),
     "google": Reading(GOOGLE, Model("google", "m")),
     "google array": Reading(GOOGLE, Model("google", "m"), ArrayDecoder),
     "openai": Reading(CHAT, Model("openai-chat", "m")),
@@ -31,6 +35,7 @@ READINGS = {
 }
 SERVERS: dict[str, type[StrictServer]] = {
     "anthropic": AnthropicServer,
+    "bedrock": BedrockServer,
     "google": GoogleServer,
     "openai": OpenAIChatServer,
     "responses": OpenAIResponsesServer,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from tests.provider.wires.anthropic import kit as anthropic
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
@@ -28,6 +29,7 @@ ANY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 HIGH, LOW = "(high)", "(low)"
 ENDS: dict[str, dict[str, Any]] = {
     "anthropic": {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "refusal"},
+    "bedrock": {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "content_filtered"},
     "google": {"stop": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"},
     "openai": {"stop": "stop", "calls": "tool_calls", "length": "length", "refusal": "content_filter"},
     "responses": {
@@ -37,8 +39,8 @@ ENDS: dict[str, dict[str, Any]] = {
         "refusal": "content_filter",
     },
 }
-# The older models of Gemini ask for no signatures.
-MODELS = {"google": "gemini-3-pro-preview"}
+# The older models of Gemini ask for no signatures. Of the models on Bedrock, Claude has the most to say.
+MODELS = {"google": "gemini-3-pro-preview", "bedrock": "anthropic.claude-sonnet-4-5-20250929-v1:0"}
 SIGNATURES = ("c2lnMQ==", "c2lnMg==", "c2lnMw==")
 
 
@@ -79,11 +81,29 @@ Block = Text | Thought | Call
 def spoken(name: str, *blocks: Block, end: str = "calls", reason: Any = ...) -> bytes:
     """An answer of these blocks; `reason` is a word of the server's own instead of the one for `end`."""
     word = ENDS[name][end] if reason is ... else reason
-    return halved(b"".join(_WRITERS[name](blocks, word)))
+    return halved(name, b"".join(_WRITERS[name](blocks, word)))
 
 
-def halved(stream: bytes) -> bytes:
-    """The stream with halves of characters where it says so."""
+def split_events(name: str, stream: bytes) -> list[bytes]:
+    """The events of a stream, each with all its bytes."""
+    if name == "bedrock":
+        return [bedrock.framed(event, payload) for event, payload in bedrock.unframed(stream)]
+    line = b"\r\n\r\n" if name == "google" else b"\n\n"
+    return [event + line for event in stream.split(line) if event]
+
+
+def replace_bytes(name: str, stream: bytes, old: bytes, new: bytes) -> bytes:
+    """The stream with other bytes in its events."""
+    if name != "bedrock":
+        return stream.replace(old, new)
+    changed = ((event, payload.replace(old, new)) for event, payload in bedrock.unframed(stream))
+    return b"".join(bedrock.framed(event, payload) for event, payload in changed)
+
+
+def halved(name: str, stream: bytes) -> bytes:
+    """The stream with halves of characters where it says so; frames have a length and a CRC, so they are made anew."""
+    if name == "bedrock":
+        return b"".join(bedrock.framed(event, halved("", payload)) for event, payload in bedrock.unframed(stream))
     return stream.replace(HIGH.encode(), b"\\ud83d").replace(LOW.encode(), b"\\ude42")
 
 
@@ -131,6 +151,19 @@ def _chat(blocks: Sequence[Block], word: Any) -> Iterator[bytes]:
     yield chat.chunk(None, word) + chat.DONE
 
 
+def _bedrock(blocks: Sequence[Block], word: Any) -> Iterator[bytes]:
+    yield bedrock.begun()
+    for at, block in enumerate(blocks):
+        match block:
+            case Text():
+                yield bedrock.said(at, *block.pieces)
+            case Call():
+                yield bedrock.called(at, block.id, block.name, *block.pieces)
+            case Thought():
+                yield bedrock.thought(at, block.words, sign(block.words))
+    yield bedrock.ended(word)
+
+
 def _google(blocks: Sequence[Block], word: Any) -> Iterator[bytes]:
     for block in blocks:
         match block:
@@ -147,6 +180,7 @@ def _google(blocks: Sequence[Block], word: Any) -> Iterator[bytes]:
 
 _WRITERS: dict[str, Callable[[Sequence[Block], Any], Iterator[bytes]]] = {
     "anthropic": _anthropic,
+    "bedrock": _bedrock,
     "google": _google,
     "openai": _chat,
     "responses": _responses,
@@ -170,6 +204,8 @@ def _asked(name: str, body: Any) -> Iterator[tuple[str, Any, str]]:
                 yield item["name"], item["input"], item["id"]
             case {"type": "function_call"}:
                 yield item["name"], json.loads(item["arguments"]), item["call_id"]
+            case {"toolUse": call}:
+                yield call["name"], call["input"], call["toolUseId"]
             case {"functionCall": call}:
                 yield call["name"], call["args"], call.get("id", "")
             case {"tool_calls": calls}:
@@ -188,6 +224,8 @@ def results_in(name: str, body: Any) -> list[str]:
                 found.append(text)
             case {"type": "function_call_output", "output": text}:
                 found.append(text)
+            case {"toolResult": {"content": [{"text": text}]}}:
+                found.append(text)
             case {"functionResponse": {"response": {"output": text} | {"error": text}}}:
                 found.append(text)
             case _:
@@ -200,6 +238,9 @@ def items_in(name: str, body: Any) -> Iterator[Any]:
     match name:
         case "anthropic":
             yield from (block for message in body["messages"] for block in message["content"])
+        case "bedrock":
+            blocks = (block for message in body["messages"] for block in message["content"])
+            yield from (block for block in blocks if "cachePoint" not in block)
         case "google":
             yield from (part for content in body["contents"] for part in content["parts"])
         case "responses":

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.provider.wires.anthropic import kit as anthropic
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
@@ -129,7 +130,15 @@ def test_what_cannot_be_read_spoils_only_its_call(name: str, raw: str) -> None:
 # The Responses API says of a call itself that it was cut, which is tested with its decoder.
 @pytest.mark.parametrize(
     ("name", "raw"),
-    [("anthropic", ""), ("anthropic", '{"a": 1'), ("openai", ""), ("openai", '{"a": 1'), ("responses", '{"a": 1')],
+    [
+        ("anthropic", ""),
+        ("anthropic", '{"a": 1'),
+        ("bedrock", ""),
+        ("bedrock", '{"a": 1'),
+        ("openai", ""),
+        ("openai", '{"a": 1'),
+        ("responses", '{"a": 1'),
+    ],
 )
 def test_a_call_that_the_limit_cut_is_never_one_without_arguments(name: str, raw: str) -> None:
     """failures.md C9: and the whole calls before it stay whole."""
@@ -141,6 +150,12 @@ def test_a_call_that_the_limit_cut_is_never_one_without_arguments(name: str, raw
 
 # Two calls whose pieces come by turns.
 INTERLEAVED = {
+    "bedrock": bedrock.begun()
+    + b"".join(bedrock.start(at, toolUse={"toolUseId": f"c{at}", "name": "act"}) for at in (0, 1))
+    + b"".join(bedrock.delta(at, toolUse={"input": piece}) for piece in ('{"a"', ":1", "}") for at in (0, 1))
+    + bedrock.stop(1)
+    + bedrock.stop(0)
+    + bedrock.ended("tool_use"),
     "anthropic": anthropic.begun()
     + b"".join(anthropic.start(at, "tool_use", id=f"c{at}", name="act", input={}) for at in (0, 1))
     + b"".join(
@@ -183,8 +198,10 @@ NAMES = ["calendar.list", "calendar_list", "x" * 200, "1st", "9 lives", "größe
 
 def named(name: str, body: Any) -> list[str]:
     """The names of the tools in a request."""
-    tools = body["tools"]
+    tools = body["toolConfig"]["tools"] if name == "bedrock" else body["tools"]
     match name:
+        case "bedrock":
+            return [tool["toolSpec"]["name"] for tool in tools]
         case "google":
             return [tool["name"] for tool in tools[0]["functionDeclarations"]]
         case "openai":

@@ -16,6 +16,7 @@ from steersman.provider.http.client import aclose_http, http_stream
 from steersman.provider.scripted.script import to_turn
 from steersman.provider.streaming.normalize import stream_events
 from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
+from steersman.provider.wires.bedrock.wire import WIRE as BEDROCK
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
 from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
 from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
@@ -29,16 +30,22 @@ from steersman.types.stream import Done, Failed
 
 pytestmark = [pytest.mark.real_time, *([pytest.mark.soak] if SOAK else [])]
 
-WIRES: dict[str, Wire] = {"anthropic": ANTHROPIC, "google": GOOGLE, "openai": CHAT, "responses": RESPONSES}
+WIRES: dict[str, Wire] = {
+    "anthropic": ANTHROPIC,
+    "bedrock": BEDROCK,
+    "google": GOOGLE,
+    "openai": CHAT,
+    "responses": RESPONSES,
+}
 STEP = 1 if SOAK else 13
 LAST = 24
 ASKED = Request("", [user_message("Hi")])
 TURN = to_turn(answer(thinking("Grüße"), "Größe 🙂", call("add", a=1, b=2, id="call_1"), deltas=2))
 # How many bytes before the end a stream is complete already: the blank line of its last event may be missing.
 SPARE = {"anthropic": 2, "google": 4, "responses": 2}
-# A Chat Completions answer is complete with its finish_reason, which is tested with the decoder.
+# An answer of Chat Completions or Bedrock is complete with its stop reason, which is tested with the decoder.
 ENDINGS = ("end", "close", "reset")
-CASES = [(name, ending) for name in WIRES for ending in ENDINGS if (name, ending) != ("openai", "end")]
+CASES = [(name, ending) for name in WIRES for ending in ENDINGS if name not in ("bedrock", "openai") or ending != "end"]
 
 
 @tool

@@ -15,7 +15,7 @@ from tests.provider.wires.anthropic import kit as anthropic
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
-from tests.provider.wires.protocols import READINGS, SERVERS
+from tests.provider.wires.protocols import READINGS
 from tests.provider.wires.reading import REQUEST, chunks
 from tests.provider.wires.speech import HIGH, LOW, Text, Thought, spoken
 
@@ -40,6 +40,7 @@ from steersman.types.stream import (
 from steersman.types.usage import Usage
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+# The binary frames of Bedrock have tests of their own, in tests/provider/wires/bedrock.
 # An answer with everything in it, in many scripts: thinking, words, a call in pieces, one without arguments, and usage.
 RICH = {
     "anthropic": anthropic.begun(input_tokens=10, cache_read_input_tokens=7, output_tokens=1)
@@ -135,14 +136,14 @@ def events_in(stream: bytes) -> list[bytes]:
     return [event for event in re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", stream) if event]
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_an_answer_with_everything_in_it_is_read_whole(name: str) -> None:
     """failures.md I7: usage is in one normal form."""
     assert READINGS[name].message_of(RICH[name]) == rich_message(name)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_an_answer_is_read_the_same_however_it_is_cut_and_whatever_ends_its_lines(name: str, end: bytes) -> None:
     """failures.md B1, B2."""
     read, whole = READINGS[name].read, READINGS[name].read(RICH[name])
@@ -152,7 +153,7 @@ def test_an_answer_is_read_the_same_however_it_is_cut_and_whatever_ends_its_line
         assert read((stream[:at], stream[at:])) == whole, at
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_an_answer_cut_at_any_byte_is_never_a_success(name: str) -> None:
     """failures.md B9, B17: only with its last event, whole but for the blank line, is there an answer.
 
@@ -175,7 +176,7 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_an_answer_is_read_in_every_form_of_its_events(name: str, form: str) -> None:
     """failures.md B6, B21."""
     assert READINGS[name].message_of(FORMS[form](RICH[name])) == rich_message(name)
@@ -236,7 +237,7 @@ ASIDE: dict[str, list[bytes]] = {
 
 @pytest.mark.parametrize(
     ("name", "noise"),
-    [(name, noise) for name in SERVERS for noise in NOISE + ASIDE[name]],
+    [(name, noise) for name in RICH for noise in NOISE + ASIDE[name]],
     ids=lambda value: value[:60].decode() if isinstance(value, bytes) else value,
 )
 def test_what_is_beside_an_answer_is_passed_over(name: str, noise: bytes) -> None:
@@ -246,7 +247,7 @@ def test_what_is_beside_an_answer_is_passed_over(name: str, noise: bytes) -> Non
     assert (message.content, message.stop_reason, message.usage) == (told.content, told.stop_reason, told.usage)
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_deltas_are_shown_as_they_come(name: str) -> None:
     """Gemini sends arguments at once, and they are shown as JSON."""
     _, _, first, second = rich_message(name).content
@@ -272,7 +273,7 @@ def test_deltas_are_shown_as_they_come(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_what_had_arrived_of_a_broken_answer_can_be_shown(name: str) -> None:
     """failures.md B17: it is what its deltas said."""
     reader, decoder = SseDecoder(), READINGS[name].wire.decoder(READINGS[name].model, REQUEST)
@@ -319,7 +320,7 @@ def test_a_recorded_answer_is_read_whole(name: str, file: str, text: str, raw: s
         (("a\u2028b\u0085c\x0bd\x0ce\x1cf",), ["a\u2028b\u0085c\x0bd\x0ce\x1cf"]),
     ],
 )
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_a_character_split_between_two_deltas_is_joined_and_a_separator_cuts_nothing(
     name: str, pieces: tuple[str, ...], deltas: list[str]
 ) -> None:
@@ -332,7 +333,7 @@ def test_a_character_split_between_two_deltas_is_joined_and_a_separator_cuts_not
 @pytest.mark.parametrize("half", [HIGH, LOW])
 @pytest.mark.parametrize("after", ["", "ok"])
 @pytest.mark.parametrize("kind", ["text", "thinking"])
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_a_lone_half_of_a_character_is_replaced(name: str, kind: str, after: str, half: str) -> None:
     """failures.md C18: and the message can be written down."""
     blocks = (Text(f"Hi {half}", after),) if kind == "text" else (Thought(f"Hi {half}{after}"), Text("!"))
@@ -341,7 +342,7 @@ def test_a_lone_half_of_a_character_is_replaced(name: str, kind: str, after: str
     assert msgspec.json.decode(msgspec.json.encode(message), type=AssistantMessage) == message
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 def test_a_byte_that_is_no_text_is_replaced_and_the_stream_goes_on(name: str) -> None:
     """failures.md B22."""
     stream = spoken(name, Text("a?b", "c"), end="stop").replace(b"a?b", b"a\xffb")
@@ -372,7 +373,7 @@ ANYWHERE = [b"{oops", b"{", b"<html>", b"not json", DEEP]
 
 @pytest.mark.parametrize(
     ("name", "garbage"),
-    [(name, garbage) for name in SERVERS for garbage in ANYWHERE + GARBAGE[name][1]],
+    [(name, garbage) for name in RICH for garbage in ANYWHERE + GARBAGE[name][1]],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else value,
 )
 def test_garbage_in_the_midst_of_a_stream_is_a_protocol_error_that_shows_some_of_it(name: str, garbage: bytes) -> None:
@@ -397,7 +398,7 @@ def outcome(name: str, stream: bytes) -> Any:
         return error.info
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 @given(data=st.data())
 def test_no_damage_to_a_stream_breaks_the_reading(name: str, data: st.DataObject) -> None:
     """failures.md B13: what a server sends is read, passed over, or a `ProviderError`, and nothing else."""
@@ -408,7 +409,7 @@ def test_no_damage_to_a_stream_breaks_the_reading(name: str, data: st.DataObject
     assert outcome(name, bytes(damaged)).provider == READINGS[name].model.provider
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", RICH)
 @given(noise=st.binary(max_size=400), at=st.integers(0, 4))
 def test_no_bytes_between_two_events_break_the_reading(name: str, noise: bytes, at: int) -> None:
     """failures.md B13."""

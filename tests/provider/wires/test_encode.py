@@ -167,7 +167,7 @@ def ids_in(value: Any) -> list[str]:
         return [found for one in value for found in ids_in(one)]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(value, dict):
         return []
-    own = [one for key, one in value.items() if key in ("id", "tool_use_id", "tool_call_id", "call_id")]  # pyright: ignore[reportUnknownVariableType]
+    own = [one for key, one in value.items() if key in ("id", "tool_use_id", "tool_call_id", "call_id", "toolUseId")]  # pyright: ignore[reportUnknownVariableType]
     return [*own, *(found for one in value.values() for found in ids_in(one))]  # pyright: ignore[reportUnknownVariableType]
 
 

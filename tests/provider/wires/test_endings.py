@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.protocols import READINGS, SERVERS
 
 from steersman import Agent, AssistantMessage, Retry, get_model
@@ -95,6 +96,10 @@ def counted(name: str, one: object, details: object = None) -> bytes:
             usage = {"prompt_tokens": one, "completion_tokens": 3, "prompt_tokens_details": details}
             choice = {"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}
             return sse({"choices": [choice], "usage": usage}) + sse("[DONE]")
+        case "bedrock":
+            usage = {"inputTokens": one, "outputTokens": 3, "cacheDetails": details}
+            stop = bedrock.framed("messageStop", {"stopReason": "end_turn"})
+            return bedrock.begun() + bedrock.said(0, "Fine.") + stop + bedrock.framed("metadata", {"usage": usage})
         case "google":
             usage = {"promptTokenCount": one, "candidatesTokenCount": 3, "promptTokensDetails": details}
             candidate = {"content": {"parts": [{"text": "Fine."}]}, "finishReason": "STOP"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.provider.wires.anthropic import kit as anthropic
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
@@ -28,6 +29,17 @@ def rows(table: dict[str, Any], show: int = 1) -> list[Any]:
 
 # What the server calls it, what it is here, and what kind of error.
 REASONS: dict[str, list[tuple[str, str, ErrorKind | None]]] = {
+    "bedrock": [
+        ("end_turn", "stop", None),
+        ("stop_sequence", "stop", None),
+        ("tool_use", "stop", None),
+        ("max_tokens", "length", None),
+        ("content_filtered", "refusal", "refused"),
+        ("guardrail_intervened", "refusal", "refused"),
+        ("malformed_model_output", "error", "incomplete"),
+        ("malformed_tool_use", "error", "incomplete"),
+        ("model_context_window_exceeded", "error", "context_overflow"),
+    ],
     "anthropic": [
         ("end_turn", "stop", None),
         ("stop_sequence", "stop", None),
@@ -85,6 +97,7 @@ def test_a_stop_reason_has_its_meaning_and_is_kept(name: str, word: str, reason:
 
 # What is said of a reason that is not known.
 NO_SUCCESS = {
+    "bedrock": "The server stopped with an unknown stopReason: ",
     "anthropic": "The server stopped with an unknown stop_reason: ",
     "google": "Gemini ended the answer with ",
     "openai": "The server ended its answer with ",
@@ -113,6 +126,7 @@ def test_a_reason_that_is_not_known_is_never_a_stop(name: str, word: Any) -> Non
 
 
 STOPS = {
+    "bedrock": ("end_turn", "stop_sequence", "tool_use"),
     "anthropic": ("end_turn", "stop_sequence", "tool_use"),
     "google": ("STOP",),
     "openai": ("stop", "tool_calls"),
@@ -137,6 +151,7 @@ def test_calls_decide_what_a_stop_means_and_nothing_else(name: str, word: str, r
 
 BEFORE = {"nothing": (), "words": (Text("I can"),), "thinking": (Thought("Hm."),), "call": (Call("{}"),)}
 WITHHELD = {
+    "bedrock": "The model or its filter refused to answer (content_filtered).",
     "anthropic": "The model refused to answer.",
     "google": "Gemini's filter stopped the answer: SAFETY.",
     "openai": "The answer was withheld (finish_reason 'content_filter').",
@@ -157,6 +172,13 @@ AT = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
 DETAILS = {"type": "refusal", "category": "cyber", "explanation": "Not this."}
 # An answer that is a refusal in the form of its server, what is told of it, and its words.
 REFUSALS: dict[str, list[tuple[str, str, bytes]]] = {
+    "bedrock": [
+        (
+            "A guardrail refused the prompt or the answer (guardrail_intervened). Not this.",
+            "Not this.",
+            bedrock.begun() + bedrock.said(0, "Not ", "this.") + bedrock.ended("guardrail_intervened"),
+        )
+    ],
     "anthropic": [
         (
             "The model refused to answer (cyber). Not this.",
@@ -205,6 +227,13 @@ def test_a_refusal_in_the_servers_own_form_says_why(name: str, told: str, text: 
 
 # What comes before the end of an answer, and is none without it.
 UNENDED: dict[str, list[tuple[bytes]]] = {
+    "bedrock": [
+        (b"",),
+        (bedrock.begun(),),
+        (bedrock.begun() + bedrock.said(0, "Hi"),),
+        (bedrock.begun() + bedrock.said(0, "Hi") + bedrock.framed("metadata", {"usage": {"inputTokens": 1}}),),
+        (bedrock.begun() + bedrock.said(0, "Hi") + bedrock.ended()[:40],),
+    ],
     "anthropic": [
         (b"",),
         (b": comment\n\n",),
@@ -277,6 +306,29 @@ FIELDS: list[tuple[ErrorKind, int | None, str, bytes]] = [
 ]
 # An error inside a stream: its kind, the status that it tells, a part of its words, and its bytes.
 INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
+    "bedrock": [
+        ("rate_limit", 429, "Too many requests", bedrock.thrown("throttlingException", "Too many requests")),
+        ("overloaded", 503, "busy", bedrock.thrown("serviceUnavailableException", "busy")),
+        ("overloaded", 500, "Oh no", bedrock.thrown("internalServerException")),
+        ("overloaded", 424, "Oh no", bedrock.thrown("modelStreamErrorException", originalStatusCode=500)),
+        ("stalled", 408, "Oh no", bedrock.thrown("modelTimeoutException")),
+        ("invalid_request", 400, "bad", bedrock.thrown("validationException", "bad")),
+        (
+            "context_overflow",
+            400,
+            "Input is too long for requested model",
+            bedrock.thrown("validationException", "Input is too long for requested model."),
+        ),
+        (
+            "context_overflow",
+            400,
+            "prompt is too long",
+            bedrock.thrown(
+                "modelStreamErrorException", "prompt is too long: 9 tokens > 8 maximum", originalStatusCode=400
+            ),
+        ),
+        ("overloaded", 500, "Oh no", bedrock.thrown("newException")),
+    ],
     "anthropic": [
         *(("overloaded", None, "Overloaded", before + OVERLOADED) for before in (b"", anthropic.begun(), OPENED)),
         ("rate_limit", 429, "slow", sse({"error": openai(429, "slow", type="rate_limit_error")})),
@@ -344,13 +396,14 @@ def test_an_error_inside_a_stream_says_what_it_is(
         READINGS[name].read(spoken_before + event)
     info = caught.value.info
     assert (info.kind, info.status, info.provider) == (kind, status, READINGS[name].model.provider)
-    assert info.should_retry is (kind in ("overloaded", "rate_limit", "network", "incomplete"))
+    assert info.should_retry is (kind in ("overloaded", "rate_limit", "network", "incomplete", "stalled"))
 
 
 def words_of(name: str) -> bytes:
     """The beginning of an answer."""
     return {
         "anthropic": anthropic.begun() + anthropic.said(0, "Hi"),
+        "bedrock": bedrock.begun() + bedrock.said(0, "Hi"),
         "google": google.stream(google.chunk(google.text("Hi"))),
         "openai": chat.said("Hel", "lo."),
         "responses": responses.begun() + responses.said(0, "Hi"),
@@ -359,6 +412,7 @@ def words_of(name: str) -> bytes:
 
 # An error inside a stream that says how long to wait, or which request it was.
 WAITING: dict[str, tuple[bytes, float, str | None]] = {
+    "bedrock": (bedrock.thrown("throttlingException", "Please try again in 1.5s."), 1.5, None),
     "anthropic": (
         anthropic.event("error", error={"type": "rate_limit_error", "message": "Retry in 1.5s."}, request_id="req_1"),
         1.5,
@@ -409,6 +463,21 @@ IN_OUT = {"prompt_tokens": 10, "completion_tokens": 5}
 TOLD_LATE = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": IN_OUT}]}
 # What came from a cache is apart from the input, and reasoning is inside the output. Later counts replace earlier ones.
 USAGES: dict[str, list[tuple[Usage, bytes]]] = {
+    "bedrock": [
+        (Usage(input=10, output=5), bedrock.begun() + bedrock.said(0, "Hi") + bedrock.ended()),
+        (
+            Usage(input=10, output=5, cache_read=7, cache_write=3),
+            bedrock.begun()
+            + bedrock.said(0, "Hi")
+            + bedrock.ended(cacheReadInputTokens=7, cacheWriteInputTokens=3, totalTokens=25),
+        ),
+        # The usage never came, and the answer is whole without it.
+        (
+            Usage(),
+            bedrock.begun() + bedrock.said(0, "Hi") + bedrock.framed("messageStop", {"stopReason": "end_turn"}),
+        ),
+        (Usage(output=5), bedrock.begun() + bedrock.said(0, "Hi") + bedrock.ended(inputTokens="many")),
+    ],
     "anthropic": [
         (Usage(input=9, output=5), anthropic_counts({"input_tokens": 9, "output_tokens": 1}, {})),
         (

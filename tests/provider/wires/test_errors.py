@@ -17,6 +17,11 @@ JSON = {"content-type": "application/json"}
 PASSING = ("rate_limit", "overloaded", "stalled", "incomplete")
 
 
+def bedrock(name: str | None = None, message: str = "No.") -> Any:
+    """An error of Bedrock; its name is in a header as well, which these tests leave out."""
+    return {"message": message} if name is None else {"__type": name, "message": message}
+
+
 def anthropic(type: str, message: str = "Something.", **more: Any) -> Any:
     return {"type": "error", "error": {"type": type, "message": message, **more}, "request_id": "req_1"}
 
@@ -52,6 +57,7 @@ STATUSES: dict[int, ErrorKind] = {
 # An error that says nothing of its own kind, in the form of each protocol.
 VAGUE = {
     "anthropic": anthropic("new_error"),
+    "bedrock": bedrock(),
     "google": google(0, "No."),
     "openai": openai("No."),
     "responses": openai("No."),
@@ -70,7 +76,8 @@ def test_a_status_says_what_kind_of_error_it_is(name: str, status: int, form: st
     kind = "context_overflow" if too_long else STATUSES[status]
     assert (info.kind, info.should_retry, info.status) == (kind, kind in PASSING, status)
     model = READINGS[name].model
-    shown = {"error": VAGUE[name]["error"]["message"], "words": ""}.get(form, f"HTTP status {status}")
+    vague = VAGUE[name]
+    shown = {"error": vague.get("error", vague)["message"], "words": ""}.get(form, f"HTTP status {status}")
     assert info.message.startswith(f"{model.provider}:{model.id}: {shown}")
     assert info.provider == model.provider
     assert ("Check the key" in info.message) is (kind == "authentication" and form != "page")
@@ -105,6 +112,23 @@ FLAGGED = "Invalid prompt: your prompt was flagged as potentially violating our 
 INCORRECT_KEY = "Incorrect API key provided. You can obtain an API key from https://example.com."
 # What the type, the code, the details and the words of an error add to its status.
 TOLD: dict[str, list[tuple[int, Any, ErrorKind]]] = {
+    "bedrock": [
+        (400, bedrock("ValidationException"), "invalid_request"),
+        (400, bedrock("ValidationException", "Input is too long for requested model."), "context_overflow"),
+        (400, bedrock("ServiceQuotaExceededException"), "quota"),
+        (400, bedrock("ExpiredTokenException"), "authentication"),
+        (400, bedrock("com.amazon.coral.service#UnrecognizedClientException"), "authentication"),
+        (403, bedrock("AccessDeniedException"), "authentication"),
+        (403, bedrock("InvalidSignatureException"), "authentication"),
+        (404, bedrock("ResourceNotFoundException"), "invalid_request"),
+        (408, bedrock("ModelTimeoutException"), "stalled"),
+        (424, bedrock("ModelErrorException"), "overloaded"),
+        (429, bedrock("ModelNotReadyException"), "overloaded"),
+        (429, bedrock("ThrottlingException", "Too many tokens, please wait before trying again."), "rate_limit"),
+        (429, bedrock("ThrottlingException", "Too many tokens per day, please wait."), "quota"),
+        (500, bedrock("InternalServerException"), "overloaded"),
+        (503, bedrock("ServiceUnavailableException"), "overloaded"),
+    ],
     "anthropic": [
         (400, anthropic("invalid_request_error"), "invalid_request"),
         (401, anthropic("authentication_error"), "authentication"),
@@ -193,6 +217,11 @@ TOLD: dict[str, list[tuple[int, Any, ErrorKind]]] = {
 }
 # Errors that come with status 200: the status that they mean stands in them, or can be told from their words.
 INSIDE: dict[str, list[tuple[int, Any, ErrorKind]]] = {
+    "bedrock": [
+        (429, bedrock("ThrottlingException"), "rate_limit"),
+        (503, bedrock("ServiceUnavailableException"), "overloaded"),
+        (400, bedrock("ValidationException"), "invalid_request"),
+    ],
     "anthropic": [
         (200, anthropic("overloaded_error"), "overloaded"),
         (200, anthropic("rate_limit_error"), "rate_limit"),
@@ -324,7 +353,7 @@ def test_what_is_neither_a_stream_nor_an_error_says_what_to_check(name: str, bod
 
 
 # How much is shown of a body.
-SHOWN = {"anthropic": 500, "google": 2_000, "openai": 500, "responses": 2_000}
+SHOWN = {"anthropic": 500, "bedrock": 2_000, "google": 2_000, "openai": 500, "responses": 2_000}
 ODD = [b"[]", b"[1]", b"null", b'{"error": null}', b'{"error": "no"}', b"\xff", b"[" * 100_000, b"x" * 100_000]
 
 
@@ -341,6 +370,7 @@ SOON = "Please try again in 850ms."
 # An error with a wait in its words.
 LIMITED = {
     "anthropic": anthropic("rate_limit_error", SOON),
+    "bedrock": bedrock("ThrottlingException", SOON),
     "google": google(429, SOON),
     "openai": openai(SOON, "requests", "rate_limit_exceeded"),
     "responses": openai(SOON, "tokens", "rate_limit_exceeded"),
@@ -352,7 +382,11 @@ LIMITED = {
 def test_an_error_is_told_in_full(name: str, header: str) -> None:
     """failures.md E1: the header names the request better than the body."""
     body = LIMITED[name]
-    code = {"anthropic": " (rate_limit_error)", "responses": " (rate_limit_exceeded)"}.get(name, "")
+    code = {
+        "anthropic": " (rate_limit_error)",
+        "bedrock": " (ThrottlingException)",
+        "responses": " (rate_limit_exceeded)",
+    }.get(name, "")
     model = READINGS[name].model
     assert READINGS[name].error_of(429, body, {header: "req_2"}) == ErrorInfo(
         "rate_limit",
@@ -398,6 +432,12 @@ def test_the_servers_own_word_on_asking_again_wins(name: str, status: int, word:
 
 # An error that quotes keys, the parts of them that may not be seen, and the variable that it says to check.
 QUOTED: dict[str, tuple[int, Any, list[str], str]] = {
+    "bedrock": (
+        403,
+        bedrock("AccessDeniedException", "The key Bearer bedrock-api-key-abcdefghijk is not valid."),
+        ["abcdefghijk"],
+        "AWS_BEARER_TOKEN_BEDROCK",
+    ),
     "anthropic": (
         401,
         anthropic("authentication_error", "invalid x-api-key: sk-ant-api03-abcdef. Bearer abcdefghijk"),

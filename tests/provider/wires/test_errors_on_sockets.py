@@ -31,7 +31,7 @@ async def waits(server: StrictServer, retry: Retry = AT_ONCE) -> tuple[str, list
 def told(name: str, status: int, words: str = "busy", **more: Any) -> Reply:
     """An error in the protocol's own form."""
     body = SERVERS[name]().build_error_body(status, words)
-    body["error"].update(more)
+    body.get("error", body).update(more)
     return Reply(status, body)
 
 

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.real_time
 
 MODELS = {
     "anthropic": "anthropic:claude-sonnet-4-5",
+    "bedrock": "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
     "google": "google:gemini-3-pro-preview",
     "openai": "openai-chat:gpt-4.1",
     "responses": "openai:gpt-4.1",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.provider.wires.anthropic import kit as anthropic
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
@@ -103,6 +104,15 @@ def unnamed(name: str, id: Any) -> bytes:
                 for at in range(2)
             ]
             return b"".join((anthropic.begun(), *blocks, anthropic.ended("tool_use")))
+        case "bedrock":
+            given = {} if id is ... else {"toolUseId": id}
+            blocks = [
+                bedrock.start(at, toolUse={"name": "act", **given})
+                + bedrock.delta(at, toolUse={"input": f'{{"n":{at}}}'})
+                + bedrock.stop(at)
+                for at in range(2)
+            ]
+            return b"".join((bedrock.begun(), *blocks, bedrock.ended("tool_use")))
         case "google":
             parts = [{"functionCall": {"name": "act", "args": {"n": at}, **ids}} for at in range(2)]
             return google.stream(google.chunk(*parts, finish="STOP"))
@@ -190,6 +200,8 @@ ODD = ("calendar.list", "calendar_list", "x" * 200, "x" * 199 + "y", "9 lives", 
 
 def declared(body: Any) -> list[str]:
     """The names of the tools in a request."""
+    if "toolConfig" in body and "tools" in body["toolConfig"]:
+        return [tool["toolSpec"]["name"] for tool in body["toolConfig"]["tools"] if "toolSpec" in tool]
     tools = body["tools"][0].get("functionDeclarations") or body["tools"]
     return [(given.get("function") or given)["name"] for given in tools]
 

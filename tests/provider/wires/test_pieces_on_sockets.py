@@ -13,7 +13,20 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_chat.chat import calls, piece
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
-from tests.provider.wires.speech import HIGH, LOW, MODELS, ONCE, Call, Text, Thought, calls_in, ids_in, spoken, talk
+from tests.provider.wires.speech import (
+    HIGH,
+    LOW,
+    MODELS,
+    ONCE,
+    Call,
+    Text,
+    Thought,
+    calls_in,
+    ids_in,
+    replace_bytes,
+    spoken,
+    talk,
+)
 
 from steersman import Agent
 from steersman.testing.servers.anthropic.request import sign
@@ -194,7 +207,7 @@ async def test_a_character_that_comes_in_two_deltas_is_whole_again(name: str) ->
     blocks = (Thought(f"Hm {HIGH}{LOW}", 0), words, Call(arguments, cuts=(arguments.index(LOW),)))
     stream = spoken(name, *blocks)
     # Signed as it is meant.
-    stream = stream.replace(sign(f"Hm {HIGH}{LOW}").encode(), sign("Hm 🙂").encode())
+    stream = replace_bytes(name, stream, sign(f"Hm {HIGH}{LOW}").encode(), sign("Hm 🙂").encode())
     got = await talk(name, stream)
     assert (got.result.end_reason, got.result.detail, got.ran) == ("done", "", [{"q": "🙂"}])
     assert got.answer.text == "a 🙂 b lone \ufffd \ufffd."

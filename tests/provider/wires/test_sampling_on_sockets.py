@@ -25,18 +25,21 @@ pytestmark = pytest.mark.real_time
 ALL: dict[str, Any] = {"top_p": 0.9, "stop": ["END", "\nUser:"], "seed": 7}
 MODELS = {
     "anthropic": "anthropic:claude-sonnet-4-5",
+    "bedrock": "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
     "google": "google:gemini-3-pro-preview",
     "openai": "openai-chat:gpt-4.1",
     "responses": "openai:gpt-4.1",
 }
 TAKEN: dict[str, tuple[str, ...]] = {
     "anthropic": ("top_p", "stop"),
+    "bedrock": ("top_p", "stop"),
     "google": ("top_p", "stop", "seed"),
     "openai": ("top_p", "stop", "seed"),
     "responses": ("top_p",),
 }
 SENT: dict[str, dict[str, Any]] = {
     "anthropic": {"top_p": 0.9, "stop_sequences": ["END", "\nUser:"]},
+    "bedrock": {"topP": 0.9, "stopSequences": ["END", "\nUser:"]},
     "google": {"topP": 0.9, "stopSequences": ["END", "\nUser:"], "seed": 7},
     "openai": {"top_p": 0.9, "stop": ["END", "\nUser:"], "seed": 7},
     "responses": {"top_p": 0.9},
@@ -46,7 +49,7 @@ FIELDS = frozenset(("top_p", "topP", "stop", "stop_sequences", "stopSequences", 
 
 def sampling(body: dict[str, Any]) -> dict[str, Any]:
     """The fields of a request that choose among tokens."""
-    fields: dict[str, Any] = {**body, **body.get("generationConfig", {})}
+    fields: dict[str, Any] = {**body, **body.get("generationConfig", {}), **body.get("inferenceConfig", {})}
     return {name: value for name, value in fields.items() if name in FIELDS}
 
 
@@ -65,7 +68,7 @@ async def test_the_options_are_sent_by_the_names_of_the_protocol(protocol: str) 
 
 @pytest.mark.parametrize(
     ("protocol", "name"),
-    [("anthropic", "seed"), ("responses", "stop"), ("responses", "seed")],
+    [("anthropic", "seed"), ("bedrock", "seed"), ("responses", "stop"), ("responses", "seed")],
 )
 async def test_an_option_that_the_protocol_lacks_is_refused_when_the_agent_is_made(protocol: str, name: str) -> None:
     """docs/providers.md: an error at once that names the provider, never a silent drop."""

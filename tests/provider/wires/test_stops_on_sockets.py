@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from tests.provider.wires.anthropic import kit as anthropic
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
-from tests.provider.wires.speech import Call, Talk, Text, Thought, items_in, spoken, talk
+from tests.provider.wires.speech import Call, Talk, Text, Thought, items_in, split_events, spoken, talk
 
 from steersman import AssistantMessage, Retry
 from steersman.testing.servers.exchange import sse
@@ -48,6 +49,7 @@ async def test_a_refusal_ends_the_run_wherever_it_comes(name: str, place: str) -
 
 
 WORDED = {
+    "bedrock": bedrock.begun() + bedrock.said(0, "Too ", "risky.") + bedrock.ended("guardrail_intervened"),
     "anthropic": anthropic.begun()
     + anthropic.said(0, "I cannot.")
     + anthropic.ended("refusal", stop_details={"type": "refusal", "category": "bio", "explanation": "Too risky."}),
@@ -95,6 +97,7 @@ async def test_words_that_the_limit_cut_are_kept_and_are_no_full_window(name: st
 
 
 FULL = {
+    "bedrock": bedrock.begun() + bedrock.said(0, "Half") + bedrock.ended("model_context_window_exceeded"),
     "anthropic": anthropic.begun() + anthropic.said(0, "Half") + anthropic.ended("model_context_window_exceeded"),
     # The others have no such reason to stop: they say it in an error, in the midst of the stream.
     "google": google.stream(google.chunk(google.text("Half")))
@@ -181,7 +184,7 @@ async def test_a_chunk_without_an_answer_in_it_is_read_for_its_usage_alone(name:
 async def test_an_answer_that_stopped_for_no_reason_is_kept_out_of_what_follows(name: str) -> None:
     """failures.md D2, S5: without its reason an answer is not whole, and its call is not run."""
     whole = spoken(name, Text("Now."), Call('{"path":"a"}'))
-    cut = whole[: whole.rindex({"anthropic": b"event: message_delta", "responses": b"event: "}.get(name, b"data: {"))]
+    cut = b"".join(split_events(name, whole)[: -{"google": 1, "responses": 1}.get(name, 2)])
     got = await talk(name, cut)
     assert (got.result.end_reason, got.result.error_kind, got.ran, got.told) == ("error", "incomplete", [], [])
     assert isinstance(got.result.messages[-1], AssistantMessage)

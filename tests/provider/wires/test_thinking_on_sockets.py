@@ -10,7 +10,7 @@ from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
-from tests.provider.wires.speech import SIGNATURES, Call, Text, Thought, items_in, spoken, talk
+from tests.provider.wires.speech import SIGNATURES, Call, Text, Thought, items_in, split_events, spoken, talk
 
 from steersman import Agent, Approval, ContextConfig, Retry, tool
 from steersman.testing import answer, call, thinking
@@ -43,6 +43,10 @@ def reasoned(at: int, words: str) -> dict[str, Any]:
 
 
 TWO = {
+    "bedrock": [
+        {"reasoningContent": {"reasoningText": {"text": words, "signature": sign(words)}}}
+        for words in ("Grüße 🙂", "Then.")
+    ],
     "anthropic": [{"type": "thinking", "thinking": words, "signature": sign(words)} for words in ("Grüße 🙂", "Then.")],
     "google": [
         {"text": "Grüße 🙂", "thought": True, "thoughtSignature": SIGNATURES[0]},
@@ -83,9 +87,8 @@ async def test_hidden_thinking_goes_back_as_it_came() -> None:
 @pytest.mark.parametrize("name", SERVERS)
 async def test_a_thought_that_breaks_off_is_not_sent_back(name: str) -> None:
     """failures.md D8, D11: after every event before the end, unsigned and signed, nothing of the answer is."""
-    line = b"\r\n\r\n" if name == "google" else b"\n\n"
-    events = [event + line for event in spoken(name, Thought("Hm."), Text("So."), Call()).split(line) if event]
-    known = len(events) - {"anthropic": 2, "openai": 2}.get(name, 1)
+    events = split_events(name, spoken(name, Thought("Hm."), Text("So."), Call()))
+    known = len(events) - {"anthropic": 2, "bedrock": 2, "openai": 2}.get(name, 1)
     for count in range(1, known + 1):
         got = await talk(name, b"".join(events[:count]))
         assert (got.result.end_reason, got.result.error_kind, got.ran) == ("error", "incomplete", [])
@@ -106,7 +109,7 @@ AFTER: dict[str, tuple[tuple[Any, ...], str]] = {
     "a call": ((Call('{"path":"a"}'), Thought("Hm.")), "calls"),
 }
 # Gemini takes its thoughts in any place; the reasoning of Chat Completions is beside the rest and has none.
-ENDS_WITH_IT = {"google": 1, "openai": 0, "anthropic": 0, "responses": 0}
+ENDS_WITH_IT = {"google": 1, "openai": 0, "anthropic": 0, "bedrock": 0, "responses": 0}
 
 
 @pytest.mark.parametrize("before", AFTER)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from tests.provider.wires.anthropic import kit as anthropic
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
-from tests.provider.wires.speech import Call, Text, items_in, spoken, talk
+from tests.provider.wires.speech import Call, Text, items_in, split_events, spoken, talk
 
 from steersman.testing.servers.exchange import sse
 
@@ -19,6 +20,13 @@ pytestmark = pytest.mark.real_time
 NEW: dict[str, Any] = {"type": "new_thing", "x": [1, {"y": None}]}
 # Events, and deltas, of kinds that nobody knows: for any place between the events of an answer.
 STRANGE = {
+    "bedrock": [
+        bedrock.framed("newThing", NEW),
+        bedrock.delta(0, newDelta={"x": 1}),
+        bedrock.delta(7, citation={"title": "x"}),
+        bedrock.start(8, newBlock={"x": 1}),
+        bedrock.stop(9),
+    ],
     "anthropic": [
         sse(NEW, "new_thing"),
         sse(NEW),
@@ -49,8 +57,7 @@ STRANGE = {
 @pytest.mark.parametrize("name", SERVERS)
 async def test_events_and_deltas_that_nobody_knows_are_passed_over(name: str) -> None:
     """failures.md D16: before, between and behind what is known."""
-    line = b"\r\n\r\n" if name == "google" else b"\n\n"
-    events = [event + line for event in spoken(name, Text("So", "."), Call('{"path":"a"}')).split(line) if event]
+    events = split_events(name, spoken(name, Text("So", "."), Call('{"path":"a"}')))
     for strange in STRANGE[name]:
         got = await talk(name, strange + strange.join(events))
         assert (got.result.end_reason, got.result.detail, got.answer.text) == ("done", "", "So."), strange
@@ -62,6 +69,12 @@ ITEM = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action"
 # Blocks of unknown types go back unchanged. Chat Completions has no blocks.
 OPAQUE: dict[str, tuple[bytes, Any]] = {
     "anthropic": (anthropic.event("content_block_start", index=0, content_block=NEW) + anthropic.stop(0), NEW),
+    "bedrock": (
+        bedrock.start(0, toolResult={"toolUseId": "s1", "status": "success"})
+        + bedrock.delta(0, toolResult=[{"text": "found"}])
+        + bedrock.stop(0),
+        {"toolResult": {"toolUseId": "s1", "status": "success", "content": [{"text": "found"}]}},
+    ),
     "google": (google.stream(google.chunk(PART)), PART),
     "responses": (responses.event("response.output_item.done", output_index=0, item=ITEM), ITEM),
 }
@@ -74,6 +87,8 @@ async def test_a_block_that_nobody_knows_goes_back_as_it_came(name: str) -> None
     match name:
         case "anthropic":
             stream = anthropic.begun() + block + anthropic.called(1, "c1", "act", "{}") + anthropic.ended("tool_use")
+        case "bedrock":
+            stream = bedrock.begun() + block + bedrock.called(1, "c1", "act", "{}") + bedrock.ended("tool_use")
         case "google":
             stream = block + spoken(name, Call())
         case _:

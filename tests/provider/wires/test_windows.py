@@ -22,6 +22,7 @@ pytestmark = pytest.mark.real_time
 WINDOW = 200_000
 SHARED = "input length and `max_tokens` exceed context limit: {} + {} > 200000, decrease input length or `max_tokens`"
 OWN_WORDS = {
+    "bedrock": (400, "Input is too long for requested model.", "ValidationException"),
     "anthropic": (400, "prompt is too long: 213462 tokens > 200000 maximum", None),
     "google": (400, "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).", None),
     "openai": (
@@ -53,6 +54,8 @@ def most(server: StrictServer, index: int) -> int:
     """How many tokens a request lets the model write."""
     body = server.requests[index]
     match name_of(server):
+        case "bedrock":
+            return body["inferenceConfig"]["maxTokens"]
         case "google":
             return body["generationConfig"]["maxOutputTokens"]
         case "responses":
@@ -348,7 +351,10 @@ async def test_a_limit_the_api_does_not_take_is_not_the_limit_an_answer_is_judge
 async def test_what_a_setting_puts_over_the_limit_is_what_counts(server: StrictServer) -> None:
     name = name_of(server)
     field = {"openai": "max_tokens", "responses": "max_output_tokens"}.get(name, "max_tokens")
-    extra: dict[str, Any] = {"generationConfig": {"maxOutputTokens": 50}} if name == "google" else {field: 50}
+    extra: dict[str, Any] = {
+        "bedrock": {"inferenceConfig": {"maxTokens": 50}},
+        "google": {"generationConfig": {"maxOutputTokens": 50}},
+    }.get(name, {field: 50})
     server.say(answer("A whole answer.", usage=Usage(input=10, output=40)))
     agent = Agent(server.model(settings={"extra_body": extra}), max_tokens=20)
     result = await agent.run("Go on.")

@@ -36,6 +36,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "mcp": (("mcp",), "tools of MCP servers"),
     "prices": (("genai-prices",), "prices and context windows of models"),
     "yaml": (("pyyaml",), "skills and API descriptions in YAML"),
+    "bedrock": (("botocore",), "models on Bedrock with profiles, SSO and roles of AWS"),
     "vertex": (("google-auth",), "models on Vertex AI with application default credentials"),
     "postgres": (("psycopg",), "sessions in a PostgreSQL database, for programs"),
 }

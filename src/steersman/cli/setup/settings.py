@@ -340,7 +340,7 @@ _PROVIDER: dict[str, _Form] = {
         lambda value: isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value)),
         "the name of an environment variable",
     ),
-    "protocol": _make_choice_form("anthropic", "google", "openai", "openai-chat"),
+    "protocol": _make_choice_form("anthropic", "bedrock", "google", "openai", "openai-chat"),
 }
 
 

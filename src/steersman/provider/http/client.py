@@ -247,12 +247,12 @@ class Exchange:
             encoding = response.headers.get("content-encoding", "")
             if is_still_encoded(encoding, self._first):
                 raise build_content_encoding_error(self.model, self._url, f"content-encoding {encoding!r}")
-            if _is_event_stream(response.headers.get("content-type", ""), self._first):
-                return
-            array = getattr(self._wire, "array", None)
-            if array is not None and self._first.lstrip(_BLANK).startswith(b"["):
-                # Gemini's answer where a proxy has dropped `alt=sse`.
-                self.reader = array(max_event_bytes=self._limits.max_event_bytes)
+            kind = response.headers.get("content-type", "")
+            # Some protocols have other framings: an array of Gemini, the binary frames of Bedrock.
+            select = getattr(self._wire, "select_reader", None)
+            reader = select and select(kind, self._first, max_event_bytes=self._limits.max_event_bytes)
+            self.reader = reader or self.reader
+            if reader is not None or _is_event_stream(kind, self._first):
                 return
         body = await self._read_error_body()
         if secrets := self._find_secrets():
@@ -366,7 +366,8 @@ class Exchange:
 
     def _find_secrets(self) -> list[str]:
         """What was sent and must not be shown."""
-        return [*([self._key] if self._key else ()), *find_secret_headers(self.model)]
+        own: tuple[str, ...] = getattr(self._wire, "secrets", ())
+        return [*([self._key] if self._key else ()), *own, *find_secret_headers(self.model)]
 
     def close(self) -> None:
         """Close the connection, unless it was released."""

@@ -89,10 +89,15 @@ class Route(NamedTuple):
     head: str
 
 
+def parse_url(url: str) -> URL:
+    """The URL as it is sent: one that is percent-encoded stays so, because signatures of AWS depend on every byte."""
+    return URL(url, encoded="%" in url and url.isascii() and " " not in url)
+
+
 def build_route(url: str) -> Route | None:
     """The route to a URL; `None` where aiohttp must send the request, or say what is wrong with the URL."""
     try:
-        address = URL(url)
+        address = parse_url(url)
     except ValueError:
         return None
     if address.scheme not in ("http", "https") or not address.host:
@@ -152,7 +157,7 @@ class Pool:
         # aiohttp writes bytes in one go, however many; it writes a file-like body in pieces.
         data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
         answered = await self.session.post(
-            url, data=data, headers=headers, allow_redirects=False, proxy=proxy, timeout=timeout
+            parse_url(url), data=data, headers=headers, allow_redirects=False, proxy=proxy, timeout=timeout
         )
         return AiohttpResponse(answered.status, answered.headers, answered.content, answered)
 

@@ -31,6 +31,7 @@ _PROVIDERS = {
     "anthropic": "anthropic",
     "azure": "azure",
     "azure-chat": "azure",
+    "bedrock": "aws",
     "cerebras": "cerebras",
     "deepseek": "deepseek",
     "fireworks": "fireworks",
@@ -47,6 +48,9 @@ _PROVIDERS = {
     "xai": "x-ai",
     "zai": "zai",
 }
+
+# Of models with several regions, genai-prices names the prices by these; they are no ids that a server takes.
+_NO_ID = ("regional.",)
 
 _described: dict[tuple[str, str], Facts] = {}
 _looked_up: dict[tuple[str, str], Facts] = {}
@@ -82,7 +86,8 @@ def find_facts(provider: str, model_id: str) -> Facts:
 def list_known_models(provider: str) -> tuple[str, ...]:
     """The ids of the known models of a provider, sorted; empty for an unknown provider."""
     described = {model_id for name, model_id in _described if name == provider}
-    return tuple(sorted(described | _list_priced_models(_PROVIDERS.get(provider))))
+    priced = {id for id in _list_priced_models(_PROVIDERS.get(provider)) if not id.startswith(_NO_ID)}
+    return tuple(sorted(described | priced))
 
 
 def _list_priced_models(provider: str | None) -> set[str]:

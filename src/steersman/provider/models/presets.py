@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from steersman.provider.wires.openai_chat import quirks as chat
 
-Protocol: TypeAlias = Literal["anthropic", "openai", "openai-chat", "google"]
+Protocol: TypeAlias = Literal["anthropic", "bedrock", "google", "openai", "openai-chat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,15 @@ _VERTEX = Preset(
     secrets=("CLOUDSDK_AUTH_ACCESS_TOKEN",),
     sign_in="application default credentials",
 )
+_BEDROCK = Preset(
+    "bedrock",
+    "https://bedrock-runtime.us-east-1.amazonaws.com",  # every region has its own
+    ("AWS_BEARER_TOKEN_BEDROCK",),
+    ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
+    hosts=(".amazonaws.com", ".amazonaws.com.cn", ".api.aws"),
+    secrets=("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"),
+    sign_in="credentials of AWS",
+)
 
 
 def _build_presets() -> dict[str, Preset]:
@@ -108,6 +117,7 @@ def _build_presets() -> dict[str, Preset]:
         known[name] = Preset("openai-chat", url, keys, (address,), key_required=not local, settings=settings)
     known["azure"] = _AZURE
     known["azure-chat"] = replace(_AZURE, protocol="openai-chat")
+    known["bedrock"] = _BEDROCK
     known["vertex"] = _VERTEX
     return known
 

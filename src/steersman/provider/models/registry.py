@@ -122,6 +122,12 @@ def _load_azure_chat() -> StreamFn:
     return stream_azure_chat()
 
 
+def _load_bedrock() -> StreamFn:
+    from steersman.provider.clouds.bedrock import stream_bedrock
+
+    return stream_bedrock()
+
+
 def _load_vertex() -> StreamFn:
     from steersman.provider.clouds.vertex import stream_vertex
 
@@ -131,6 +137,7 @@ def _load_vertex() -> StreamFn:
 _loaders: dict[str, Callable[[], StreamFn]] = {
     "azure": _load_azure,
     "azure-chat": _load_azure_chat,
+    "bedrock": _load_bedrock,
     "local": _load_local,
     "vertex": _load_vertex,
     "scripted": _load_scripted,
@@ -257,6 +264,7 @@ def _load_google() -> StreamFn:
 
 _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
     "anthropic": _load_anthropic,
+    "bedrock": _load_bedrock,
     "openai": _load_openai,
     "openai-chat": _load_openai_chat,
     "google": _load_google,

@@ -1,4 +1,4 @@
-"""Detects which of the four protocols a server uses, from the shape of its JSON.
+"""Detects which of the protocols a server uses, from the shape of its JSON.
 
 A server with another protocol than the configured one gives no usable answer; the error then names the right provider.
 """
@@ -22,6 +22,7 @@ _NAMES: dict[str, str] = {
     "openai": "OpenAI Responses",
     "openai-chat": "Chat Completions",
     "google": "Gemini",
+    "bedrock": "Bedrock Converse",
 }
 _ANTHROPIC = frozenset(
     (
@@ -59,6 +60,8 @@ def detect_protocols(text: str | bytes) -> tuple[Protocol, ...]:
         return ("anthropic",) if kind in _ANTHROPIC else ("openai",)
     if fields.get("object") == "response":
         return ("openai",)
+    if "stopReason" in fields and "output" in fields:
+        return ("bedrock",)
     if isinstance(fields.get("choices"), list):
         return ("openai-chat",)
     return ("google",) if any(name in fields for name in _GOOGLE) else ()

@@ -28,6 +28,8 @@ def find_refusal(protocol: str, model: Model, options: StreamOptions) -> str | N
     match protocol:
         case "anthropic":
             return _find_anthropic_refusal(model, options)
+        case "bedrock":
+            return _find_bedrock_refusal(model, options)
         case "openai":
             return _find_responses_refusal(model, options)
         case _:
@@ -100,6 +102,12 @@ def _find_anthropic_refusal(model: Model, options: StreamOptions) -> str | None:
     elif options.temperature is not None and version is not None and version >= _ONE_OF_TWO:
         return f"{model.name!r} takes temperature or top_p, not both. Leave one of them out."
     return None
+
+
+def _find_bedrock_refusal(model: Model, options: StreamOptions) -> str | None:
+    if options.seed is not None:
+        return f"{model.name!r} takes no seed: the Converse API has none. Leave it out."
+    return _find_anthropic_refusal(model, options) if "claude" in model.id else None
 
 
 def _find_responses_refusal(model: Model, options: StreamOptions) -> str | None:

@@ -15,6 +15,7 @@ from steersman.lazy import export_lazily
 if TYPE_CHECKING:
     from steersman.testing.servers.anthropic.server import AnthropicServer
     from steersman.testing.servers.base import Delivery, Received, Reply, StrictServer
+    from steersman.testing.servers.bedrock.server import BedrockServer
     from steersman.testing.servers.google.server import GoogleServer
     from steersman.testing.servers.openai_chat.server import OpenAIChatServer
     from steersman.testing.servers.openai_responses.server import OpenAIResponsesServer
@@ -24,6 +25,7 @@ __getattr__, __dir__ = export_lazily(
     {
         "anthropic.server": "AnthropicServer",
         "base": "Delivery Received Reply StrictServer",
+        "bedrock.server": "BedrockServer",
         "google.server": "GoogleServer",
         "openai_chat.server": "OpenAIChatServer",
         "openai_responses.server": "OpenAIResponsesServer",
@@ -32,6 +34,7 @@ __getattr__, __dir__ = export_lazily(
 
 __all__ = [
     "AnthropicServer",
+    "BedrockServer",
     "Delivery",
     "GoogleServer",
     "OpenAIChatServer",

@@ -44,7 +44,6 @@ from steersman.types.usage import Usage
 __all__ = ["Delivery", "Received", "Reply", "DeltaBytes", "StrictServer", "split_text", "sse", "encode_arguments"]
 
 _MAX_BODY_BYTES = 64 * 1024 * 1024
-_NOISE = sse("This is not of the protocol.")
 
 
 class StrictServer(ABC):
@@ -61,6 +60,9 @@ class StrictServer(ABC):
     """The paths that take a POST, as aiohttp writes them: `/v1/messages`, `/models/{model}:generate`."""
     prefix: ClassVar[str] = ""
     """The end of the base URL, such as `/v1`."""
+    content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    noise: ClassVar[bytes] = sse("This is not of the protocol.")
+    """An event that no client can decode."""
 
     def __init__(
         self,
@@ -309,7 +311,7 @@ class StrictServer(ABC):
         if turn.ending == "done":
             given.extend(self.render_end(turn, received))
         elif isinstance(turn.ending, ErrorInfo):
-            given.append(_NOISE if _is_noise(turn.ending) else self.render_error(turn.ending))
+            given.append(self.noise if _is_noise(turn.ending) else self.render_error(turn.ending))
         return given
 
     def _build_response(self, reply: Reply, received: Received) -> web.Response:
@@ -326,7 +328,7 @@ class StrictServer(ABC):
 
     async def _send(self, delivery: Delivery, request: web.Request, received: Received) -> web.StreamResponse:
         headers = {
-            "content-type": "text/event-stream; charset=utf-8",
+            "content-type": self.content_type,
             **self.build_headers(received),
             **delivery.headers,
         }

@@ -98,7 +98,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
             _encode_array([encode_json({"type": "text", "text": request.system_prompt})], mark),
         )
     parts.append(b',"messages":[')
-    fields = build_options(model, request, options, encoded)
+    fields = build_options(model, request, options, works_without_thinking=encoded.works_without_thinking)
     if encoded.container is not None:
         fields["container"] = encoded.container
     if declared and chosen is not None:
@@ -286,8 +286,13 @@ _OLD_MAX_TOKENS = {(3, 0): 4096, (3, 5): 8192}
 _MIN_ANSWER_TOKENS = 1024
 
 
-def build_options(model: Model, request: Request, options: StreamOptions, encoded: EncodedMessages) -> dict[str, Any]:
-    """Build the fields for the limit, thinking, output format and sampling, in a fixed order."""
+def build_options(
+    model: Model, request: Request, options: StreamOptions, *, works_without_thinking: bool
+) -> dict[str, Any]:
+    """Build the fields for the limit, thinking, output format and sampling, in a fixed order.
+
+    `works_without_thinking`: the current tool calls began without thinking, see `EncodedMessages`.
+    """
     require_accepted(_MEMO, model, options)
     version = parse_version(model.id)
     limit = limit_output_tokens(
@@ -295,7 +300,7 @@ def build_options(model: Model, request: Request, options: StreamOptions, encode
     )
     fields: dict[str, Any] = {"max_tokens": limit}
     config: dict[str, Any] = {}
-    thinking = _build_thinking(model, request, options, encoded, limit)
+    thinking = _build_thinking(model, request, options, limit, works_without_thinking=works_without_thinking)
     if thinking is not None:
         fields["thinking"] = thinking
         if thinking.get("type") == "adaptive" and options.thinking_level in _EFFORTS:
@@ -326,7 +331,7 @@ def build_tool_choice(options: StreamOptions) -> dict[str, Any] | None:
 
 
 def _build_thinking(
-    model: Model, request: Request, options: StreamOptions, encoded: EncodedMessages, limit: int
+    model: Model, request: Request, options: StreamOptions, limit: int, *, works_without_thinking: bool
 ) -> dict[str, Any] | None:
     version = parse_version(model.id)
     forced = options.tool_choice == "required" and request.tools
@@ -338,7 +343,7 @@ def _build_thinking(
         return None
     if version is not None and version >= _ADAPTIVE:
         return {"type": "adaptive", "display": "summarized"}
-    if encoded.works_without_thinking:
+    if works_without_thinking:
         return None
     budget = min(_BUDGETS[options.thinking_level], max(_MIN_THINKING_BUDGET, limit - _MIN_ANSWER_TOKENS))
     # A limit at or below the smallest thinking budget leaves no tokens for thinking.

@@ -19,6 +19,7 @@ from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.model import Model, Request, StreamOptions
 
 _MARK = re.compile(rb'"|\\.|[{}]', re.DOTALL)
+_BLANK = b" \t\r\n\xef\xbb\xbf"
 _QUOTE, _OPEN = ord('"'), ord("{")
 
 
@@ -96,9 +97,11 @@ class GoogleWire:
         """Return a new decoder for one answer."""
         return GoogleDecoder(model, encode_tools(request.tools))
 
-    def array(self, *, max_event_bytes: int) -> ArrayDecoder:
+    def select_reader(self, content_type: str, first: bytes, *, max_event_bytes: int) -> ArrayDecoder | None:
         """Return a decoder for an answer that comes as a JSON array instead of server-sent events."""
-        return ArrayDecoder(max_event_bytes=max_event_bytes)
+        del content_type
+        array = first.lstrip(_BLANK).startswith(b"[")
+        return ArrayDecoder(max_event_bytes=max_event_bytes) if array else None
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""

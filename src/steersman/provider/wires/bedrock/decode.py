@@ -1,0 +1,327 @@
+"""Decodes an answer of the Converse API from its events; `metadata`, with the usage, is the last one.
+
+Only tool calls announce their block. A block of text or reasoning begins with its first delta. Blocks of tools that the
+server runs itself are kept for the next request, and never run here.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from steersman.provider.wires.bedrock.errors import build_malformed_error, classify_exception
+from steersman.provider.wires.bedrock.events import (
+    DECODERS,
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    MessageStop,
+    Metadata,
+    OpenBlock,
+    Reasoning,
+    ServerBlock,
+    ToolStart,
+    decode_delta,
+)
+from steersman.provider.wires.bedrock.frames import EXCEPTION
+from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count
+from steersman.types.content import Content, TextContent, ToolCall, replace_lone_surrogates
+from steersman.types.errors import ErrorKind, ProtocolError
+from steersman.types.messages import AssistantMessage, StopReason
+from steersman.types.model import Model
+from steersman.types.stream import (
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from steersman.types.usage import Usage
+
+_NOTHING: tuple[StreamEvent, ...] = ()
+_STARTED: tuple[StreamEvent, ...] = (StreamStart(),)
+_STOP_REASONS: dict[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_use",
+    "max_tokens": "length",
+    "content_filtered": "refusal",
+    "guardrail_intervened": "refusal",
+    "refusal": "refusal",
+}
+# The model wrote malformed output: another attempt may succeed.
+_SHOWN = 300
+_MALFORMED = frozenset(("malformed_model_output", "malformed_tool_use"))
+
+
+class BedrockDecoder:
+    """Decodes one answer."""
+
+    __slots__ = ("_begun", "_blocks", "_model", "_names", "_open", "_reason", "_stopped", "_unknown_events", "_usage",
+                 "done")  # fmt: skip
+
+    def __init__(self, model: Model, names: ToolNames) -> None:
+        self.done = False
+        self._model = model
+        self._names = names
+        self._begun = False
+        self._blocks: list[OpenBlock] = []
+        self._open: dict[int, OpenBlock] = {}
+        self._usage: dict[str, Any] = {}
+        self._reason: Any = None
+        self._stopped = False
+        self._unknown_events: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stop reason has arrived; the usage may follow."""
+        return self._stopped
+
+    def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
+        """Decode one event."""
+        if event == "contentBlockDelta":
+            try:
+                got: BlockDelta = decode_delta(data)
+            except msgspec.DecodeError:
+                got = self._decode(BlockDelta, data)
+            return self._add_delta(got)
+        return self._feed_other(event, data)
+
+    def finish(self) -> AssistantMessage:
+        """Return the whole answer; raises if the stop reason is missing."""
+        if not self._stopped:
+            unknown = () if self._begun or self._blocks else self._unknown_events
+            raise build_incomplete_error(self._model, "bedrock", "'messageStop'", unknown)
+        content = [block.build_content() for block in self._blocks]
+        reason, error, kind = self._classify_stop(content)
+        raw = self._reason
+        return AssistantMessage(
+            content,
+            stop_reason=reason,
+            raw_stop_reason=raw if raw is None or isinstance(raw, str) else msgspec.json.encode(raw).decode(),
+            usage=_decode_usage(self._usage),
+            model=self._model.id,
+            provider=self._model.provider,
+            error_message=error,
+            error_kind=kind,
+        )
+
+    def _feed_other(self, event: str, data: str) -> Sequence[StreamEvent]:
+        match event:
+            case "contentBlockStart":
+                return self._start_block(self._decode(BlockStart, data))
+            case "contentBlockStop":
+                return self._stop_block(self._decode(BlockStop, data).content_block_index)
+            case "messageStart":
+                self._decode(Any, data)
+                self._begun = True
+                return _STARTED
+            case "messageStop":
+                self._reason = self._decode(MessageStop, data).stop_reason
+                self._stopped = True
+                return [event for index in list(self._open) for event in self._stop_block(index)]
+            case "metadata":
+                self._usage = self._decode(Metadata, data).usage or {}
+                self.done = self._stopped
+            case _ if event.startswith(EXCEPTION):
+                raise classify_exception(self._model, event.removeprefix(EXCEPTION), data)
+            case _:
+                keep_unknown_event(self._unknown_events, data)  # of a later version, or of another protocol
+        return _NOTHING
+
+    def _decode(self, kind: Any, data: str) -> Any:
+        try:
+            return DECODERS[kind].decode(data)
+        except msgspec.DecodeError:
+            pass
+        try:
+            # Lone surrogates: the strict decoder refuses them.
+            return msgspec.convert(json.loads(data), kind)
+        except (ValueError, RecursionError) as error:
+            raise build_malformed_error(self._model, data, error) from error
+
+    def _start_block(self, got: BlockStart) -> Sequence[StreamEvent]:
+        call, result = got.start.tool_use, got.start.tool_result
+        index = got.content_block_index
+        if result is not None or (call is not None and call.type is not None):
+            fields = {"toolResult": _describe(result)} if result is not None else {"toolUse": _describe(call)}
+            block = self._add_block(index, ServerBlock(len(self._blocks), fields))
+            return (ThinkingStart(block.at),)
+        if call is None:
+            return _NOTHING  # a text or another block; its first delta says what it is
+        block = self._add_block(index, OpenBlock(len(self._blocks), "tool_use"))
+        block.id = "" if call.tool_use_id is None else replace_lone_surrogates(str(call.tool_use_id))
+        block.name = self._names.from_wire(replace_lone_surrogates(call.name or ""))
+        if block.at >= MAX_TOOL_CALLS:
+            check_call_count(sum(each.kind == "tool_use" for each in self._blocks))
+        return (ToolCallStart(block.at, block.id, block.name),)
+
+    def _add_block(self, index: int, block: OpenBlock) -> OpenBlock:
+        self._open[index] = block
+        self._blocks.append(block)
+        return block
+
+    def _add_delta(self, got: BlockDelta) -> Sequence[StreamEvent]:
+        delta, index = got.delta, got.content_block_index
+        if delta.text is not None:
+            return self._add_text(index, "text", delta.text)
+        if delta.tool_use is not None:
+            block = self._open.get(index)
+            if block is None or block.kind not in ("tool_use", "server"):
+                if not delta.tool_use.input:
+                    return _NOTHING
+                raise ProtocolError(
+                    f"The server sent input for a tool call in block {index}, which it never started.",
+                    provider=self._model.provider,
+                )
+            return self._grow(block, delta.tool_use.input or "")
+        if delta.reasoning_content is not None:
+            return self._add_reasoning(index, delta.reasoning_content)
+        block = self._open.get(index)
+        if delta.tool_result is not None and isinstance(block, ServerBlock):
+            block.results += delta.tool_result
+        return _NOTHING  # citations, and deltas of later versions
+
+    def _add_text(self, index: int, kind: str, text: str) -> Sequence[StreamEvent]:
+        """Add text or thinking; the first delta of a block begins it, and another kind of delta begins another one."""
+        block = self._open.get(index)
+        begun: tuple[StreamEvent, ...] = ()
+        if block is None or block.kind != kind:
+            if not text:
+                return _NOTHING
+            closed = self._stop_block(index)
+            block = self._add_block(index, OpenBlock(len(self._blocks), kind))
+            begun = (*closed, TextStart(block.at) if kind == "text" else ThinkingStart(block.at))
+        return (*begun, *self._grow(block, text)) if begun else self._grow(block, text)
+
+    def _add_reasoning(self, index: int, given: Reasoning) -> Sequence[StreamEvent]:
+        if given.text is not None:
+            return self._add_text(index, "thinking", given.text)
+        kind, added = (
+            ("thinking", given.signature) if given.signature else ("redacted_thinking", given.redacted_content)
+        )
+        if not added:
+            return _NOTHING
+        block = self._open.get(index)
+        events: tuple[StreamEvent, ...] = ()
+        if block is None or block.kind != kind:
+            # Thinking whose text is left out has only its signature.
+            closed = self._stop_block(index)
+            block = self._add_block(index, OpenBlock(len(self._blocks), kind))
+            events = (*closed, ThinkingStart(block.at))
+        if block.signature and kind == "redacted_thinking":
+            block.signature = _join_base64(block.signature, added)
+        else:
+            block.signature = f"{block.signature or ''}{added}"
+        return events
+
+    def _grow(self, block: OpenBlock, text: str) -> tuple[StreamEvent, ...]:
+        if not text:
+            return _NOTHING
+        if block.held or not text.isascii():
+            text = block.join_surrogates(text)
+            if not text:
+                return _NOTHING
+        block.parts.append(text)
+        match block.kind:
+            case "text":
+                return (TextDelta(text, block.at),)
+            case "thinking":
+                return (ThinkingDelta(text, block.at),)
+            case "tool_use":
+                return (ToolCallDelta(text, block.at),)
+            case _:
+                return _NOTHING
+
+    def _stop_block(self, index: int) -> Sequence[StreamEvent]:
+        block = self._open.pop(index, None)
+        if block is None:
+            return _NOTHING
+        events: list[StreamEvent] = []
+        if block.held:
+            block.held = ""
+            events.extend(self._grow(block, "\ufffd"))
+        match block.kind:
+            case "text":
+                events.append(TextEnd(block.at))
+            case "tool_use":
+                events.append(ToolCallEnd(block.at, cast(ToolCall, block.build_content())))
+            case _:
+                events.append(ThinkingEnd(block.at))
+        return events
+
+    def _classify_stop(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
+        """Return our stop reason, with the message and the kind of error if it is one."""
+        raw = self._reason
+        if raw == "model_context_window_exceeded":
+            return "error", "The answer filled the model's context window.", "context_overflow"
+        if raw in _MALFORMED:
+            return "error", f"The model's output was malformed: {raw}.", "incomplete"
+        reason = _STOP_REASONS.get(raw) if isinstance(raw, str) else None
+        if reason is None:
+            return "error", f"The server stopped with an unknown stopReason: {raw!r}.", "protocol"
+        if reason == "refusal":
+            return reason, _describe_refusal(raw, content), "refused"
+        if reason == "length":
+            self._mark_cut_call(content)
+            return reason, None, None
+        calls = [block for block in content if type(block) is ToolCall]
+        if any(call.is_truncated for call in calls):
+            return "length", None, None
+        return ("tool_use" if calls else "stop"), None, None
+
+    def _mark_cut_call(self, content: list[Content]) -> None:
+        """In a truncated answer, a last call without arguments lost its arguments: mark it as cut."""
+        last = content[-1] if content else None
+        if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
+            content[-1] = msgspec.structs.replace(last, raw_arguments="")
+
+
+def _describe_refusal(raw: str, content: Sequence[Content]) -> str:
+    """What refused the answer; a guardrail says why in place of the answer."""
+    if raw != "guardrail_intervened":
+        return f"The model or its filter refused to answer ({raw})."
+    said = " ".join("".join(block.text for block in content if isinstance(block, TextContent)).split())
+    words = f"A guardrail refused the prompt or the answer ({raw})."
+    return f"{words} {said[:_SHOWN]}" if said else words
+
+
+def _describe(given: ToolStart | None) -> dict[str, Any]:
+    """The fields of a server's own call or result that are sent back."""
+    fields: dict[str, Any] = {} if given is None else msgspec.to_builtins(given)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _join_base64(first: str, second: str) -> str:
+    """Two pieces of encoded data as one; each piece is encoded on its own."""
+    try:
+        return b64encode(b64decode(first) + b64decode(second)).decode()
+    except (Base64Error, ValueError):
+        return first + second
+
+
+def _decode_usage(counts: dict[str, Any]) -> Usage:
+    """Return the usage; input tokens are without those of the cache."""
+    return Usage(
+        input=_decode_count(counts.get("inputTokens")),
+        output=_decode_count(counts.get("outputTokens")),
+        cache_read=_decode_count(counts.get("cacheReadInputTokens")),
+        cache_write=_decode_count(counts.get("cacheWriteInputTokens")),
+    )
+
+
+def _decode_count(value: Any) -> int | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return int(value) if good else None

@@ -1,0 +1,154 @@
+"""The events of the Converse API that are decoded, and a block while its deltas arrive."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from steersman.types.content import (
+    Content,
+    TextContent,
+    ThinkingContent,
+    escape_lone_surrogates,
+    parse_tool_call,
+    replace_lone_surrogates,
+    split_trailing_surrogate,
+)
+
+OPAQUE = "bedrock_block"
+"""`ThinkingContent.field` of a block of the server's own tools; its JSON is kept in `signature`."""
+
+
+class Input(msgspec.Struct, gc=False):
+    """A piece of the input of a call."""
+
+    input: str | None = None
+
+
+class Reasoning(msgspec.Struct, gc=False, rename="camel"):
+    """What a delta adds to reasoning."""
+
+    text: str | None = None
+    signature: str | None = None
+    redacted_content: str | None = None
+
+
+class Delta(msgspec.Struct, gc=False, rename="camel"):
+    """What a delta adds to a block of any type."""
+
+    text: str | None = None
+    tool_use: Input | None = None
+    reasoning_content: Reasoning | None = None
+    tool_result: list[Any] | None = None
+
+
+class BlockDelta(msgspec.Struct, gc=False, rename="camel"):
+    """The event `contentBlockDelta`."""
+
+    content_block_index: int = 0
+    delta: Delta = msgspec.field(default_factory=Delta)
+
+
+class ToolStart(msgspec.Struct, rename="camel"):
+    """The beginning of a call, or of a result of a tool that the server runs."""
+
+    tool_use_id: str | int | None = None
+    name: str | None = None
+    type: str | None = None
+    status: str | None = None
+
+
+class Start(msgspec.Struct, rename="camel"):
+    """What a block begins with."""
+
+    tool_use: ToolStart | None = None
+    tool_result: ToolStart | None = None
+
+
+class BlockStart(msgspec.Struct, rename="camel"):
+    """The event `contentBlockStart`."""
+
+    content_block_index: int = 0
+    start: Start = msgspec.field(default_factory=Start)
+
+
+class BlockStop(msgspec.Struct, rename="camel"):
+    """The event `contentBlockStop`."""
+
+    content_block_index: int = 0
+
+
+class MessageStop(msgspec.Struct, rename="camel"):
+    """The event `messageStop`."""
+
+    stop_reason: Any = None
+
+
+class Metadata(msgspec.Struct):
+    """The event `metadata`."""
+
+    usage: dict[str, Any] | None = None
+
+
+DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (BlockDelta, BlockStart, BlockStop, MessageStop, Metadata, Any)
+}
+"""A JSON decoder for each event; unknown fields are skipped."""
+
+decode_delta = DECODERS[BlockDelta].decode
+
+
+class OpenBlock:
+    """A block while its deltas arrive."""
+
+    __slots__ = ("at", "held", "id", "kind", "name", "parts", "signature")
+
+    def __init__(self, index: int, kind: str) -> None:
+        self.at = index
+        self.kind = kind
+        self.parts: list[str] = []
+        # A high surrogate whose low surrogate comes with the next delta.
+        self.held = ""
+        self.signature: str | None = None
+        self.id = ""
+        self.name = ""
+
+    def join_surrogates(self, text: str) -> str:
+        """Join a surrogate pair that was split between deltas; a high surrogate at the end is held back."""
+        text, self.held = split_trailing_surrogate(self.held + text)
+        return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
+
+    def build_content(self) -> Content:
+        """Build the content block."""
+        text = "".join(self.parts)
+        if self.kind == "text":
+            return TextContent(text)
+        if self.kind == "tool_use":
+            return parse_tool_call(self.id, self.name, text)
+        return ThinkingContent(text, self.signature, redacted=self.kind == "redacted_thinking")
+
+
+class ServerBlock(OpenBlock):
+    """A call of a tool that the server runs itself, or its result."""
+
+    __slots__ = ("fields", "results")
+
+    def __init__(self, index: int, fields: dict[str, Any]) -> None:
+        super().__init__(index, "server")
+        self.fields = fields
+        self.results: list[Any] = []
+
+    def build_content(self) -> Content:
+        """Build the block that keeps it for the next request."""
+        name, inner = next(iter(self.fields.items()))
+        added = {"content": self.results} if name == "toolResult" else {"input": self._parse_input()}
+        whole = json.dumps({name: {**inner, **added}})
+        return ThinkingContent("", whole, redacted=True, field=OPAQUE)
+
+    def _parse_input(self) -> Any:
+        try:
+            return json.loads("".join(self.parts) or "{}")
+        except ValueError:
+            return {}

@@ -1,0 +1,1 @@
+"""The strict Bedrock server: `server` plays the script in binary frames; `request` validates requests."""
