@@ -41,7 +41,7 @@ session: $(READY) ## measure what a session costs against plain commits
 local: $(READY) ## measure how good and how fast the embedded model is
 	@$(BIN)/python -m bench.local
 
-fuzz: $(READY) ## the properties, with 500 new examples each, or EXAMPLES=...
+fuzz: $(READY) ## the properties, with 500 new examples each, or EXAMPLES=..., and 100 times as many HTTP responses
 	@STEERSMAN_SOAK=1 STEERSMAN_EXAMPLES=$(or $(EXAMPLES),500) $(BIN)/python -m pytest -n 2 -m fuzz --timeout 3600
 
 reference: $(READY) ## write docs/reference from the code

@@ -128,7 +128,8 @@ class Reading:
         self._response = response = await receiving
         try:
             for name, value in response.headers.items():
-                self._headers.setdefault(name.lower(), value)
+                # Older versions of aiohttp leave the space behind a value.
+                self._headers.setdefault(name.lower(), value.rstrip(" \t"))
             while data := await response.read():
                 self._body += data
             response.release()
