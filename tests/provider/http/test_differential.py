@@ -120,6 +120,16 @@ async def test_what_aiohttp_accepts_is_accepted_at_every_cut(case: str) -> None:
             assert (bench.last.state, bench.last.body) == ("complete", b"hello"), at
 
 
+async def test_a_body_whose_trailer_is_cut_short_is_what_aiohttp_says() -> None:
+    """A trailer that names another coding ends the chunks for aiohttp, so that the end of the connection is the end."""
+    async with MemoryConnector() as connector:
+        bench = Bench(connector)
+        for trailer, state in ((b"Transfer-Encoding: n", "complete"), (b"X: n", "refused")):
+            assert await bench.compare([HEAD + b"\r\n5\r\nhello\r\n", b"0\r\n" + trailer]) is None
+            assert bench.last is not None
+            assert (bench.last.state, bench.last.body) == (state, b"hello")
+
+
 async def test_a_body_that_aiohttp_refuses_ends_at_once_whoever_reads_it() -> None:
     """aiohttp's own reader would wait for the rest, although its parser has closed the connection."""
     packed = HEAD + b"Content-Encoding: identity\r\n\r\n5\r\nhello\r\n"

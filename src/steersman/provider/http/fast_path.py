@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import ClientPayloadError, ClientRequest, StreamReader
@@ -82,6 +83,13 @@ class ChunkDecoder:
         else:
             self.has_surplus = self.has_surplus or (self.is_complete and at < len(data))
         return out[0] if len(out) == 1 else b"".join(out)
+
+    def end(self) -> None:
+        """The connection was closed: aiohttp's parser, if it decodes the rest, says whether the body is complete."""
+        if self._parser is not None and self._content is not None and self.error is None:
+            with suppress(Exception):  # whatever it raises means that the body is not complete
+                self._parser.feed_eof()
+            self.is_complete = self._content.is_eof()
 
     def _take_whole_chunks(self, data: bytes, at: int, out: list[bytes]) -> int:
         """Take all whole chunks, if every one is plain; return where the next one begins."""
@@ -305,7 +313,10 @@ class FastResponse(asyncio.Protocol):
         if self._chunks is None:
             self._hand_over_to_aiohttp()
         elif not self._chunks.is_complete:
+            self._chunks.end()
+        if self._chunks is not None and not self._chunks.is_complete:
             self._fail("the connection was closed" if exc is None else f"{type(exc).__name__}: {exc}")
+        self._wake()
         self._reader.connection_lost(exc)
 
     def pause_writing(self) -> None:
