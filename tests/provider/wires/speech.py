@@ -279,6 +279,7 @@ async def talk(
     schema: dict[str, Any] | None = None,
     tools: Sequence[Tool] = (),
     settings: dict[str, Any] | None = None,
+    strict: bool = True,
     **options: Any,
 ) -> Talk:
     """A run whose answers are these, bytes as they are, and then "Fine."; after it a prompt that has to be taken."""
@@ -288,7 +289,7 @@ async def talk(
         ran.append(args)
         return "acted"
 
-    more: dict[str, Any] = {"signatures": SIGNATURES} if name == "google" else {}
+    more: dict[str, Any] = {"strict": strict, **({"signatures": SIGNATURES} if name == "google" else {})}
     async with SERVERS[name](*script, "Fine.", repeat_last=True, **more) as server:
         model = server.model(MODELS.get(name, "test-model"), settings=settings or {})
         given: dict[str, Any] = {"tools": [Tool("act", "Act.", schema or ANY_OBJECT, act), *tools], "retry": ONCE}

@@ -130,8 +130,9 @@ def unnamed(name: str, id: Any) -> bytes:
 @pytest.mark.parametrize("id", ["call_0", "act", "", None, ..., "an id / of another kind ü", "x" * 200])
 @pytest.mark.parametrize("name", SERVERS)
 async def test_ids_that_are_repeated_or_missing_or_odd_are_one_for_each_call(name: str, id: Any) -> None:
-    """failures.md A9, A12: within a turn and from one to the next."""
-    got = await talk(name, unnamed(name, id), unnamed(name, id))
+    """failures.md A9, A12: within a turn and from one to the next. A server takes back an odd id that it made."""
+    odd = isinstance(id, str) and (len(id) > 40 or " " in id)
+    got = await talk(name, unnamed(name, id), unnamed(name, id), strict=not odd)
     assert (got.result.end_reason, got.result.detail, got.result.text) == ("done", "", "Fine.")
     sent = got.server.requests[-1]
     assert calls_in(name, sent) == [("act", {"n": at}) for _ in range(2) for at in range(2)]
@@ -139,6 +140,7 @@ async def test_ids_that_are_repeated_or_missing_or_odd_are_one_for_each_call(nam
     ids = [id for id in ids_in(name, sent) if id or name != "google"]
     assert (len(results_in(name, sent)), len(set(ids))) == (4, 4 if name != "google" else len(ids))
     assert got.ran == [{"n": 0}, {"n": 1}, {"n": 0}, {"n": 1}]
+    assert not odd or ids[0] == id
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -142,7 +142,9 @@ def test_an_answer_may_come_whole_in_its_start() -> None:
         {"type": "tool_use", "id": "toolu_2", "name": "roll", "input": {"who": "you"}, "caller": CALLER},
     ]
     head = {"id": "msg_2", "content": blocks, "stop_reason": "tool_use", "container": CONTAINER}
-    message = message_of(event("message_start", message={**head, "usage": {"input_tokens": 0}}) + event("message_stop"))
+    begin = event("message_start", message={**head, "usage": {"input_tokens": 0}})
+    assert message_of(begin + begin + event("message_stop")) == message_of(begin + event("message_stop"))
+    message = message_of(begin + event("message_stop"))
     call = message.content[1]
     assert isinstance(call, ToolCall)
     assert (message.text, call.id, call.arguments) == ("Next.", "toolu_2", {"who": "you"})

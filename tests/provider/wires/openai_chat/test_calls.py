@@ -204,6 +204,13 @@ def test_calls_with_one_index_and_no_ids_are_told_apart_by_their_names(id: str |
     ]
 
 
+def test_calls_in_pieces_with_one_index_and_no_ids_are_told_apart() -> None:
+    """failures.md C2: the name comes once more, and then other arguments."""
+    one = [piece(0, "", "search", ""), piece(0, args=HALF_A[0]), piece(0, args=HALF_A[1])]
+    two = [piece(0, "", "search", ""), piece(0, args=HALF_B[0]), piece(0, args=HALF_B[1])]
+    assert calls_of(*map(calls, one + two)) == [("", "search", A), ("", "search", B)]
+
+
 def test_a_name_that_is_repeated_with_one_index_and_no_ids_is_one_call() -> None:
     """failures.md C5: with every piece of the arguments, and once more after the last."""
     pieces = [*(piece(0, "", "search", part) for part in ('{"q"', ":", '"a"', "}")), piece(0, "", "search", "")]

@@ -199,7 +199,7 @@ class AnthropicDecoder:
             )
         self._id = given or self._id
         self._record_usage(message.usage)
-        if not message.content and message.stop_reason is None:
+        if self._blocks or (not message.content and message.stop_reason is None):
             return _STARTED
         # Code on the server called another tool: the whole answer is here, and no other event adds to it.
         if message.stop_reason is not None:

@@ -70,7 +70,8 @@ class OpenCall:
     @property
     def is_object(self) -> bool:
         """Whether its arguments are a whole object, to which nothing can be added."""
-        return bool(self.parts) and self.parts[-1].rstrip().endswith("}") and is_json("".join(self.parts))
+        last = next((part for part in reversed(self.parts) if part and not part.isspace()), "")
+        return last.rstrip().endswith("}") and is_json("".join(self.parts))
 
     def build_call(self, name: str, *, cut: bool) -> ToolCall:
         """Build the tool call; if it was cut before its arguments began, it is marked as cut."""
@@ -84,10 +85,12 @@ class OpenCall:
 class Calls:
     """Finds the call of a piece: by its index, else its id, else its position in the chunk, else the last call."""
 
-    __slots__ = ("_by_id", "_by_index", "_known", "_last", "all")
+    __slots__ = ("_again", "_by_id", "_by_index", "_known", "_last", "all")
 
     def __init__(self, known: Set[str]) -> None:
         self._known = known
+        # A whole call whose name came once more: if arguments follow, they are those of another call.
+        self._again: OpenCall | None = None
         self._by_index: dict[int, OpenCall] = {}
         self._by_id: dict[str, OpenCall] = {}
         self._last: OpenCall | None = None
@@ -109,7 +112,9 @@ class Calls:
     def growing(self) -> OpenCall | None:
         """The last call, if all of it was emitted and the server numbers its calls."""
         call = self._last
-        if call is None or call.number is None or call.index is None or call.shown != len(call.parts):
+        if call is None or call is self._again:
+            return None
+        if call.number is None or call.index is None or call.shown != len(call.parts):
             return None
         return call
 
@@ -122,8 +127,12 @@ class Calls:
         index, id = piece.index, piece.id
         if index is not None:
             call = self._by_index.get(index)
-            if call is None or self._is_another(call, piece, name):
+            if call is None:
                 call = self._by_index[index] = self._add_call(id, index)
+            elif self._is_another(call, piece, name):
+                first, call = call, self._add_call(id, index)
+                call.name = "" if name else first.name
+                self._by_index[index] = call
         elif id:
             call = self._by_id.get(id) or self._add_call(id)
         else:
@@ -135,14 +144,19 @@ class Calls:
 
     def _is_another(self, call: OpenCall, piece: CallPiece, name: str) -> bool:
         """Whether this is a new call with the same index: some servers number every call 0."""
-        if not name or not call.name:
-            return False
         if piece.id:
-            return bool(call.id) and piece.id != call.id and call.is_whole
+            return bool(name and call.id) and piece.id != call.id and call.is_whole
+        if not call.name or not (name or call is self._again):
+            return False
         # Without ids a second name tells: after whole arguments, or of another tool.
-        known, arguments = self._known, piece.function and piece.function.arguments
-        if arguments and not (isinstance(arguments, str) and arguments.isspace()) and call.is_object:
-            return True
+        arguments = piece.function and piece.function.arguments
+        if arguments and not (isinstance(arguments, str) and arguments.isspace()):
+            self._again = None if call is self._again else self._again
+            if call.is_object:
+                return True
+        elif name == call.name and call.is_object:
+            self._again = call
+        known = self._known
         return name != call.name and name in known and call.name in known and call.name + name not in known
 
     def _find_unmarked(self, name: str, place: int, of: int) -> OpenCall:

@@ -286,7 +286,7 @@ class OpenAIResponsesDecoder:
         block = item.blocks.get(read.content_index or 0 if item.kind == "message" else 0)
         if block is None and item.kind == "message":
             # The number may be another one than that of the deltas.
-            block = next((one for one in item.blocks.values() if "".join(one.parts) == text), None)
+            block = next((one for one in item.blocks.values() if text.startswith("".join(one.parts))), None)
         return () if block is not None and block.parts else self._add_delta(kind, read, text)
 
     def _stop_item(self, item: OpenItem, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
