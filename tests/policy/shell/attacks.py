@@ -4,8 +4,11 @@ from __future__ import annotations
 
 _BY_PROGRAM = {
     # An operand that is written to.
-    "uniq": ("uniq - f", "uniq -- a b", "uniq -c - f", "uniq -f 1 a b", "uniq --skip-fields 1 a b", "uniq -cf1 a b"),
-    "xxd": ("xxd -p - f", "xxd - f", "xxd -ps a b", "xxd -r a", "xxd -c 8 a b", "xxd -s 4 a b"),
+    "uniq": (
+        "uniq - f", "uniq -- a b", "uniq -c - f", "uniq -f 1 a b", "uniq --skip-fields 1 a b", "uniq -cf1 a b",
+        "uniq a -c",
+    ),
+    "xxd": ("xxd -p - f", "xxd - f", "xxd -ps a b", "xxd -r a", "xxd -c 8 a b", "xxd -s 4 a b", "xxd a -p"),
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
     "tee": ("tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json"),
     "cp": (
@@ -175,6 +178,10 @@ _BY_PROGRAM = {
         "make -n -nf x",
         "make -n -e", "make -n --file=x", "make -n /tmp/x",
     ),
+    "xz -l": ("xz -l -z f", "xz -l f -vz"),
+    "unzip -l": ("unzip -l -d x a.zip", "unzip -l -T a.zip"),
+    "vitest": ("vitest init browser", "vitest --config evil.ts"),
+    "cargo --version": ("cargo --version run",),
     "docker top": ("docker top web auxe",),
     "docker inspect": ("docker inspect -H tcp://evil web",),
     "pip list": ("pip list -i https://evil.example", "pip list -f https://evil.example", "pip list --index-url=x"),
@@ -189,7 +196,7 @@ _BY_PROGRAM = {
     "gh pr view": ("gh pr view -w", "gh pr view --web", "gh pr view -cw", "gh pr view -R evil.example/a/b"),
     "gh pr create": ("gh pr create -F /etc/passwd", "gh pr create --body-file f", "gh pr create -w", "gh pr create -e"),
     "aws s3 ls": ("aws s3 ls --endpoint-url http://evil.example", "aws s3 ls --query file:///etc/passwd"),
-    "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x"),
+    "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x", "terraform fmt -list /etc"),
     "ffprobe": ("ffprobe -f lavfi -i x", "ffprobe -o f a.mp4", "ffprobe -report a.mp4"),
     "awk": ("awk 'BEGIN{system(1)}'",),
     "make": ("make test",),

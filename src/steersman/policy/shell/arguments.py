@@ -68,6 +68,9 @@ class _Reader:
                 self.found.operands.append(word)
             elif word.text == "--" and "words" not in flags:
                 self._read_rest()
+            elif self.found.operands and self.entry.operands.isdecimal():
+                # Some programs take every word after the first operand for an operand, and write to it.
+                raise NeedsApproval(f"{word.text!r:.200} after an operand of {self.entry.key!r} could be one as well")
             else:
                 self._read_option(word)
         for word in self.found.operands:

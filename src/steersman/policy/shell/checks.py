@@ -125,7 +125,9 @@ def _check_push(found: Arguments) -> str | None:
 
 
 def _check_audit(found: Arguments) -> str | None:
-    return "'fix' changes files" if any(word.text == "fix" for word in found.operands) else None
+    """`npm audit fix`, `mocha init` and `vitest init` change files."""
+    wrong = [word.text for word in found.operands if word.text in ("fix", "init")]
+    return f"{wrong[0]!r} changes files" if wrong else None
 
 
 def _check_cloud(found: Arguments) -> str | None:

@@ -34,7 +34,7 @@ RUNNERS: dict[str, str] = {
             pre-commit hatch poetry pipenv pipx pdm uv uvx rye conda mamba pip pip3 nvm fnm volta asdf mise direnv
             pyenv rbenv corepack pnpx gem bundle bundler composer docker-compose vagrant ansible ansible-playbook
             terraform helm apt apt-get aptitude brew dnf yum rpm dpkg apk pacman snap flatpak nx
-            turbo lerna fzf sk rename prename file-rename perl-rename vidir tig lazygit gitui k9s ranger mc rclone
+            turbo lerna tap fzf sk rename prename file-rename perl-rename vidir tig lazygit gitui k9s ranger mc rclone
             aria2c yt-dlp youtube-dl tar zip unzip cpio 7z dd install logrotate split csplit gcc g++ cc c++ clang
             clang++ ld as rustc javac""",
         "can run other commands from inside": """

@@ -16,7 +16,7 @@ docker compose ls, docker compose version
   @docker -aq --all --filter= --format= --quiet --short
 docker inspect, docker image inspect, docker container inspect, docker network inspect, docker volume inspect,
 docker stats, docker version, docker info, docker port, docker diff, docker history, docker events,
-docker search, docker network ls, docker volume ls, docker system df, docker --version, docker -v,
+docker search, docker network ls, docker volume ls, docker system df,
 docker context ls, docker buildx ls, docker manifest inspect, podman inspect, podman version, podman info, podman stats
   @docker -asqv -f: --format= --size --type= --all --no-stream --no-trunc --human? --quiet --filter= --since= --until=
   --limit= --verbose
@@ -67,7 +67,7 @@ gh run view, gh run watch, gh workflow list, gh workflow view
   @gh -avy -i: -j: -r: --all --attempt= --exit-status --job= --log --log-failed --verbose --ref= --yaml --interval=
   --compact
 gh release view, gh release list, gh repo view, gh repo list, gh label list, gh search issues, gh search prs,
-gh search repos, gh search code, gh search commits, gh cache list, gh --version, gh auth status, gh status
+gh search repos, gh search code, gh search commits, gh cache list, gh auth status, gh status
   @gh -b: -o: -s: -l: --branch= --order= --sort= --language= --owner= --state= --label= --author= --visibility= --topic=
   --exclude-drafts --exclude-pre-releases --archived? --fork --source --no-archived --match= --filename= --extension=
   ! -t --show-token --hostname=
@@ -106,7 +106,7 @@ az aks show, az acr list, az storage account list, az functionapp list, az versi
   ! --debug --subscription= --verbose
 terraform fmt, terraform output, terraform state list, terraform workspace list, terraform workspace show,
 terraform providers | words operands=inside
-  -check -diff -list: -write: -recursive -json -raw -no-color -state:i -id:
+  -check -diff -list? -write? -recursive -json -raw -no-color -state:i -id:
 helm list, helm ls, helm status, helm get values, helm get manifest, helm get notes, helm history, helm search repo,
 helm repo list, helm show values, helm show chart, helm env
   -aAqdr -n: -o: -l: -f: -m: --all --all-namespaces --namespace= --output= --selector= --filter= --max= --short

@@ -28,7 +28,9 @@ jest | operands=inside at
   -isvbo -t: -w: --silent --verbose --color --colors --no-color --runInBand --bail? --ci --listTests --passWithNoTests
   --testNamePattern= --maxWorkers= --detectOpenHandles --forceExit --onlyChanged --onlyFailures --no-cache
   --testTimeout= --version --help
-mocha, vitest, ava, tap, playwright | operands=inside at
+playwright test | operands=inside at
+  --version --help
+mocha, vitest, ava | operands=inside at check=audit
   -svb -g: -t: --silent --verbose --color --no-color --bail --grep= --timeout= --run --testNamePattern=
   --passWithNoTests --version --help
 
@@ -161,7 +163,8 @@ ruby -v, php --version, php -v, perl --version, perl -v, cmake --version, make -
 docker-compose version, terraform version, helm version, uv --version, pip --version, poetry --version,
 deno --version, bun --version, swift --version, ghc --version, mvn --version, gradle --version, tar --version,
 openssl version, psql --version, mysql --version, sqlite3 --version, ffmpeg -version,
-ssh -V, rsync --version | operands=none
+ssh -V, rsync --version, git --version, npm --version, npm -v, pnpm --version, cargo --version, cargo -V,
+docker --version, docker -v, gh --version, dotnet --version, dotnet --info, dotnet --list-sdks | operands=none
 
 pandoc | operands=inside
   -s -f:n -t:n --from=n --to=n --read=n --write=n --standalone --toc --toc-depth= --wrap= --columns=

@@ -102,7 +102,7 @@ git cat-file
   -epstzZ --batch? --batch-check? --batch-command? --batch-all-objects --buffer --follow-symlinks --unordered --path=
   --allow-unknown-type --mailmap --no-mailmap --use-mailmap --no-use-mailmap
   ! --textconv --filters --filter=
-git count-objects, git check-ignore, git check-attr, git check-ref-format, git version, git --version, git var -l
+git count-objects, git check-ignore, git check-attr, git check-ref-format, git version, git var -l
   -vHnqza --verbose --human-readable --no-index --non-matching --quiet --stdin --all --cached --source= --branch
   --build-options
 git remote | operands=none

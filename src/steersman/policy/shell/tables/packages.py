@@ -8,8 +8,8 @@ yarn run | operands=inside after=ask
   ! -w: -C: -g --workspace= --prefix= --script-shell= --node-options= --userconfig= --globalconfig=
   ! --global --loglevel=
 npm ls, npm list, npm ll, npm la, npm outdated, npm view, npm info, npm show, npm why, npm explain, npm fund, npm ping,
-npm root, npm prefix, npm search, npm pkg get, npm audit, npm --version, npm -v, npm whoami,
-pnpm list, pnpm ls, pnpm outdated, pnpm why, pnpm --version | check=audit
+npm root, npm prefix, npm search, npm pkg get, npm audit, npm whoami,
+pnpm list, pnpm ls, pnpm outdated, pnpm why | check=audit
   -alpgs --all --long --json --parseable --global --depth= --omit= --include= --production --prod --dev --silent
   --link --package-lock-only --unicode --workspaces --audit-level= --no-color
 
@@ -55,7 +55,7 @@ cargo fmt | operands=none after=+rustfmt
   ! --manifest-path= --message-format=
 +rustfmt | operands=none
   -lqv --check --edition=n --color= --quiet --verbose
-cargo tree, cargo metadata, cargo search, cargo info, cargo --version, cargo -V, cargo pkgid, cargo version,
+cargo tree, cargo metadata, cargo search, cargo info, cargo pkgid, cargo version,
 cargo verify-project, cargo --list
   @cargo -dpeif -e: -i? -p: -f: --edges= --invert? --prune= --depth= --prefix= --no-dedupe --duplicates --charset=
   --format= --workspace --exclude= --target=n --package= --no-deps --filter-platform=n --format-version= --limit=
@@ -85,14 +85,18 @@ go fmt | words operands=inside double
   -n -x
   ! -mod: -modfile:
 
-dotnet build, dotnet test, dotnet list, dotnet --version, dotnet --info, dotnet --list-sdks | operands=inside at
+dotnet build, dotnet test, dotnet list | operands=inside at
   -ht -c: -v: -f: --configuration=n --verbosity=n --nologo --no-restore --no-build --no-incremental --framework=n
   --filter= --list-tests --blame? --outdated --include-transitive --deprecated --vulnerable
   ! -p: -o: -s: -l: -a: -e: -r: -d: --property= --output= --settings= --logger= --test-adapter-path= --environment=
   ! --results-directory= --diag= --runtime= --source= --collect= --arch= --os=
 
-unzip -l, unzip -v, unzip -Z, zipinfo, gzip -l, xz -l, zstd -l, 7z l, 7za l | operands=any
-  -12shmltTvqzC
+unzip -Z, zipinfo
+  -12shmltTvzC
+unzip -l, unzip -v, gzip -l, xz -l, zstd -l
+  -vq
+7z l, 7za l | words
+  -slt -ba -bd
 ffprobe | words operands=any
   -v: -loglevel: -hide_banner -i: -show_format -show_streams -show_entries: -show_packets -show_frames -show_chapters
   -show_error -of: -print_format: -output_format: -select_streams: -pretty -count_frames -count_packets

@@ -163,10 +163,11 @@ diff | deep
   ! -l --paginate
 
 file
-  -bcdEhikLNnpr0v -e: -f: -F: -P: --apple --brief --checking-printout --debug --exclude= --exclude-quiet= --extension
+  -bcdEhikLNnr0v -e: -f: -F: -P: --apple --brief --checking-printout --debug --exclude= --exclude-quiet= --extension
   --files-from= --separator= --no-dereference --mime --mime-type --mime-encoding --keep-going --list -l
-  --dereference --no-pad --no-buffer --preserve-date --parameter= --raw --print0 --version --help
-  ! -C -z -Z -s -S -m: --compile --uncompress --uncompress-noreport --special-files --no-sandbox --magic-file=
+  --dereference --no-pad --no-buffer --parameter= --raw --print0 --version --help
+  ! -C -p -z -Z -s -S -m: --preserve-date --compile --uncompress --uncompress-noreport --special-files --no-sandbox
+  ! --magic-file=
 
 stat | plain
   -Lft -c:: --dereference --file-system --cached= --format== --printf== --terse --help --version
