@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMMAND := $(VENV)/.command
 READY := $(VENV)/.ready
+JUDGES := $(VENV)/judges/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check fix bench session local fuzz soak reference clean
@@ -19,7 +20,7 @@ help: ## list the targets
 run: $(COMMAND) ## ask the agent what this project does, or PROMPT="..."; without a key on a small model of its own
 	@$(BIN)/steersman -- "$${PROMPT:-What does this project do?}"
 
-test: check ## everything that must hold: check, then the tests
+test: check $(JUDGES) ## everything that must hold: check, then the tests
 	@$(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: $(READY) ## format, lint, types and layers, without running tests
@@ -65,3 +66,9 @@ $(READY): $(COMMAND)
 	@echo "Adding what the tests need ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(READY)
+
+# The JavaScript clients that judge the server's protocols; without npm the tests that need them are skipped.
+$(JUDGES): tests/server/judges/package.json | $(READY)
+	@mkdir -p $(VENV)/judges && cp $< $(VENV)/judges/
+	@command -v npm >/dev/null && npm install --prefix $(VENV)/judges --no-audit --no-fund --silent >/dev/null 2>&1 \
+		&& touch $@ || echo "Without npm: tests with JavaScript clients are skipped."

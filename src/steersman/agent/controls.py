@@ -143,7 +143,7 @@ class AgentControls:
     @property
     def open_approvals(self) -> Sequence[ApprovalRequested]:
         """The questions that wait for an answer, oldest first."""
-        return [question.describe() for question in list(self.questions.open.values())]
+        return [question.describe() for question in list(self.questions.open.values()) if question.answer is None]
 
     # The session
 

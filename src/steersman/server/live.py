@@ -22,7 +22,7 @@ from steersman.server.outline import RECEIPT, Outline
 from steersman.session.session import Session
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
-from steersman.types.events import AgentEvent, ApprovalRequested
+from steersman.types.events import AgentEvent, ApprovalRequested, ApprovalResolved
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, require_content
 from steersman.types.wire import encode
@@ -73,12 +73,21 @@ class LiveSession:
 
     # Speaking
 
-    async def prompt(self, message: AgentMessage, *, key: str | None = None, approvals: Approvals = "wait") -> Receipt:
-        """Start a run with a message; raises `AgentBusy` while one goes on."""
+    async def prompt(
+        self,
+        message: AgentMessage,
+        *,
+        key: str | None = None,
+        approvals: Approvals = "wait",
+        loop_id: str | None = None,
+    ) -> Receipt:
+        """Start a run with a message, under an id of its own or `loop_id`; raises `AgentBusy` while one goes on."""
         if (known := self._find_known(key)) is not None:
             return known
         if self.is_busy:
             raise AgentBusy("A run is going on in this session. Use steer or follow_up, or wait until it has ended.")
+        if loop_id is not None:
+            self.agent.context.loop_id = loop_id
         return await self._say("steering", message, key, approvals)
 
     async def steer(self, message: AgentMessage, *, mode: Any = None, key: str | None = None) -> Receipt:
@@ -168,22 +177,19 @@ class LiveSession:
             if not answer():
                 receipt["status"] = "resolved"
         except UnknownApproval:
-            if not await self._was_asked(approval_id):
+            if not self.was_resolved(approval_id):
                 raise
             receipt["status"] = "resolved"
         await self.session.save()
         return receipt
 
-    async def _was_asked(self, approval_id: str) -> bool:
-        """Whether a question with this id is in the log: it was resolved before this server started."""
-        return await asyncio.to_thread(
-            lambda: any(
-                record.type == "event" and record.payload.get("approval_id") == approval_id
-                for record in self.session.records()
-            )
-        )
+    def was_resolved(self, approval_id: str) -> bool:
+        """Whether a question with this id was asked and answered in this session."""
+        return approval_id in self._outline.resolved
 
     def _follow_event(self, event: AgentEvent) -> None:
+        if isinstance(event, ApprovalResolved):
+            self._outline.resolved.add(event.approval_id)
         if isinstance(event, ApprovalRequested) and event.approval_id in self._early_answers:
             answer = self._early_answers.pop(event.approval_id)
             asyncio.get_running_loop().call_soon(self._give_early_answer, answer)
@@ -236,6 +242,10 @@ class LiveSession:
         await self.wait_until_idle()
 
     # Receipts
+
+    def is_known(self, key: str) -> bool:
+        """Whether something was said under this key."""
+        return self._find_known(key) is not None
 
     def _find_known(self, key: str | None) -> Receipt | None:
         if key is None:

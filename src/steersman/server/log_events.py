@@ -81,6 +81,13 @@ class RunSpans:
         self._starts.append(seq if type == "run_start" else seq + 1)
         self._ids.append(loop_id if type == "run_start" else "")
 
+    def find_start(self, loop_id: str) -> int | None:
+        """The number of the record that a run began with; `None` for an unknown run."""
+        for start, id in zip(reversed(self._starts), reversed(self._ids), strict=True):
+            if id == loop_id:
+                return start
+        return None
+
     def find(self, seq: int) -> str:
         """The id of the run that a record belongs to; empty between runs."""
         at = bisect_right(self._starts, seq) - 1

@@ -26,6 +26,7 @@ class Outline:
     agent: str = ""
     questions: dict[str, Payload] = field(default_factory=dict[str, Payload])
     receipts: dict[str, Payload] = field(default_factory=dict[str, Payload])
+    resolved: set[str] = field(default_factory=set[str])
     in_run: bool = False
 
     def add(self, record: Record, loop_id: str) -> None:
@@ -40,6 +41,7 @@ class Outline:
                 self.questions[str(fields.get("approval_id"))] = describe_record(record, loop_id)
             case "event" if fields.get("type") == "approval_resolved":
                 self.questions.pop(str(fields.get("approval_id")), None)
+                self.resolved.add(str(fields.get("approval_id")))
             case "served":
                 self.agent = str(fields.get("agent", ""))
             case "receipt":

@@ -15,6 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
+from steersman.server.fronts import agui_route
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
 from steersman.server.http.api import Api, reply
 from steersman.server.http.problems import Problem, find_status, make_response
@@ -99,6 +100,8 @@ class Server:
         app.router.add_get("/", self._show_page)
         if _PAGE.is_dir():
             app.router.add_static("/page/", _PAGE)
+        for front in (agui_route,):
+            front.add_routes(app.router, self.sessions)
         app.cleanup_ctx.append(self._keep_time)
         return app
 

@@ -71,6 +71,15 @@ class Sessions:
                 return live
             return await self._open(id, await asyncio.to_thread(self.store.open, id))
 
+    async def open_named(self, user: str | None, name: str) -> LiveSession:
+        """The session that a client calls by a name of its own; a new one if there is none."""
+        id = name if is_session_id(name) and _belongs_to(name, user) else f"{_make_prefix(user)}{_make_id(name)}"
+        try:
+            return await self.open(user, id)
+        except SessionNotFound:
+            handle = await asyncio.to_thread(self.store.create, id)
+            return await self._open(id, handle, next(iter(self.agents)))
+
     async def find_hub(self, user: str | None, id: str) -> Hub:
         """The events of a session; another program may be writing to it."""
         self.check_owner(user, id)
@@ -253,6 +262,13 @@ def _read_agents(agents: Agents) -> dict[str, Any]:
 def _make_prefix(user: str | None) -> str:
     """The beginning of the ids of a user's sessions, so that owners are known without opening them."""
     return "" if user is None else f"u{hashlib.sha256(user.encode()).hexdigest()[:16]}."
+
+
+def _make_id(name: str) -> str:
+    """An id for a name: the name itself, if it can be one."""
+    if is_session_id(name) and _OWNER.match(name) is None:
+        return name
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _belongs_to(id: str, user: str | None) -> bool:

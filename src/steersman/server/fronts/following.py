@@ -1,4 +1,4 @@
-"""Follows one run of a live session for a front: its events as dicts, from its start to its end or its questions."""
+"""Follows one run of a live session for a front: its events as dicts, to the end of the run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from steersman.server.live import LiveSession, Receipt
+from steersman.server.live import LiveSession
+from steersman.server.position import Position
 from steersman.server.watch import Watch
 
 Event: TypeAlias = dict[str, Any]
 
 
-async def follow_run(live: LiveSession, act: Callable[[], Awaitable[Receipt]]) -> AsyncGenerator[tuple[str, Event]]:
+async def follow_events(
+    live: LiveSession, act: Callable[[], Awaitable[Any]] | None, after: Position | None = None
+) -> AsyncGenerator[tuple[str, Event]]:
     """Act, and yield the positions and events that follow, up to the end of the run.
 
-    `act` starts a run or answers its question. If the reader leaves, the run goes on: only `live.abort()` stops it.
+    `act` starts a run or answers its question; without it, the run that goes on is followed from a position. Once it
+    has acted there is one event of the type `started`. If the reader leaves, the run goes on: only `live.abort()` stops
+    it. Ends early when the server stops.
     """
     await live.session.save()
-    with Watch(live.hub, live.hub.position) as watch:
-        await act()
+    with Watch(live.hub, live.hub.position if after is None else after) as watch:
+        if act is not None:
+            await act()
+            yield str(watch.position), {"type": "started"}
         while not live.hub.closed:
             for item in await watch.read():
                 event = msgspec.json.decode(item.data)

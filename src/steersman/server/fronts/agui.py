@@ -1,0 +1,275 @@
+"""AG-UI 1.0: a run as the events that its clients show, over server-sent events.
+
+A thread is a session, and the client's `runId` is the id of the run. A question ends the stream with an interrupt; the
+run waits in the server, and a request with `resume` answers the question and follows the run from there. Exactly one of
+RUN_FINISHED and RUN_ERROR ends a stream, and what is open is closed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from steersman.types.content import ImageContent, TextContent
+from steersman.types.messages import AgentMessage, UserMessage
+
+Frame: TypeAlias = dict[str, Any]
+
+
+class _Input(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Message(_Input, frozen=True):
+    """A message of the client's history; the fields that other roles have are ignored."""
+
+    id: str
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+
+class Resume(_Input, frozen=True):
+    """The answer to an interrupt."""
+
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+class RunInput(_Input, frozen=True):
+    """What a client sends to start a run, or to go on with one."""
+
+    thread_id: str
+    run_id: str
+    messages: list[Message] = []
+    resume: list[Resume] | None = None
+    tools: list[dict[str, Any]] = []
+
+
+def find_new_message(messages: Sequence[Message]) -> tuple[AgentMessage, str] | None:
+    """What is new at the end of the client's history, as one message, and the id of its last part.
+
+    The history before it is in the log already, so what the client sends of it does not count.
+    """
+    new: list[Message] = []
+    for message in reversed(messages):
+        if message.role != "user":
+            break
+        new.append(message)
+    if not new:
+        return None
+    blocks = [block for message in reversed(new) for block in _read_content(message.content)]
+    return UserMessage(blocks), new[0].id
+
+
+def _read_content(content: str | list[dict[str, Any]] | None) -> Iterator[TextContent | ImageContent]:
+    if isinstance(content, str):
+        yield TextContent(content)
+        return
+    for part in content or ():
+        match part:
+            case {"type": "text", "text": str(text)}:
+                yield TextContent(text)
+            case {"type": "image", "source": {"type": "data", "value": str(data), "mimeType": str(kind)}}:
+                yield ImageContent(data, kind)
+            case _:
+                raise ValueError(f"content of the type {part.get('type')!r} cannot be read: send text or image data")
+
+
+class Translator:
+    """Turns the events of one run into those of AG-UI. `ended` says that the stream is over."""
+
+    def __init__(self, thread_id: str, run_id: str) -> None:
+        self.ended = False
+        self._ids: Frame = {"threadId": thread_id, "runId": run_id}
+        self._message = ""
+        self._answers = 0
+        # The spans that are open: the index of a block to the frame that ends it.
+        self._open: dict[int, list[Frame]] = {}
+        self._calls: set[str] = set()
+
+    def start(self) -> list[Frame]:
+        """The beginning of a stream."""
+        return [{"type": "RUN_STARTED", **self._ids}]
+
+    def interrupt(self, questions: Sequence[Frame]) -> list[Frame]:
+        """The end of a stream whose run waits for answers."""
+        found = [_describe_question(question) for question in questions]
+        return self._end({"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "interrupt", "interrupts": found}})
+
+    def finish_idle(self, questions: Sequence[Frame]) -> list[Frame]:
+        """The end of a stream without a run: an interrupt if questions wait for answers."""
+        if questions:
+            return self.interrupt(questions)
+        return self._end({"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "success"}})
+
+    def fail(self, message: str, code: str = "error") -> list[Frame]:
+        """The end of a stream that cannot go on."""
+        return self._end({"type": "RUN_ERROR", "message": message, "code": code})
+
+    def translate(self, event: Frame) -> list[Frame]:
+        """The frames for an event; none for what AG-UI has no word for."""
+        if self.ended:
+            return []
+        match event["type"]:
+            case "message_start":
+                return self._start_answer(event)
+            case "message_update":
+                return self._update(event)
+            case "snapshot":
+                return self._show_snapshot(event)
+            case "message_end":
+                return self._end_message(event)
+            case "agent_end":
+                return self._finish(event)
+            case _:
+                return []
+
+    def _end(self, last: Frame) -> list[Frame]:
+        frames = [*self._close_all(), last]
+        self.ended = True
+        return frames
+
+    def _close_all(self) -> list[Frame]:
+        frames = [frame for ends in self._open.values() for frame in ends]
+        self._open.clear()
+        return frames
+
+    def _start_answer(self, event: Frame) -> list[Frame]:
+        if event["message"]["role"] == "assistant":
+            self._name_answer(event["loop_id"])
+        return []
+
+    def _name_answer(self, loop_id: str) -> None:
+        self._answers += 1
+        self._message = f"{loop_id}-{self._answers}"
+
+    def _show_snapshot(self, event: Frame) -> list[Frame]:
+        """The text so far of an answer that began before the client came."""
+        frames = self._start_answer({**event, "message": {"role": "assistant"}})
+        for index, block in enumerate(event["message"]["content"]):
+            kind = {"text": "text_delta", "thinking": "thinking_delta"}.get(block["type"])
+            if kind is not None:
+                text = block.get("text") or block.get("thinking") or ""
+                frames += self._update({**event, "delta": {"type": kind, "delta": text, "content_index": index}})
+        return frames
+
+    def _end_message(self, event: Frame) -> list[Frame]:
+        message = event["message"]
+        if message["role"] == "assistant":
+            return [*self._close_all(), *self._complete_calls(message)]
+        if message["role"] == "tool_result":
+            return [self._describe_result(event["entry_id"], message)]
+        return []
+
+    def _complete_calls(self, message: Frame) -> list[Frame]:
+        """Calls that came without deltas, so that each has its start, its arguments and its end."""
+        frames: list[Frame] = []
+        for block in message["content"]:
+            if block["type"] == "tool_call" and block["id"] not in self._calls:
+                text = msgspec.json.encode(block["arguments"]).decode()
+                frames += self._start_call(block["id"], block["name"])
+                frames += [{"type": "TOOL_CALL_ARGS", "toolCallId": block["id"], "delta": text}, _end_call(block["id"])]
+        return frames
+
+    def _start_call(self, id: str, name: str) -> list[Frame]:
+        self._calls.add(id)
+        start = {"type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": name}
+        return [{**start, "parentMessageId": self._message} if self._message else start]
+
+    def _describe_result(self, id: str, message: Frame) -> Frame:
+        text = "".join(block.get("text", "") for block in message["content"])
+        ids = {"messageId": id, "toolCallId": message["tool_call_id"]}
+        return {"type": "TOOL_CALL_RESULT", **ids, "content": text, "role": "tool"}
+
+    def _update(self, event: Frame) -> list[Frame]:
+        delta = event["delta"]
+        index = delta.get("content_index", 0)
+        id = f"{self._message}-{index}" if index else self._message
+        match delta:
+            case {"type": "text_delta", "delta": str(more)}:
+                return [*self._open_text(index, id), {"type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": more}]
+            case {"type": "thinking_delta", "delta": str(more)}:
+                content = {"type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": more}
+                return [*self._open_thinking(index, id), content]
+            case {"type": "tool_call_start", "id": str(call), "name": str(name)} if call:
+                frames = self._start_call(call, name)
+                self._open[index] = [_end_call(call)]
+                return frames
+            case {"type": "tool_call_delta", "delta": str(more)} if index in self._open:
+                call = self._open[index][0]["toolCallId"]
+                return [{"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": more}] if more else []
+            case {"type": "text_end" | "thinking_end" | "tool_call_end"}:
+                return self._open.pop(index, [])
+            case {"type": "reset"}:
+                # What was shown stays with the client, so the new attempt is a message of its own.
+                frames = self._close_all()
+                self._name_answer(event["loop_id"])
+                return frames
+            case _:
+                return []
+
+    def _open_text(self, index: int, id: str) -> list[Frame]:
+        if index in self._open:
+            return []
+        self._open[index] = [{"type": "TEXT_MESSAGE_END", "messageId": id}]
+        return [{"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"}]
+
+    def _open_thinking(self, index: int, id: str) -> list[Frame]:
+        if index in self._open:
+            return []
+        ends = ("REASONING_MESSAGE_END", "REASONING_END")
+        self._open[index] = [{"type": kind, "messageId": id} for kind in ends]
+        start = {"type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning"}
+        return [{"type": "REASONING_START", "messageId": id}, start]
+
+    def _finish(self, event: Frame) -> list[Frame]:
+        reason, detail = event["end_reason"], event.get("detail") or ""
+        if reason == "error":
+            return self.fail(detail or "The run failed.", reason)
+        kind = "cancelled" if reason == "aborted" else "success"
+        finished: Frame = {"type": "RUN_FINISHED", **self._ids, "outcome": {"type": kind}}
+        if reason not in ("done", "aborted"):
+            finished["result"] = {"endReason": reason, "detail": detail}
+        return self._end(finished)
+
+
+def _end_call(id: str) -> Frame:
+    return {"type": "TOOL_CALL_END", "toolCallId": id}
+
+
+def _describe_question(question: Frame) -> Frame:
+    found: Frame = {
+        "id": question["approval_id"],
+        "reason": "approval",
+        "message": f"{question['tool_name']}: {question['reason']}\n{question['preview']}",
+        "toolCallId": question["tool_call_id"],
+        "responseSchema": {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]},
+    }
+    if question.get("deadline") is not None:
+        found["expiresAt"] = datetime.fromtimestamp(question["deadline"], UTC).isoformat()
+    return found
+
+
+def describe_messages(events: Sequence[Frame]) -> Frame:
+    """The conversation so far as MESSAGES_SNAPSHOT, from the `message_end` events of its branch."""
+    found: list[Frame] = []
+    for event in events:
+        message, id = event["message"], event["entry_id"]
+        text = "".join(block.get("text", "") for block in message["content"] if block["type"] == "text")
+        if message["role"] == "tool_result":
+            found.append({"id": id, "role": "tool", "content": text, "toolCallId": message["tool_call_id"]})
+        elif message["role"] == "assistant":
+            calls = [_describe_call(block) for block in message["content"] if block["type"] == "tool_call"]
+            found.append({"id": id, "role": "assistant", "content": text, **({"toolCalls": calls} if calls else {})})
+        elif message["role"] == "user":
+            found.append({"id": id, "role": "user", "content": text})
+    return {"type": "MESSAGES_SNAPSHOT", "messages": found}
+
+
+def _describe_call(block: Frame) -> Frame:
+    function = {"name": block["name"], "arguments": msgspec.json.encode(block["arguments"]).decode()}
+    return {"id": block["id"], "type": "function", "function": function}

@@ -1,0 +1,247 @@
+"""AG-UI: its own client understands every run, and each stream follows its grammar (server.md 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.server.fronts.plays import Play, plays
+from tests.server.judging import judge
+from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
+
+from steersman.testing import answer, call, error, thinking
+
+pytestmark = pytest.mark.real_time
+Frame = dict[str, Any]
+_numbers = count(1000)
+
+
+async def read_frames(client: Client, body: dict[str, Any], status: int = 200) -> list[Frame]:
+    """The frames of one request."""
+    return [frame async for frame in stream_frames(client, body, status)]
+
+
+async def stream_frames(client: Client, body: dict[str, Any], status: int = 200) -> AsyncGenerator[Frame]:
+    headers = {"Authorization": f"Bearer {client.token}"}
+    sent: dict[str, Any] = {"threadId": "thread-1", "messages": [], "tools": [], "context": [], **body}
+    async with client.http.post(f"{client.url}/agui", json=sent, headers=headers) as response:
+        assert response.status == status, await response.text()
+        if status != 200:
+            return
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+def name_run() -> str:
+    """An id that no other run of the tests has."""
+    return f"run-{next(_numbers)}"
+
+
+def user(id: str, text: str) -> Frame:
+    return {"id": id, "role": "user", "content": text}
+
+
+def check_frames(frames: list[Frame]) -> None:
+    """The grammar of one stream: one start, one end, and every span is closed once, inside."""
+    assert frames[0]["type"] == "RUN_STARTED"
+    assert [frame["type"] in ("RUN_FINISHED", "RUN_ERROR") for frame in frames] == [False] * (len(frames) - 1) + [True]
+    opened: dict[tuple[str, str], bool] = {}
+    for frame in frames:
+        kind = frame["type"]
+        for name, key in (
+            ("TEXT_MESSAGE", "messageId"),
+            ("REASONING_MESSAGE", "messageId"),
+            ("TOOL_CALL", "toolCallId"),
+        ):
+            span = name, frame.get(key, "")
+            if kind == f"{name}_START":
+                assert span not in opened, f"{span} begins twice"
+                opened[span] = True
+            elif kind in (f"{name}_CONTENT", f"{name}_ARGS"):
+                assert opened.get(span), f"{kind} outside of {span}"
+                assert frame["delta"]
+            elif kind == f"{name}_END":
+                assert opened.get(span), f"{kind} without a beginning"
+                opened[span] = False
+    assert not any(opened.values()), "a span is still open at the end"
+
+
+async def test_text_thinking_and_a_tool_become_spans() -> None:
+    script = (answer(thinking("Hm."), "Let me see. ", call("wait")), "Done.")
+    gate = Gate()
+    gate.opened.set()
+    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+        frames = await read_frames(client, {"runId": "run-1", "messages": [user("m1", "Go.")]})
+        events = await client.collect("thread-1")
+    check_frames(frames)
+    texts = [frame["delta"] for frame in frames if frame["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(texts) == "Let me see. Done."
+    assert "".join(frame["delta"] for frame in frames if frame["type"] == "REASONING_MESSAGE_CONTENT") == "Hm."
+    assert [frame["content"] for frame in frames if frame["type"] == "TOOL_CALL_RESULT"] == ["waited"]
+    assert frames[-1]["outcome"] == {"type": "success"}
+    assert next(event for _, event in events if event["type"] == "agent_start")["loop_id"] == "run-1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ({"status": "resolved", "payload": {"approved": True}}, "deployed to live"),
+        ({"status": "resolved", "payload": {"approved": False}}, "Denied"),
+        ({"status": "cancelled"}, "Denied"),
+        ({"status": "resolved"}, "Denied"),
+    ],
+)
+async def test_a_question_is_an_interrupt_and_its_answer_goes_on(entry: Frame, text: str) -> None:
+    """pydantic-ai#2889: a question is told as an interrupt; the run waits in the server."""
+    async with run_server() as client:
+        first = await read_frames(client, {"runId": "run-1", "messages": [user("m1", "Deploy.")]})
+        [interrupt] = first[-1]["outcome"]["interrupts"]
+        body = {"runId": "run-2", "resume": [{"interruptId": interrupt["id"], **entry}]}
+        second = await read_frames(client, body)
+        again = await read_frames(client, {**body, "runId": "run-3"})
+    for frames in (first, second, again):
+        check_frames(frames)
+    assert first[-1]["outcome"]["type"] == "interrupt"
+    assert interrupt["toolCallId"] == "call_1"
+    [result] = [frame for frame in second if frame["type"] == "TOOL_CALL_RESULT"]
+    assert text in result["content"]
+    assert [frame["type"] for frame in again] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+
+
+async def test_only_what_is_new_at_the_end_of_the_history_counts() -> None:
+    """agent-framework#8135: two authorities over the history double turns."""
+    async with run_server(make_agent("One.", "Two.")) as client:
+        await read_frames(client, {"runId": "run-1", "messages": [user("m1", "First")]})
+        history = [user("m1", "First"), {"id": "a1", "role": "assistant", "content": "Something else entirely."}]
+        await read_frames(client, {"runId": "run-2", "messages": [*history, user("m2", "Second")]})
+        repeated = await read_frames(client, {"runId": "run-2", "messages": [*history, user("m2", "Second")]})
+        _, tree = await client.send("GET", "/sessions/thread-1/tree")
+    assert [node["title"] for node in tree] == ["First", "One.", "Second", "Two."]
+    snapshot = next(frame for frame in repeated if frame["type"] == "MESSAGES_SNAPSHOT")
+    assert [message["content"] for message in snapshot["messages"]] == ["First", "One.", "Second", "Two."]
+
+
+async def test_a_failed_run_ends_with_one_error() -> None:
+    """ag-ui#1892: exactly one end."""
+    async with run_server(make_agent(error("authentication"))) as client:
+        frames = await read_frames(client, {"runId": "run-1", "messages": [user("m1", "Go.")]})
+    check_frames(frames)
+    assert frames[-1]["type"] == "RUN_ERROR"
+    assert frames[-1]["message"]
+
+
+async def test_a_client_that_leaves_can_come_back_to_its_run() -> None:
+    """S3: a closed tab stops nothing; another request for the same message follows the run."""
+    gate = Gate()
+    script = (answer("Before. ", call("wait")), "After.")
+    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+        body = {"runId": "run-1", "messages": [user("m1", "Go.")]}
+        async for frame in stream_frames(client, body):
+            if frame["type"] == "TOOL_CALL_END":
+                break
+        await gate.reached.wait()
+        busy = await read_frames(client, {"runId": "run-2", "messages": [user("m2", "Me too.")]}, status=409)
+        seen: list[Frame] = []
+        async for frame in stream_frames(client, body):
+            seen.append(frame)
+            gate.opened.set()
+    assert busy == []
+    check_frames(seen)
+    texts = [frame["delta"] for frame in seen if frame["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(texts) == "Before. After."
+
+
+async def test_an_answer_to_a_question_never_asked_is_not_found() -> None:
+    async with run_server() as client:
+        body = {"runId": "r", "resume": [{"interruptId": "approval_x", "status": "resolved"}]}
+        assert await read_frames(client, body, status=404) == []
+
+
+async def test_its_own_client_plays_a_whole_thread() -> None:
+    """The official client accepts every event of a run with a question, and its messages are those of the log."""
+    async with run_server(make_deployer) as client:
+        steps = [
+            {"say": "Deploy."},
+            {"resume": [{"status": "resolved", "payload": {"approved": True}}]},
+            {"say": "Again."},
+        ]
+        told = await judge("agui.mjs", f"{client.url}/agui", client.token, json.dumps(steps))
+    first, second, third = told["report"]
+    assert [step["failed"] for step in told["report"]] == [None, None, None]
+    assert first["interrupts"][0]["toolCallId"] == "call_1"
+    assert second["types"][-1] == third["types"][-1] == "RUN_FINISHED"
+    shown = [(message["role"], message.get("content")) for message in told["messages"]]
+    assert ("tool", "deployed to live") in shown
+    assert shown[-1] == ("assistant", "And again.")
+
+
+async def test_its_own_client_hears_of_an_error_once() -> None:
+    async with run_server(make_agent(error("authentication"), "Fine.")) as client:
+        told = await judge("agui.mjs", f"{client.url}/agui", client.token, json.dumps([{"say": "Go."}, {"say": "On."}]))
+    first, second = told["report"]
+    assert first["types"].count("RUN_ERROR") == 1
+    assert second["types"][-1] == "RUN_FINISHED"
+
+
+@asynccontextmanager
+async def meddle(client: Client, play: Play) -> AsyncGenerator[None]:
+    """Abort or steer when so many events were shown, while the play goes on."""
+
+    async def watch() -> None:
+        async with client.watch("thread-1") as events:
+            numbers = count()
+            async for _ in events:
+                number = next(numbers)
+                if number == play.abort_at:
+                    await client.send("POST", "/sessions/thread-1/abort", {})
+                if number == play.steer_at:
+                    await client.send("POST", "/sessions/thread-1/steer", {"content": "Steered."})
+
+    await read_frames(client, {"runId": "run-0"})
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(plays())
+async def test_every_stream_follows_the_grammar(play: Play) -> None:
+    """Cut, error, abort, steer and questions at each place."""
+    async with run_server(play.make_agent) as client, meddle(client, play):
+        frames = await read_frames_or_busy(client, {"runId": name_run(), "messages": [user("m1", "Go.")]})
+        answers = [*play.answers, *([True] * 20)]
+        for approved in answers:
+            if frames is None:
+                break
+            check_frames(frames)
+            outcome = frames[-1].get("outcome", {})
+            if outcome.get("type") != "interrupt":
+                break
+            resume = [
+                {"interruptId": one["id"], "status": "resolved", "payload": {"approved": approved}}
+                for one in outcome["interrupts"]
+            ]
+            frames = await read_frames_or_busy(client, {"runId": name_run(), "resume": resume})
+        else:
+            raise AssertionError("the run asks without an end")
+
+
+async def read_frames_or_busy(client: Client, body: dict[str, Any]) -> list[Frame] | None:
+    """The frames; `None` if a steering message that came between two runs has started one of its own."""
+    headers = {"Authorization": f"Bearer {client.token}"}
+    sent: dict[str, Any] = {"threadId": "thread-1", "messages": [], "tools": [], "context": [], **body}
+    async with client.http.post(f"{client.url}/agui", json=sent, headers=headers) as response:
+        if response.status == 409:
+            return None
+        assert response.status == 200, await response.text()
+        return [json.loads(line[6:]) async for line in response.content if line.startswith(b"data: ")]
