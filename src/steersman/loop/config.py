@@ -289,7 +289,7 @@ class AgentLoopConfig:
             raise TypeError(
                 f"fallbacks come as a list, such as fallbacks=['provider:model-id'], got {self.fallbacks!r}."
             )
-        _set(self, "fallbacks", tuple([complete_model(get_model(model)) for model in self.fallbacks]))
+        _set(self, "fallbacks", tuple([complete_model(self._find_fallback(model)) for model in self.fallbacks]))
         _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
         self._check()
         hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)
@@ -297,6 +297,16 @@ class AgentLoopConfig:
         policies = {name: getattr(self, name) for name in POLICY_SEAMS}
         _set(self, "transforms", self._bind_transforms())
         _set(self, "seams", _build_seams(cast(Sequence[object], hooks), single, policies))
+
+    def _find_fallback(self, fallback: Model | str) -> Model:
+        """The fallback; a name of the same provider is asked at the same URL, with the same key.
+
+        Else what is said to a server of one's own would go to the provider's, just because the first answer failed.
+        """
+        found, first = get_model(fallback), self.model
+        if found is fallback or found.provider != first.provider:
+            return found
+        return get_model(fallback, base_url=first.base_url, api_key=first.api_key)
 
     def _bind_transforms(self) -> tuple[Transform, ...]:
         names = ("async_transform_context", "transform_context")
