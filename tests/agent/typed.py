@@ -8,7 +8,16 @@ from typing import Any, TypedDict, assert_type
 
 from steersman import Agent, AgentLoopConfig, EventStream, ExecutionLimits, Retry, RunResult, get_model
 from steersman.tools import Tool
-from steersman.types import Model, Usage
+from steersman.types import (
+    AssistantMessage,
+    Content,
+    ExtensionMessage,
+    Model,
+    TextContent,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 
 
 @dataclass
@@ -70,12 +79,27 @@ def change_agent(agent: Agent[Report]) -> None:
     agent.messages = ["Hi", {"role": "assistant", "content": "Hello"}]
 
 
+def write_messages(agent: Agent) -> None:
+    """Content may be given as a text or as blocks, and is read as blocks; the rest is given by keyword."""
+    agent.messages = [
+        UserMessage("Hi", timestamp=1.0),
+        UserMessage([TextContent("Hi")]),
+        AssistantMessage("Hello", stop_reason="stop", usage=Usage(input=1)),
+        ToolResultMessage("5", tool_call_id="c1", tool_name="add", is_error=False, details={"of": 1}),
+        ExtensionMessage(kind="note", data=1),
+    ]
+    assert_type(UserMessage("Hi").content, Sequence[Content])
+
+
 def refuse(agent: Agent) -> None:
     """What a checker refuses; a line that it does not refuse is an error by itself."""
     Agent("scripted:x", befor_turn=print)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Agent("scripted:x", tool_choice="maybe")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     agent.configure(temprature=0.5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     agent.configure(max_tool_calls="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    UserMessage("Hi", 1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    UserMessage(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    AssistantMessage("Hi", stop_reason="banana")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     agent.thinking_level = "extreme"  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
     words: int = agent.run_sync("Hi").output  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     print(words)

@@ -233,7 +233,7 @@ async def test_a_forked_log_is_followed(stores: Store) -> None:
     await agent.run("Q2.")
     agent.context.log = agent.context.log.fork(1)
     agent.messages  # noqa: B018  # looking changes nothing
-    agent.context.log.append(UserMessage("Added."))  # pyright: ignore[reportArgumentType]
+    agent.context.log.append(UserMessage("Added."))
     await agent.continue_()
     done(agent)
     with Session.open(stores, _session(agent).id) as session:

@@ -82,10 +82,19 @@ def _refuse_content(message: _MessageFields, value: object) -> TypeError:
     )
 
 
+# A checker reads each `__init__` for what the fields cannot say: content may be given as a text, and is read as blocks.
+
+
 class UserMessage(_MessageFields, frozen=True, kw_only=True, tag="user"):
     """A prompt, a steering message, a follow-up, or (when `synthetic`) a message of the loop itself."""
 
     role: ClassVar[Literal["user"]] = "user"
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, content: str | Sequence[Content] = (), *, timestamp: float = 0.0, synthetic: bool = False
+        ) -> None: ...
 
 
 class AssistantMessage(_MessageFields, frozen=True, kw_only=True, tag="assistant"):
@@ -100,6 +109,24 @@ class AssistantMessage(_MessageFields, frozen=True, kw_only=True, tag="assistant
     error_message: str | None = None
     error_kind: ErrorKind | None = None
     response_id: str | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            content: str | Sequence[Content] = (),
+            *,
+            timestamp: float = 0.0,
+            synthetic: bool = False,
+            stop_reason: StopReason = "stop",
+            raw_stop_reason: str | None = None,
+            usage: Usage = ...,
+            model: str = "",
+            provider: str = "",
+            error_message: str | None = None,
+            error_kind: ErrorKind | None = None,
+            response_id: str | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if type(self.content) is not FrozenList:
@@ -146,6 +173,20 @@ class ToolResultMessage(_MessageFields, frozen=True, kw_only=True, tag="tool_res
     is_error: bool = False
     details: dict[str, Any] = msgspec.field(default_factory=FrozenDict)
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            content: str | Sequence[Content] = (),
+            *,
+            timestamp: float = 0.0,
+            synthetic: bool = False,
+            tool_call_id: str = "",
+            tool_name: str = "",
+            is_error: bool = False,
+            details: dict[str, Any] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         if type(self.content) is not FrozenList:
             _MessageFields.__post_init__(self)
@@ -159,6 +200,18 @@ class ExtensionMessage(_MessageFields, frozen=True, kw_only=True, tag="extension
     role: ClassVar[Literal["extension"]] = "extension"
     kind: str = ""
     data: Any = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            content: str | Sequence[Content] = (),
+            *,
+            timestamp: float = 0.0,
+            synthetic: bool = False,
+            kind: str = "",
+            data: Any = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()

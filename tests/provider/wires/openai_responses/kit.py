@@ -103,5 +103,5 @@ def ended(status: str = "completed", *, reason: Any = None, usage: Any = USAGE, 
 
 def input_of(*messages: Any, **more: Any) -> list[dict[str, Any]]:
     """The input items that these messages, between two of the user's, are sent as."""
-    items = body_of(UserMessage("Hi"), *messages, "Go on", **more)["input"]  # pyright: ignore[reportArgumentType]  # a string is taken too
+    items = body_of(UserMessage("Hi"), *messages, "Go on", **more)["input"]
     return items[1:-1]
