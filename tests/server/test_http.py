@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.server.kit import Client, Gate, check_order, make_agent, run_server
+from tests.server.kit import Client, Gate, check_order, make_agent, read_sse, run_server
 
 from steersman import Approval
 from steersman.testing import answer, call, error
@@ -302,3 +302,39 @@ async def test_two_who_prompt_at_once_start_one_run() -> None:
             tasks = [group.create_task(prompt(client)) for _ in range(2)]
         await client.collect(id)
     assert sorted(task.result() for task in tasks) == [202, 409]
+
+
+async def test_a_session_is_made_once_for_a_key() -> None:
+    """S5: a request that is sent again after a network failure makes no second session; lists name the agents."""
+    async with run_server({"one": make_agent("Hi."), "two": make_agent("Ho.")}) as client:
+        made = [await client.send("POST", "/sessions", {"agent": "two"}, Idempotency_Key=key) for key in "aab"]
+        _, listed = await client.send("GET", "/sessions")
+    assert [status for status, _ in made] == [201, 201, 201]
+    assert made[0] == made[1] != made[2]
+    assert len(listed["sessions"]) == 2
+    assert listed["agents"] == ["one", "two"]
+
+
+async def test_a_watcher_can_begin_with_the_last_records(caplog: pytest.LogCaptureFixture) -> None:
+    """S1: `?last=` counts records from the end; a header says where the log ended when the watch began."""
+    async with run_server(make_agent("Hello.", "Again.")) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Hi"})
+        events = await client.collect(id)
+        end = int(events[-1][0])
+        positions: list[str] = []
+        headers = {"Authorization": f"Bearer {client.token}"}
+        async with client.http.get(f"{client.url}/sessions/{id}/events?last=3", headers=headers) as response:
+            told = response.headers["Steersman-Position"]
+            async for position, event in read_sse(response):
+                positions.append(position)
+                if event["type"] == "agent_end":
+                    break
+        wrong, _ = await client.send("GET", f"/sessions/{id}/events?last=x")
+        await client.act(id, "prompt", {"content": "More"})
+        await client.collect(id, after=events[-1][0])
+    records = [position for position in positions if "." not in position]
+    assert records == [str(end - 2), str(end - 1), str(end)]
+    assert told.partition(".")[0] == str(end)
+    assert wrong == 400
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []  # leaving is no error

@@ -55,13 +55,23 @@ class Sessions:
 
     # Opening
 
-    async def create(self, user: str | None, agent: str | None = None) -> LiveSession:
-        """A new session for an agent, the first one by default; raises `ValueError` for an unknown agent."""
+    async def create(self, user: str | None, agent: str | None = None, *, key: str | None = None) -> LiveSession:
+        """A new session for an agent, the first one by default; the same `key` gives the same session.
+
+        Raises `ValueError` for an unknown agent.
+        """
         name = next(iter(self.agents)) if agent is None else agent
         if name not in self.agents:
             raise ValueError(f"No agent named {name!r}. Agents here: {', '.join(map(repr, self.agents))}.")
-        id = f"{_make_prefix(user)}{secrets.token_hex(10)}"
-        return await self._open(id, await asyncio.to_thread(self.store.create, id), name)
+        suffix = secrets.token_hex(10) if key is None else hashlib.sha256(f"session {key}".encode()).hexdigest()[:20]
+        id = f"{_make_prefix(user)}{suffix}"
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            if key is not None:
+                try:
+                    return self.live.get(id) or await self._open(id, await asyncio.to_thread(self.store.open, id))
+                except SessionNotFound:
+                    pass  # the key is new
+            return await self._open(id, await asyncio.to_thread(self.store.create, id), name)
 
     async def open(self, user: str | None, id: str) -> LiveSession:
         """A session to act on; raises `SessionNotFound`, or `SessionBusy` if another program writes to it."""

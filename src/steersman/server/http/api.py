@@ -13,6 +13,7 @@ from steersman.server.http import bodies
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
+from steersman.server.hub import Hub
 from steersman.server.live import LiveSession, Receipt
 from steersman.server.position import Position, parse_position
 from steersman.server.sessions import Listed, Sessions
@@ -47,7 +48,7 @@ class Api:
         """Create a session."""
         body = await read_body(request, bodies.NewSession)
         self._check_not_draining()
-        live = await self.sessions.create(current_user.get(), body.agent)
+        live = await self.sessions.create(current_user.get(), body.agent, key=_read_key(request))
         if body.title:
             live.session.set_title(body.title)
         return reply({"id": live.session.id, "agent": live.agent_name}, 201)
@@ -67,7 +68,8 @@ class Api:
                 raise Problem(400, f"cursor is the value of 'next' of another list, got {cursor!r:.100}.") from None
         page = found[:limit]
         last = f"{page[-1].updated!r}~{page[-1].id}" if len(found) > limit else None
-        return reply({"sessions": [_describe(await self.sessions.describe(one)) for one in page], "next": last})
+        described = [_describe(await self.sessions.describe(one)) for one in page]
+        return reply({"sessions": described, "next": last, "agents": list(self.sessions.agents)})
 
     async def show_session(self, request: web.Request) -> web.Response:
         """Show a session: what it does, its open questions and its queued messages."""
@@ -99,17 +101,13 @@ class Api:
             raise Problem(503, "Too many watchers. Try again in a moment.", headers={"Retry-After": "5"})
         hub = await self.sessions.find_hub(current_user.get(), request.match_info["id"])
         watch = Watch(hub, _read_position(request, hub.position))
-        response = web.StreamResponse(headers=_SSE)
+        response = web.StreamResponse(headers={**_SSE, "Steersman-Position": str(hub.position)})
         with watch:
             await response.prepare(request)
-            while not hub.closed:
-                items = await watch.read()
-                if len(items) == 1:
-                    await response.write(items[0].frame)
-                elif items:
-                    await response.write(b"".join([item.frame for item in items]))
-                else:
-                    await response.write(_SIGN_OF_LIFE)
+            try:
+                await _send_events(response, watch, hub)
+            except ConnectionResetError:
+                pass  # the watcher left
         return response
 
     # Acting on a session
@@ -187,6 +185,17 @@ class Api:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
 
 
+async def _send_events(response: web.StreamResponse, watch: Watch, hub: Hub) -> None:
+    while not hub.closed:
+        items = await watch.read()
+        if len(items) == 1:
+            await response.write(items[0].frame)
+        elif items:
+            await response.write(b"".join([item.frame for item in items]))
+        else:
+            await response.write(_SIGN_OF_LIFE)
+
+
 def _get_name() -> str:
     return current_user.get() or "http"
 
@@ -248,7 +257,8 @@ def apply_changes(live: LiveSession, body: bodies.Configure, models: tuple[str, 
 def _read_position(request: web.Request, latest: Position) -> Position | None:
     text = request.headers.get("Last-Event-ID") or request.query.get("after")
     if not text:
-        return None
+        last = _read_number(request, "last", latest.record, 0, 10**9)
+        return Position(max(latest.record - last, 0))
     if text == "latest":
         return latest
     try:

@@ -39,7 +39,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/sessions/{id}", Api.show_session),
     Route("DELETE", "/sessions/{id}", Api.delete_session, 204),
     Route("GET", "/sessions/{id}/tree", Api.show_tree),
-    Route("GET", "/sessions/{id}/events", Api.stream_events, query=("after",), content="text/event-stream"),
+    Route("GET", "/sessions/{id}/events", Api.stream_events, query=("after", "last"), content="text/event-stream"),
     Route("POST", "/sessions/{id}/prompt", Api.prompt, 202, bodies.Say),
     Route("POST", "/sessions/{id}/steer", Api.steer, 202, bodies.Steer),
     Route("POST", "/sessions/{id}/follow_up", Api.follow_up, 202, bodies.Say),
@@ -77,7 +77,7 @@ def _describe_route(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [{"name": name, "in": "query", "schema": _TEXT} for name in route.query]
     if "{id}" in route.path:
         parameters.insert(0, {"name": "id", "in": "path", "required": True, "schema": _TEXT})
-    if route.status == 202:
+    if route.status in (201, 202):
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": _TEXT})
     schema: Any = {"$ref": "#/components/schemas/Receipt"} if route.status == 202 else {}
     done: dict[str, Any] = {"description": route.summary}

@@ -1,0 +1,166 @@
+"""What the tests of the page share: a real Chromium, a page that is logged in, and a proxy that cuts connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from tests.server.kit import Client
+
+BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+FLAGS = [
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    *(["--no-sandbox"] if os.geteuid() == 0 else []),
+]
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="needs Chromium: install chromium-headless-shell or chromium"
+)
+SLOWLY = 20_000
+"""The most milliseconds that a condition may take on a busy machine."""
+
+expect.set_options(timeout=SLOWLY)
+
+
+@dataclass
+class Tab:
+    """A tab of the browser with the page in it; `errors` are mistakes of its scripts, `requests` what it asked for."""
+
+    page: Page
+    client: Client
+    errors: list[str] = field(default_factory=list[str])
+    requests: list[str] = field(default_factory=list[str])
+
+    def find(self, selector: str) -> Locator:
+        """The elements of a selector."""
+        return self.page.locator(selector)
+
+    @property
+    def answer(self) -> Locator:
+        """The last answer."""
+        return self.find(".row-answer").last
+
+    @property
+    def session(self) -> str:
+        """The id of the session that is shown."""
+        return self.page.url.partition("#/")[2]
+
+    async def log_in(self) -> None:
+        """Open the page with the token."""
+        await self.page.goto(f"{self.client.url}/?token={self.client.token}")
+
+    async def show(self, session: str) -> None:
+        """Show a session."""
+        await self.page.goto(f"{self.client.url}/#/{session}")
+
+    async def say(self, text: str, key: str = "Enter") -> None:
+        """Write something into the box and send it."""
+        await self.find("#text").fill(text)
+        await self.find("#text").press(key)
+
+    async def wait_until_idle(self) -> None:
+        """Return once no run goes on."""
+        await expect(self.find("#stop")).to_be_hidden()
+        await expect(self.find(".is-live, .row-queued")).to_have_count(0)
+
+
+@asynccontextmanager
+async def open_browser() -> AsyncGenerator[Browser]:
+    """A browser of its own for each test: nothing is left behind."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+async def open_tab(browser: Browser, client: Client, *, width: int = 1280, init: str | None = None) -> Tab:
+    """A new tab that is logged in; `init` is a script that runs before those of the page."""
+    context = await browser.new_context(viewport={"width": width, "height": 800})
+    page = await context.new_page()
+    page.set_default_timeout(SLOWLY)
+    tab = Tab(page, client)
+    page.on("pageerror", lambda error: tab.errors.append(str(error)))
+    page.on("request", lambda request: tab.requests.append(request.url))
+    if init is not None:
+        await page.add_init_script(init)
+    await tab.log_in()
+    return tab
+
+
+@asynccontextmanager
+async def open_page(client: Client, *, width: int = 1280, init: str | None = None) -> AsyncGenerator[Tab]:
+    """A browser with one tab; in the end the scripts of the page must have made no mistake."""
+    async with open_browser() as browser:
+        tab = await open_tab(browser, client, width=width, init=init)
+        yield tab
+        assert tab.errors == []
+        origin = urlsplit(client.url).netloc
+        assert [url for url in tab.requests if urlsplit(url).netloc != origin and not url.startswith("data:")] == []
+
+
+class Proxy:
+    """A way to a server that can be cut: all its connections break, in the middle of whatever they carry."""
+
+    def __init__(self) -> None:
+        self._port = 0
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.cuts = 0
+
+    def cut(self) -> None:
+        """Break all connections."""
+        self.cuts += 1
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection to the server and back."""
+        task: Any = asyncio.current_task()
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._open |= {writer, far_writer}
+        ways = [asyncio.ensure_future(_copy(reader, far_writer)), asyncio.ensure_future(_copy(far_reader, writer))]
+        await asyncio.wait(ways)
+        self._open -= {writer, far_writer}
+
+    @asynccontextmanager
+    async def lead_to(self, client: Client) -> AsyncGenerator[Client]:
+        """A client of the same server by way of this proxy."""
+        self._port = int(client.url.rpartition(":")[2])
+        server = await asyncio.start_server(self.carry, "127.0.0.1", 0)
+        try:
+            yield Client(client.http, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", client.token)
+        finally:
+            server.close()
+            self.cut()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=10)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass  # it was cut
+    finally:
+        writer.close()

@@ -1,0 +1,121 @@
+"""The page for everyone: keyboard, roles, narrow and wide, light and dark; axe-core finds no serious problem."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pytest
+from playwright.async_api import expect
+from tests.server.kit import make_agent, run_server
+from tests.server.page.kit import Tab, needs_browser, open_page
+
+from steersman.testing import answer, call, error, thinking
+
+pytestmark = [pytest.mark.real_time, needs_browser]
+TEXT = """# Result
+
+A [link](https://example.org), `code` and **more**.
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```py
+x = 1  # y
+```
+"""
+AXE = "axe-core@4"
+
+
+@cache
+def load_axe() -> str | None:
+    """The script of axe-core from npm, or `None` where it cannot be had."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return None
+    with TemporaryDirectory() as folder:
+        command = [npm, "pack", "--silent", AXE, "--pack-destination", folder]
+        try:
+            subprocess.run(command, cwd=folder, env=os.environ, check=True, capture_output=True, timeout=60)
+        except (subprocess.SubprocessError, OSError):
+            return None
+        with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
+            found = package.extractfile("package/axe.min.js")
+            return None if found is None else found.read().decode()
+
+
+async def check_with_axe(tab: Tab, where: str) -> None:
+    """Fail if axe-core finds a serious or critical problem."""
+    script = load_axe()
+    if script is None:
+        pytest.skip("needs axe-core from npm")
+    if not await tab.page.evaluate("() => typeof axe === 'object'"):
+        await tab.page.evaluate(script)
+    found: list[dict[str, Any]] = await tab.page.evaluate("async () => (await axe.run()).violations")
+    bad = [
+        (one["id"], [(node["target"], node["failureSummary"]) for node in one["nodes"]][:3])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert bad == [], where
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1600, "light"), (800, "dark"), (380, "light"), (380, "dark")])
+async def test_axe_finds_no_serious_problem(width: int, scheme: Literal["light", "dark"]) -> None:
+    """Section 4: works at 380 px and 1,600 px, light and dark; nothing is wider than the window."""
+    script = (answer(thinking("Hm."), TEXT, call("deploy", target="live")), error("invalid_request", "Half"))
+    async with run_server(make_agent(*script)) as client, open_page(client, width=width) as tab:
+        await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        await expect(tab.find("#empty")).to_be_visible()
+        await check_with_axe(tab, "empty")
+        await tab.say("Go.")
+        await expect(tab.find(".approval")).to_be_visible()
+        await check_with_axe(tab, "with a question")
+        await tab.find(".answer-approve").click()
+        await expect(tab.find(".note-error")).to_be_visible()
+        await tab.page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        if width < 1240:
+            await tab.find("#open-inspector").click()
+            await expect(tab.find("#inspector")).to_be_visible()
+        await check_with_axe(tab, "after an error")
+        assert await tab.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_the_page_works_by_keyboard_alone() -> None:
+    """Section 4: by keyboard, in an order that makes sense; the switch of colours is kept."""
+    async with run_server(make_agent("Hi.", "Ho.")) as client, open_page(client) as tab:
+        press = tab.page.keyboard.press
+        await press("/")
+        await expect(tab.find("#text")).to_be_focused()
+        await tab.page.keyboard.type("Hello")
+        await press("Shift+Enter")
+        await tab.page.keyboard.type("there")
+        await press("Enter")
+        await expect(tab.answer).to_contain_text("Hi.")
+        await expect(tab.find(".row-user .bubble")).to_have_text("Hello\nthere")
+        await press("Control+k")
+        await expect(tab.find("#search")).to_be_focused()
+        await press("Tab")
+        await expect(tab.find("#sessions a").first).to_be_focused()
+        await press("Alt+n")
+        await expect(tab.find("#empty")).to_be_visible()
+        await expect(tab.find("#text")).to_be_focused()
+        await press("Shift+Tab")
+        await press("?")
+        await expect(tab.find("#keys")).to_be_visible()
+        await press("Escape")
+        await expect(tab.find("#keys")).to_be_hidden()
+        await tab.find("#theme").press("Enter")
+        await tab.find("#theme").press("Enter")
+        await tab.page.reload()
+        await expect(tab.find("html")).to_have_attribute("data-theme", "dark")
+        await tab.find("#sessions a").first.press("Enter")
+        await expect(tab.answer).to_contain_text("Hi.")
+        await expect(tab.find("#feed")).to_have_attribute("role", "feed")

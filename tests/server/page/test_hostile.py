@@ -1,0 +1,115 @@
+"""Hostile text from models and tools never becomes markup, runs no script and makes no request (server.md 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import expect
+from tests.server.kit import run_server
+from tests.server.page.kit import needs_browser, open_page
+
+from steersman import Agent, tool
+from steersman.testing import ScriptedModel, answer, call, thinking
+
+pytestmark = [pytest.mark.real_time, needs_browser]
+ELSEWHERE = "http://127.0.0.1:9/x"
+CORPUS = [
+    "<script>window.hacked = 1</script>",
+    f"<img src={ELSEWHERE}.png onerror='window.hacked=1'>",
+    f"<svg onload='window.hacked=1'><use href='{ELSEWHERE}'/></svg>",
+    f"<iframe src='{ELSEWHERE}'></iframe><object data='{ELSEWHERE}'></object>",
+    f"<style>@import url({ELSEWHERE}); * {{ display: none }}</style>",
+    f"<link rel=stylesheet href={ELSEWHERE}><base href={ELSEWHERE}>",
+    f"<meta http-equiv=refresh content='0;url={ELSEWHERE}'>",
+    "[click](javascript:window.hacked=1) [click]( JaVaScRiPt:window.hacked=1 ) [click](java\tscript:window.hacked=1)",
+    "[click](data:text/html,<script>window.hacked=1</script>) [click](vbscript:x) <javascript:window.hacked=1>",
+    f"![picture]({ELSEWHERE}.png) ![x](javascript:window.hacked=1) [![inner]({ELSEWHERE}.png)](javascript:alert)",
+    f'[link]({ELSEWHERE}/a "title\' onmouseover=window.hacked=1 x=") <{ELSEWHERE}?"onclick=window.hacked=1>',
+    "| a | b |\n|---|---|\n| <script>window.hacked=1</script> | [x](javascript:window.hacked=1) |",
+    '```html\n<script>window.hacked=1</script>\n```\n\n```"onload=window.hacked=1\nx\n```',
+    "# <img src=x onerror=window.hacked=1>\n\n> <b>quote</b>\n\n- <i>item</i>\n\n`<u>code</u>` **<s>bold</s>**",
+    "\x1b[31mred\x1b[0m \x1b]8;;javascript:window.hacked=1\x07link\x1b]8;;\x07 \x1b[2J\x1b]0;title\x07 \x00\x08\x7f",
+    "file\u202egnp.exe \u2066isolated\u2069 zero\u200bwidth \ufeff \u2028 \U000e0041tag",
+    "&lt;script&gt;window.hacked=1&lt;/script&gt; &#60;img src=x onerror=window.hacked=1&#62;",
+    "__proto__ constructor toString <template><script>window.hacked=1</script></template>",
+    "x" * 300_000,
+    "> " * 5_000 + "deep",
+    "- " * 3_000 + "deep",
+    "*" * 20_000 + "_" * 20_000 + "`" * 5_000 + "[" * 9_000 + "](" * 3_000 + "~~" * 3_000,
+    "|" * 5_000 + "\n" + "|-" * 5_000,
+    "<!--" * 2_000 + "\\" * 3_000,
+]
+ALLOWED = """() => [...document.querySelectorAll("*")].flatMap((one) => {
+  const wrong = [];
+  const own = "link script meta title head html body".split(" ");
+  const bad = "iframe object embed base style template portal frame form[action] video audio source use".split(" ");
+  if (bad.includes(one.localName)) wrong.push(one.localName);
+  if (["script", "link"].includes(one.localName) && !one.closest("head")) wrong.push(one.localName);
+  if (one.localName === "img" && !one.src.startsWith(location.origin)) wrong.push(one.outerHTML.slice(0, 200));
+  for (const { name, value } of one.attributes) {
+    if (name.startsWith("on")) wrong.push(`${one.localName} ${name}`);
+    const follows = name === "href" || name === "src" || name === "xlink:href" || name === "action";
+    if (follows && /^\\s*(javascript|data|vbscript):/i.test(value)) wrong.push(`${name}=${value.slice(0, 80)}`);
+  }
+  return wrong;
+})"""
+
+
+@tool
+def show(text: str) -> str:
+    """Show."""
+    return text
+
+
+async def test_the_corpus_is_only_text() -> None:
+    """As text, thinking, arguments and results; in a title, in the tree and in a question."""
+    blocks: list[Any] = []
+    for text in CORPUS:
+        blocks += [thinking(text), text, call("show", text=text)]
+    script = ScriptedModel(answer(*blocks, deltas=2), "\n\n".join(CORPUS[:18]))
+    async with run_server(lambda: Agent(script.model, tools=[show])) as client, open_page(client) as tab:
+        await tab.say("\n".join(CORPUS[:18]))
+        await tab.wait_until_idle()
+        await expect(tab.answer).to_contain_text("<script>window.hacked = 1</script>")
+        await expect(tab.answer).to_contain_text("file⟨U+202E⟩gnp.exe")
+        await tab.page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        await expect(tab.find(".tool .output").first).to_contain_text("<script>")
+        wrong: list[str] = await tab.page.evaluate(ALLOWED)
+        links: list[str] = await tab.page.evaluate(
+            "() => [...document.querySelectorAll('.feed a')].map((one) => new URL(one.href).protocol)"
+        )
+        assert wrong == []
+        assert set(links) == {"http:"}
+        assert await tab.page.evaluate("() => window.hacked") is None
+        origin = urlsplit(client.url).netloc
+        assert {urlsplit(url).netloc for url in tab.requests} == {origin}
+
+
+async def test_a_hostile_question_is_only_text() -> None:
+    """The preview of an approval, its tool's name and its reason."""
+
+    @tool(needs_approval=True)
+    def deploy(target: str) -> str:
+        """Deploy."""
+        return target
+
+    text = "<img src=x onerror=window.hacked=1>\u202e\x1b[31m"
+    script = ScriptedModel(answer(call("deploy", target=text)), "Done.")
+    async with run_server(lambda: Agent(script.model, tools=[deploy])) as client, open_page(client) as tab:
+        await tab.say("Deploy.")
+        await expect(tab.find(".approval .preview")).to_contain_text("<img src=x onerror=window.hacked=1>")
+        assert await tab.page.evaluate(ALLOWED) == []
+        await tab.find(".answer-approve").click()
+        await tab.wait_until_idle()
+        assert await tab.page.evaluate("() => window.hacked") is None
+
+
+async def test_a_page_without_the_token_shows_how_to_log_in() -> None:
+    """Section 6: the URL that the server prints logs the page in."""
+    async with run_server() as client, open_page(client) as tab:
+        await tab.page.context.clear_cookies()
+        await tab.page.reload()
+        await expect(tab.find("#login")).to_be_visible()
+        await expect(tab.find("#composer")).to_be_hidden()
