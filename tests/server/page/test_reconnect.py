@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, web
 from playwright.async_api import expect
-from tests.server.kit import make_agent, run_server
+from tests.server.kit import Client, make_agent, run_server
 from tests.server.page.kit import Proxy, needs_browser, open_browser, open_page, open_tab
 from tests.server.test_restart import run_program
 
+from steersman.server import Server
 from steersman.testing import answer
 
 pytestmark = [pytest.mark.real_time, needs_browser]
@@ -144,3 +146,24 @@ async def test_an_open_question_is_answered_after_a_restart(tmp_path: Path, numb
         await expect(tab.answer).to_contain_text("Done.")
         await expect(tab.find(".tool")).to_have_attribute("data-status", "done")
         await expect(tab.find(".approval")).to_have_count(0)
+
+
+async def test_a_server_that_is_about_to_stop_is_told() -> None:
+    """Section 3: while it drains no run starts, the page says so, and the message waits for the server to be back."""
+    server = Server(make_agent("Hi.", "Ho."))
+    runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with ClientSession() as http:
+        client = Client(http, f"http://127.0.0.1:{runner.addresses[0][1]}", server.token)
+        async with open_page(client) as tab:
+            await tab.say("Hello.")
+            await expect(tab.answer).to_contain_text("Hi.")
+            server.sessions.draining = True
+            await tab.say("Again.")
+            await expect(tab.find("#banner")).to_contain_text("about to stop")
+            await expect(tab.find(".row-queued")).to_contain_text("Waiting for the server")
+            server.sessions.draining = False
+            await expect(tab.answer).to_contain_text("Ho.")
+            await expect(tab.find("#banner")).to_be_hidden()
+    await runner.cleanup()

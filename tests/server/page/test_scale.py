@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def write_session(path: Path) -> str:
 async def test_ten_thousand_messages(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """The last message is painted soon, few rows are in the document, and what is read stays in its place."""
     path = tmp_path / "sessions.db"
-    id = write_session(path)
+    id = await asyncio.to_thread(write_session, path)
     async with (
         run_server(make_agent("Hello."), store=path) as client,
         open_page(client, init=WATCH_FOR_THE_LAST) as tab,

@@ -141,6 +141,10 @@ class Page {
   }
 
   draw() {
+    if (this.session?.hasTrouble) {
+      this.session.hasTrouble = false;
+      void this.watchServer();
+    }
     for (const part of [this.conversation, this.approvals, this.composer, this.inspector]) part.update();
     this.drawHead();
     this.drawBanner();

@@ -174,6 +174,7 @@ export class Session {
   async send(action, body, key, sent) {
     const onretry = () => {
       Object.assign(sent, { isRetrying: true, version: sent.version + 1 });
+      this.hasTrouble = true; // the page asks the server how it is
       this.onchange();
     };
     try {
