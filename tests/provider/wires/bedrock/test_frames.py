@@ -56,6 +56,14 @@ def test_frames_are_the_same_in_pieces_of_any_size(size: int) -> None:
     assert decoder.finish() == []
 
 
+def test_a_long_frame_in_many_pieces_is_given_once_and_whole() -> None:
+    """Its bytes are joined once, when the last of them is there."""
+    words = "é" * 400_000
+    decoder = FrameDecoder()
+    pieces = chunks(framed("contentBlockDelta", words.encode()) + STREAM, 1_460)
+    assert [event for piece in pieces for event in decoder.feed(piece)] == [("contentBlockDelta", words), *WHOLE]
+
+
 @given(st.lists(st.integers(0, len(STREAM)), max_size=5))
 def test_frames_are_the_same_with_any_cuts(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]

@@ -27,24 +27,31 @@ _LENGTHS = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 class FrameDecoder:
     """Turns the bytes of one stream into the names and payloads of its events; used like an `SseDecoder`."""
 
-    __slots__ = ("_error", "_kept", "_max")
+    __slots__ = ("_error", "_kept", "_max", "_needed")
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes
-        self._kept = b""
+        self._kept = bytearray()
+        # The bytes from which on there is something to decode.
+        self._needed = _PRELUDE.size
         self._error: ProviderError | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that these bytes complete; raises for a damaged frame, after the events before it were given."""
         if self._error is not None:
             raise self._error
-        kept = self._kept + chunk if self._kept else chunk
+        self._kept += chunk
+        if len(self._kept) < self._needed:
+            return []  # so that a long frame in many pieces is joined once
+        kept = bytes(self._kept)
         events: list[Event] = []
         at = 0
+        self._needed = _PRELUDE.size
         try:
             while len(kept) - at >= _PRELUDE.size:
                 length = self._read_length(kept, at)
                 if len(kept) - at < length:
+                    self._needed = length
                     break
                 events.append(_decode_frame(kept[at : at + length]))
                 at += length
@@ -52,7 +59,7 @@ class FrameDecoder:
             self._error = error
             if not events:
                 raise
-        self._kept = kept[at:]
+        self._kept = bytearray(kept[at:])
         return events
 
     def finish(self) -> list[Event]:
