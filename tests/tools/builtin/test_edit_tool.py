@@ -412,6 +412,23 @@ def test_twenty_edits_through_two_hard_links_are_each_in_the_file_they_were_made
         assert (tmp_path / name).read_text() == wanted
 
 
+@pytest.mark.parametrize(
+    ("raw", "old", "new"),
+    [
+        ("<0>\n<1>\r<2>\n<3>\n", "<0>\n<1>\n<2>\n<3>", "\n\n\n"),
+        ("a\rb\r\n", "b", "\n"),
+        ("a\r<x>\nb\n", "<x>", "\nx"),
+        ("a\n<x>\nb\rc\r", "<x>\nb", "x\n"),
+    ],
+)
+def test_no_line_end_is_lost_where_kinds_meet(tmp_path: Path, raw: str, old: str, new: str) -> None:
+    """A CR that comes to stand before a LF would be one line end instead of two."""
+    (tmp_path / "a.txt").write_bytes(raw.encode())
+    edit_tool(Workspace(tmp_path))("a.txt", [Edit(old, new)])
+    found = (tmp_path / "a.txt").read_bytes().decode()
+    assert re.sub("\r\n|\r", "\n", found) == re.sub("\r\n|\r", "\n", raw).replace(old, new)
+
+
 ENDS = st.sampled_from(["\n", "\r\n", "\r", " ", "\u2028"])
 MARKS = st.sampled_from([("utf-8", b""), ("utf-8", b"\xef\xbb\xbf"), ("utf-16-le", b"\xff\xfe")])
 

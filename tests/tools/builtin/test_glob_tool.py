@@ -182,7 +182,7 @@ def by_definition(pattern: list[str], names: list[str]) -> bool:
     """What a pattern means, one name at a time and with no thought of speed."""
     if not pattern:
         return not names
-    if pattern[0] == "**":
+    if len(pattern[0]) > 1 and set(pattern[0]) == {"*"}:  # as git: three stars are the same as two
         if len(pattern) == 1:
             return bool(names)
         return any(by_definition(pattern[1:], names[skipped:]) for skipped in range(len(names) + 1))

@@ -113,10 +113,14 @@ class TextFile:
             return new
         lines = new.split("\n")
         ends = _LINE_END.findall(self.raw, raw_start, raw_end)
-        if len(ends) != len(lines) - 1:
-            return self.find_line_end(raw_start).join(lines)
-        # The number of lines is the same: each keeps its own line end, even where they are mixed.
-        return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
+        found = [end.join(lines) for end in (self.find_line_end(raw_start), "\n", "\r\n", "\r")]
+        if len(ends) == len(lines) - 1:
+            # The number of lines is the same: each keeps its own line end, even where they are mixed.
+            found.insert(0, "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True)))
+        # A CR before a LF would be one line end instead of two.
+        before, after = self.raw[raw_start - 1 : raw_start], self.raw[raw_end : raw_end + 1]
+        wanted = normalize_line_ends(before) + new + normalize_line_ends(after)
+        return next((text for text in found if normalize_line_ends(before + text + after) == wanted), found[0])
 
     def find_line_end(self, raw_place: int) -> str:
         """Find the line end used around an offset of `raw`: the next one, else the one before."""
