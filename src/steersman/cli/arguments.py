@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve"]
+Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve", "acp"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 InputFormat: TypeAlias = Literal["text", "stream-json"]
 
@@ -20,12 +20,14 @@ SUBCOMMANDS = {
     "models": "list providers, the keys that are set, prices and context windows",
     "doctor": "check what works on this machine and what is missing",
     "serve": "put the agent of this folder behind HTTP, with a web page",
+    "acp": "be the agent of an editor, over stdin and stdout (Agent Client Protocol)",
 }
 THINKING = ("off", "minimal", "low", "medium", "high")
 
 
 # The modules that add a command's own options: loaded only for that command.
 _SUBCOMMAND_MODULES = {
+    "acp": "steersman.cli.serving.acp",
     "doctor": "steersman.cli.setup.doctor",
     "models": "steersman.cli.setup.models",
     "serve": "steersman.cli.serving.serve",
@@ -56,6 +58,7 @@ commands:
   steersman models                                  {models}
   steersman doctor                                  {doctor}
   steersman serve [--port N] [--store URL]          {serve}
+  steersman acp                                     {acp}
 
 exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused or denied, 130 interrupted
 """.format(**SUBCOMMANDS)
@@ -132,7 +135,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="steersman",
-        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve ...",
+        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve|acp ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

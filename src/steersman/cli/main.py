@@ -94,6 +94,10 @@ async def _dispatch(options: Options) -> int:
             from steersman.cli.serving import serve
 
             return await serve.run(options)
+        case "acp":
+            from steersman.cli.serving import acp
+
+            return await acp.run(options)
         case "doctor":
             from steersman.cli.setup import doctor
 

@@ -217,6 +217,7 @@ class LiveSession:
         finally:
             self._task = None
             self._early_answers.clear()
+            self.hub.wake()
         if len(self.agent.inbox) and result.end_reason in ("done", "terminated") and not self.draining:
             self._follow(start_run(self.agent, Start((), Initial(), silent=True)), "wait")
 

@@ -122,12 +122,15 @@ async def start_agent(
     trust: Callable[[str, str], Awaitable[bool]] | None = None,
     chosen: Callable[[Choice], None] | None = None,
     keep_session: bool = True,
+    workspace: Path | None = None,
+    toolsets: Sequence[Toolset] = (),
 ) -> AsyncGenerator[StartedAgent]:
     """Starts an agent for these options, and stops it on exit; raises `UserError` if something prevents it.
 
     `notify` receives notices, one line each. `trust(question, content)` asks whether to trust a file of the project;
     without it, only files trusted before count. `chosen` receives the model and the reason before any download starts.
-    Without `keep_session` the agent has no session of its own.
+    Without `keep_session` the agent has no session of its own. `workspace` is its folder, the current one if missing;
+    `toolsets` are further tools.
     """
     notices: list[str] = []
 
@@ -135,10 +138,11 @@ async def start_agent(
         notices.append(text)
         notify(text)
 
-    plan = await _make_plan(options, ask=trust, notify=note)
-    workspace, settings, model = plan.workspace, plan.settings, plan.model
+    workspace = get_current_folder() if workspace is None else workspace
+    plan = await _make_plan(options, workspace, ask=trust, notify=note)
+    settings, model = plan.settings, plan.model
     async with AsyncExitStack() as stack:
-        tools: list[Tool | Toolset] = [*plan.builtin]
+        tools: list[Tool | Toolset] = [*plan.builtin, *toolsets]
         if options.tools != ():
             tools.extend(await _find_toolsets(options, settings, workspace, stack, ask=trust, notify=note))
 
@@ -203,9 +207,12 @@ class _Plan:
 
 
 async def _make_plan(
-    options: Options, *, ask: Callable[[str, str], Awaitable[bool]] | None, notify: Callable[[str], None]
+    options: Options,
+    workspace: Path,
+    *,
+    ask: Callable[[str, str], Awaitable[bool]] | None,
+    notify: Callable[[str], None],
 ) -> _Plan:
-    workspace = get_current_folder()
     schema = None if options.json_schema is None else _read_schema(options.json_schema)
     own = read_settings(find_config_file())
     settings = own.tighten(await load_project_settings(workspace, ask=ask, notify=notify))

@@ -17,7 +17,7 @@ Event: TypeAlias = dict[str, Any]
 async def follow_events(
     live: LiveSession, act: Callable[[], Awaitable[Any]] | None, after: Position | None = None
 ) -> AsyncGenerator[tuple[str, Event]]:
-    """Act, and yield the positions and events that follow, up to the end of the run.
+    """Act, and yield the positions and events that follow, up to the end of the run; none if it could not start.
 
     `act` starts a run or answers its question; without it, the run that goes on is followed from a position. Once it
     has acted there is one event of the type `started`. If the reader leaves, the run goes on: only `live.abort()` stops
@@ -34,3 +34,7 @@ async def follow_events(
                 yield str(item.position), event
                 if event["type"] == "agent_end":
                     return
+            if not live.is_busy:
+                await live.session.save()
+                if watch.position >= live.hub.position:
+                    return  # the run could not start

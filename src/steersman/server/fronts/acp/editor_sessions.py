@@ -1,0 +1,129 @@
+"""The sessions of one editor: each has a folder, the agent of that folder, and at most one prompt that is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from steersman.agent.agent import Agent
+from steersman.context.log import Log
+from steersman.policy.approval import Approval
+from steersman.server.fronts.acp.prompts import ServerOfClient
+from steersman.server.live import LiveSession
+from steersman.server.sessions import Sessions
+from steersman.session.session import Session
+from steersman.session.stores.store import Store
+from steersman.types.ids import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """The agent of a folder, where its sessions are kept, and the models that it may use."""
+
+    agent: Agent[Any]
+    store: Store
+    models: Sequence[str] = ()
+
+
+class Workplaces(Protocol):
+    """Knows the folders. `home` is the one for requests that name none."""
+
+    @property
+    def home(self) -> Path: ...
+
+    def find_store(self, cwd: Path) -> Store:
+        """Where the sessions of a folder are kept."""
+        ...
+
+    def start(self, cwd: Path, servers: Sequence[ServerOfClient]) -> AbstractAsyncContextManager[Workplace]:
+        """Start the agent of a folder, with these MCP servers beside its own."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A prompt that is being answered."""
+
+    cancelled: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class OpenSession:
+    """One session of an editor. `rejected` are the calls that were rejected for good, by their fingerprints."""
+
+    def __init__(self, cwd: Path, workplaces: Workplaces, servers: Sequence[ServerOfClient]) -> None:
+        self.cwd = cwd
+        self.turn: Turn | None = None
+        self.rejected: set[str] = set()
+        self.live: LiveSession
+        self.place: Workplace
+        self._workplaces = workplaces
+        self._servers = servers
+        self._closing = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.live.session.id
+
+    @property
+    def approval(self) -> Approval | None:
+        """The policy of its agent."""
+        approval: Any = self.live.agent.config.approval
+        return approval
+
+    async def start(self, id: str | None, timeout: float | None = None) -> None:
+        """Start the agent, and open the session with this id, a new one if it is `None`."""
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(id, timeout, ready))
+        try:
+            await ready
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _keep(self, id: str | None, timeout: float | None, ready: asyncio.Future[None]) -> None:
+        """Hold the agent from its start to its end: both must happen in one task."""
+        try:
+            async with self._workplaces.start(self.cwd, self._servers) as place:
+                self.place = place
+                sessions = Sessions(lambda: place.agent, place.store, approval_timeout=timeout)
+                try:
+                    self.live = await (sessions.create(None) if id is None else sessions.open(None, id))
+                    if not ready.done():
+                        ready.set_result(None)
+                    await self._closing.wait()
+                finally:
+                    await sessions.close()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def close(self) -> None:
+        """Close the session and stop its agent; a session without any message is removed."""
+        self._closing.set()
+        if self._keeper is not None:
+            await asyncio.wait([self._keeper])
+            if not self._keeper.cancelled():
+                self._keeper.result()
+        live = getattr(self, "live", None)
+        if live is not None and not live.session.messages:
+            await asyncio.to_thread(self.place.store.delete, live.session.id)
+
+
+def copy_session(store: Store, id: str) -> str:
+    """Copy the current branch of a session into a new one, and return its id. It blocks, so call it in a thread."""
+    with Session.open(store, id, write=False) as old:
+        entries = old.entries()
+    title = next((one.title for one in store.list() if one.id == id), "")
+    with Session.create(store, new_id("session")) as new:
+        new.move_to(Log.from_entries(entries))
+        if title:
+            new.set_title(title)
+        return new.id
