@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.server.fronts.node import install_packages, place_script
+from tests.server.judging import judge
 
+pytestmark = pytest.mark.real_time
 ROOT = Path(__file__).parents[4]
 
 
-@pytest.mark.timeout(400)
-def test_the_javascript_client_understands_all_of_it(tmp_path: Path) -> None:
+async def test_the_javascript_client_understands_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text, thinking, a tool, approvals (yes, no, unable), an error, a cancel, load, resume, fork and list."""
-    folder = install_packages("@agentclientprotocol/sdk@2.4")
-    script = place_script(Path(__file__).with_name("client.mjs"), folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     agent = [sys.executable, "-m", "tests.server.fronts.acp.program", str(tmp_path / "sessions.db")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    try:
-        done = subprocess.run(
-            ["node", str(script), str(tmp_path), *agent], capture_output=True, env=env, timeout=60, check=False
-        )
-    finally:
-        script.unlink()
-    assert done.returncode == 0, done.stderr.decode()
-    seen = json.loads(done.stdout)
+    seen = await judge("acp.mjs", str(tmp_path), *agent)
     assert seen["reasons"] == {
         "think": "end_turn",
         "yes": "end_turn",

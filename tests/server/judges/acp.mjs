@@ -1,4 +1,4 @@
-// Drives an agent with the JavaScript SDK: node client.mjs FOLDER COMMAND ARGS... Prints what it saw as JSON.
+// Drives an agent with the JavaScript SDK: node acp.mjs FOLDER COMMAND ARGS... Prints what it saw as JSON.
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk/unstable";
