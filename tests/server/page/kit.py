@@ -119,6 +119,8 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.cuts = 0
+        self.loses: bytes | None = None
+        """Lose the answer to the next request with this in its first line: the server acts, the page does not know."""
 
     def cut(self) -> None:
         """Break all connections."""
@@ -137,9 +139,29 @@ class Proxy:
             writer.transport.abort()
             return
         self._open |= {writer, far_writer}
-        ways = [asyncio.ensure_future(_copy(reader, far_writer)), asyncio.ensure_future(_copy(far_reader, writer))]
+        lost = asyncio.Event()
+        ways = [
+            asyncio.ensure_future(self._copy(reader, far_writer, lost)),
+            asyncio.ensure_future(self._copy(far_reader, writer, lost)),
+        ]
         await asyncio.wait(ways)
         self._open -= {writer, far_writer}
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                if lost.is_set():
+                    self.cut()  # this is the answer that gets lost
+                    return
+                if self.loses is not None and self.loses in data.partition(b"\r\n")[0]:
+                    self.loses = None
+                    lost.set()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass  # it was cut
+        finally:
+            writer.close()
 
     @asynccontextmanager
     async def lead_to(self, client: Client) -> AsyncGenerator[Client]:
@@ -153,14 +175,3 @@ class Proxy:
             self.cut()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=10)
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass  # it was cut
-    finally:
-        writer.close()

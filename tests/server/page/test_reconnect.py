@@ -113,6 +113,29 @@ async def test_a_message_sent_while_the_server_is_away_counts_once(tmp_path: Pat
         await expect(tab.find(".row-user")).to_have_count(2)
 
 
+@pytest.mark.parametrize("path", [b"POST /sessions ", b"/prompt ", b"/branch "])
+async def test_a_message_whose_receipt_is_lost_counts_once(path: bytes) -> None:
+    """S5: the server has acted, the answer to the page is lost, and the same key is sent again."""
+    proxy = Proxy()
+    async with (
+        run_server(make_agent("First.", "Second.", "Third.", "Fourth.")) as client,
+        proxy.lead_to(client) as through,
+        open_page(through) as tab,
+    ):
+        proxy.loses = path
+        await tab.say("One")
+        await expect(tab.answer).to_contain_text("First.")
+        await tab.find(".row-answer").get_by_label("Branch from here").click()
+        await tab.say("Two")
+        await expect(tab.answer).to_contain_text("Second.")
+        await tab.wait_until_idle()
+        assert proxy.loses is None
+        _, listed = await client.send("GET", "/sessions")
+        _, tree = await client.send("GET", f"/sessions/{tab.session}/tree")
+        assert len(listed["sessions"]) == 1
+        assert [node["title"] for node in tree] == ["One", "First.", "Two", "Second."]
+
+
 async def test_a_kill_in_mid_answer_is_told_and_the_run_is_continued(tmp_path: Path) -> None:
     """Section 3: the page goes on after a restart, and the run can be continued."""
     async with run_program(tmp_path, "slow") as (program, client), open_page(client) as tab:

@@ -29,7 +29,11 @@ class Page {
       rerun: (row) => this.session.rerun(row.id).catch(report),
     });
     this.approvals = new Approvals(document, report);
-    this.composer = new Composer(document, { say: (text, options) => this.say(text, options), report, escape: () => this.approvals.focus() || document.querySelector("#scroller").focus() });
+    this.composer = new Composer(document, {
+      say: (text, options) => this.say(text, options),
+      report,
+      escape: () => this.approvals.focus() || document.querySelector("#scroller").focus(),
+    });
     this.sidebar = new Sidebar(document, { report, onmissing: () => this.showLogin() });
     this.inspector = new Inspector(document, { report, onshow: (leaf, id) => this.showBranch(leaf, id) });
     setUpTheme(document.querySelector("#theme"));
@@ -124,7 +128,8 @@ class Page {
     const select = document.querySelector("#agent");
     const { agents } = this.sidebar;
     select.parentNode.hidden = agents.length < 2;
-    if (select.options.length !== agents.length) select.replaceChildren(...agents.map((name) => new Option(name, name)));
+    if (select.options.length !== agents.length)
+      select.replaceChildren(...agents.map((name) => new Option(name, name)));
   }
 
   showLogin() {
@@ -154,8 +159,16 @@ class Page {
   }
 
   drawHead() {
-    const title = this.session === null || this.session.id === null ? "New session" : this.session.info?.title || "Untitled";
-    const status = this.session === null ? "" : this.session.log.questions.size > 0 ? "waiting" : this.session.log.running ? "running" : "idle";
+    const title =
+      this.session === null || this.session.id === null ? "New session" : this.session.info?.title || "Untitled";
+    const status =
+      this.session === null
+        ? ""
+        : this.session.log.questions.size > 0
+          ? "waiting"
+          : this.session.log.running
+            ? "running"
+            : "idle";
     setText(document.querySelector("#title"), title);
     document.querySelector("#status").dataset.status = status;
     setText(document.querySelector("#status"), { running: "running", waiting: "needs your answer" }[status] ?? "");
@@ -167,9 +180,12 @@ class Page {
     const { session, health } = this;
     const failed = session?.connection === "failed" ? session.failure : null;
     if (failed?.status === 401) this.showLogin();
-    if (failed !== null) this.notices.setBanner(failed.status === 404 ? "This session does not exist." : failed.detail, "error");
-    else if (session?.connection === "waiting" || health === "gone") this.notices.setBanner("The server cannot be reached. Connecting again…");
-    else if (health === "draining") this.notices.setBanner("The server is about to stop. Runs can be continued when it is back.");
+    if (failed !== null)
+      this.notices.setBanner(failed.status === 404 ? "This session does not exist." : failed.detail, "error");
+    else if (session?.connection === "waiting" || health === "gone")
+      this.notices.setBanner("The server cannot be reached. Connecting again…");
+    else if (health === "draining")
+      this.notices.setBanner("The server is about to stop. Runs can be continued when it is back.");
     else this.notices.setBanner("");
   }
 }

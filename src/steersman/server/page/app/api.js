@@ -29,7 +29,11 @@ export async function act(path, body = {}, { method = "POST", key = makeKey(), o
   const since = performance.now();
   for (let attempt = 0; ; attempt++) {
     try {
-      const response = await send(path, { method, headers, body: method === "DELETE" ? undefined : JSON.stringify(body) });
+      const response = await send(path, {
+        method,
+        headers,
+        body: method === "DELETE" ? undefined : JSON.stringify(body),
+      });
       return await parse(response);
     } catch (error) {
       const again = error instanceof ApiError && (error.status === 0 || BUSY.has(error.status));

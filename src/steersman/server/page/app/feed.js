@@ -34,9 +34,16 @@ export class Feed {
       const stop = () => connection.abort();
       this.controller.signal.addEventListener("abort", stop);
       try {
-        const headers = { Accept: "text/event-stream", ...(this.position === null ? {} : { "Last-Event-ID": this.position }) };
+        const headers = {
+          Accept: "text/event-stream",
+          ...(this.position === null ? {} : { "Last-Event-ID": this.position }),
+        };
         const query = this.position === null && this.last !== null ? `?last=${this.last}` : "";
-        const response = await fetch(locate(this.path + query), { headers, signal: connection.signal, cache: "no-store" });
+        const response = await fetch(locate(this.path + query), {
+          headers,
+          signal: connection.signal,
+          cache: "no-store",
+        });
         if (!response.ok && response.status < 500) {
           this.onstate("failed", { status: response.status, detail: await readProblem(response) });
           return;

@@ -21,7 +21,9 @@ export function formatSeconds(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 60
+    ? `${minutes} min ${Math.round(seconds % 60)} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** A time as "14:05", "Tue 14:05" or "3 Mar". */
@@ -37,7 +39,12 @@ export function formatTime(seconds, now = Date.now() / 1000) {
 /** The texts of a message, joined. */
 export function getText(message) {
   const content = message?.content ?? [];
-  return typeof content === "string" ? content : content.filter((block) => block.type === "text").map((block) => block.text).join("\n\n");
+  return typeof content === "string"
+    ? content
+    : content
+        .filter((block) => block.type === "text")
+        .map((block) => block.text)
+        .join("\n\n");
 }
 
 /** The beginning of a text in one line. */

@@ -30,14 +30,16 @@ export class Log {
     this.position = position;
     const take = this[`on_${event.type}`];
     if (take !== undefined) take.call(this, event);
-    else if (TREE_TYPES.has(event.type)) this.addEntry({ id: event.id, parent: event.parent, role: event.type, message: event }, event);
+    else if (TREE_TYPES.has(event.type))
+      this.addEntry({ id: event.id, parent: event.parent, role: event.type, message: event }, event);
     this.runs.add(event);
   }
 
   /** The entries from the beginning to one of them. */
   findPath(tip) {
     const path = [];
-    for (let entry = this.entries.get(tip); entry !== undefined; entry = this.entries.get(entry.parent)) path.push(entry);
+    for (let entry = this.entries.get(tip); entry !== undefined; entry = this.entries.get(entry.parent))
+      path.push(entry);
     return path.reverse();
   }
 
@@ -60,7 +62,15 @@ export class Log {
   }
 
   addEntry(entry, event) {
-    const made = { key: entry.id, calls: new Map(), notes: [], time: event.timestamp, loop: event.loop_id, seq: event.seq, ...entry };
+    const made = {
+      key: entry.id,
+      calls: new Map(),
+      notes: [],
+      time: event.timestamp,
+      loop: event.loop_id,
+      seq: event.seq,
+      ...entry,
+    };
     this.touch(made);
     if (!this.entries.has(made.id)) {
       const siblings = this.children.get(made.parent) ?? [];
@@ -97,7 +107,8 @@ export class Log {
     const entry = this.entries.get(this.tip);
     if (entry !== undefined) this.touch(entry);
     if (event.end_reason === "aborted") this.addNote("stopped", "Stopped.");
-    else if (event.end_reason !== "done" && event.end_reason !== "terminated") this.addNote("error", describeEnd(event));
+    else if (event.end_reason !== "done" && event.end_reason !== "terminated")
+      this.addNote("error", describeEnd(event));
     this.news.push(event.end_reason === "done" ? "The answer is complete." : describeEnd(event));
   }
 
@@ -105,7 +116,15 @@ export class Log {
 
   on_message_start(event) {
     if (event.message.role !== "assistant") return;
-    this.live = { id: null, key: `answer-${this.position}`, role: "assistant", message: { ...event.message, content: [] }, calls: new Map(), notes: [], isLive: true };
+    this.live = {
+      id: null,
+      key: `answer-${this.position}`,
+      role: "assistant",
+      message: { ...event.message, content: [] },
+      calls: new Map(),
+      notes: [],
+      isLive: true,
+    };
     this.touch(this.live);
   }
 
@@ -120,7 +139,8 @@ export class Log {
     if (this.live === null) this.on_message_start({ message: { role: "assistant" } });
     applyDelta(this.live.message.content, delta);
     const block = this.live.message.content[delta.content_index];
-    if (block?.type === "tool_call" && (delta.type === "tool_call_start" || delta.type === "tool_call_end")) this.addCall(this.live, block);
+    if (block?.type === "tool_call" && (delta.type === "tool_call_start" || delta.type === "tool_call_end"))
+      this.addCall(this.live, block);
     this.touch(this.live);
   }
 
@@ -133,7 +153,8 @@ export class Log {
       if (live !== null) Object.assign(entry, { key: live.key, notes: live.notes });
       this.live = null;
       const made = this.addEntry(entry, event);
-      for (const block of message.content) if (block.type === "tool_call") this.addCall(made, block, live?.calls.get(block.id));
+      for (const block of message.content)
+        if (block.type === "tool_call") this.addCall(made, block, live?.calls.get(block.id));
     } else if (message.role === "tool_result") {
       this.addResult(this.addEntry(entry, event), message);
     } else {
@@ -142,13 +163,15 @@ export class Log {
   }
 
   on_prun_applied(event) {
-    if (event.entry_id) this.addEntry({ id: event.entry_id, parent: event.parent, role: "prun", message: event }, event);
+    if (event.entry_id)
+      this.addEntry({ id: event.entry_id, parent: event.parent, role: "prun", message: event }, event);
   }
 
   // Tools
 
   addCall(entry, block, known) {
-    const call = known ?? entry.calls.get(block.id) ?? { id: block.id, status: "pending", output: "", result: null, duration: null };
+    const call = known ??
+      entry.calls.get(block.id) ?? { id: block.id, status: "pending", output: "", result: null, duration: null };
     Object.assign(call, { name: block.name, entry });
     entry.calls.set(block.id, call);
     this.calls.set(block.id, call);
@@ -167,11 +190,16 @@ export class Log {
 
   on_tool_execution_update(event) {
     const call = this.calls.get(event.tool_call_id);
-    if (call !== undefined) this.change(call.id, { output: (call.output + describeUpdate(event.update)).slice(-MOST_OUTPUT) });
+    if (call !== undefined)
+      this.change(call.id, { output: (call.output + describeUpdate(event.update)).slice(-MOST_OUTPUT) });
   }
 
   on_tool_execution_end(event) {
-    this.change(event.tool_call_id, { result: event.result, status: findStatus(event.result), duration: event.duration });
+    this.change(event.tool_call_id, {
+      result: event.result,
+      status: findStatus(event.result),
+      duration: event.duration,
+    });
   }
 
   addResult(entry, message) {
@@ -201,7 +229,15 @@ export class Log {
 
   on_accepted(event) {
     this.heardKeys.add(event.key);
-    this.queue.set(event.id, { id: event.id, key: `queue-${event.id}`, kind: event.kind, message: event.message, role: "queued", version: ++this.counter, notes: [] });
+    this.queue.set(event.id, {
+      id: event.id,
+      key: `queue-${event.id}`,
+      kind: event.kind,
+      message: event.message,
+      role: "queued",
+      version: ++this.counter,
+      notes: [],
+    });
   }
 
   on_delivered(event) {
@@ -219,7 +255,10 @@ export class Log {
   // What happens beside the conversation
 
   on_retry_scheduled(event) {
-    this.addNote("retry", `Attempt ${event.attempt} failed: ${event.error.message} Trying again in ${event.delay.toFixed(1)} s.`);
+    this.addNote(
+      "retry",
+      `Attempt ${event.attempt} failed: ${event.error.message} Trying again in ${event.delay.toFixed(1)} s.`,
+    );
   }
 
   on_model_fallback(event) {
@@ -235,7 +274,11 @@ export class Log {
   }
 
   on_compaction_ended(event) {
-    if (event.reduced) this.addNote("compaction", `The context was compacted from ${event.tokens_before.toLocaleString("en")} to ${event.tokens_after.toLocaleString("en")} tokens.`);
+    if (event.reduced)
+      this.addNote(
+        "compaction",
+        `The context was compacted from ${event.tokens_before.toLocaleString("en")} to ${event.tokens_after.toLocaleString("en")} tokens.`,
+      );
   }
 }
 
@@ -258,7 +301,14 @@ function applyDelta(content, delta) {
       (content[at] ??= { type: "thinking", thinking: "" }).thinking += delta.delta;
       break;
     case "tool_call_start":
-      content[at] = { type: "tool_call", id: delta.id, name: delta.name, arguments: {}, raw_arguments: "", complete: false };
+      content[at] = {
+        type: "tool_call",
+        id: delta.id,
+        name: delta.name,
+        arguments: {},
+        raw_arguments: "",
+        complete: false,
+      };
       break;
     case "tool_call_delta":
       if (content[at] !== undefined) content[at].raw_arguments = (content[at].raw_arguments ?? "") + delta.delta;
@@ -277,7 +327,11 @@ function findStatus(message) {
 
 function describeEnd(event) {
   const detail = event.detail ? `: ${event.detail}` : ".";
-  return { limit: `A limit ended the run${detail}`, error: event.detail || "The run failed.", aborted: "Stopped." }[event.end_reason] ?? `The run ended (${event.end_reason})${detail}`;
+  return (
+    { limit: `A limit ended the run${detail}`, error: event.detail || "The run failed.", aborted: "Stopped." }[
+      event.end_reason
+    ] ?? `The run ended (${event.end_reason})${detail}`
+  );
 }
 
 /** The text of a tool's progress, or of what a sub-agent does. */

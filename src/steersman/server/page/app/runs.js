@@ -20,7 +20,19 @@ export class Runs {
   }
 
   on_agent_start(event) {
-    const run = { id: event.loop_id, start: event.timestamp, end: null, reason: null, bars: [], open: new Map(), points: [], turns: [], tokens: 0, cost: 0, model: event.config_snapshot?.model ?? "" };
+    const run = {
+      id: event.loop_id,
+      start: event.timestamp,
+      end: null,
+      reason: null,
+      bars: [],
+      open: new Map(),
+      points: [],
+      turns: [],
+      tokens: 0,
+      cost: 0,
+      model: event.config_snapshot?.model ?? "",
+    };
     this.byId.set(run.id, run);
     this.list.push(run);
   }
@@ -33,7 +45,12 @@ export class Runs {
   }
 
   on_message_start(event, run) {
-    if (event.message.role === "assistant") run.open.set("model", { kind: "model", from: event.message.timestamp || event.timestamp, label: event.message.model });
+    if (event.message.role === "assistant")
+      run.open.set("model", {
+        kind: "model",
+        from: event.message.timestamp || event.timestamp,
+        label: event.message.model,
+      });
   }
 
   on_message_end(event, run) {
@@ -41,7 +58,13 @@ export class Runs {
     if (message.role !== "assistant") return;
     run.open.delete("model");
     run.turns.push(message.timestamp);
-    run.bars.push({ kind: "model", from: message.timestamp, to: event.timestamp, label: message.model, isError: message.stop_reason === "error" });
+    run.bars.push({
+      kind: "model",
+      from: message.timestamp,
+      to: event.timestamp,
+      label: message.model,
+      isError: message.stop_reason === "error",
+    });
     this.count(message.usage ?? {}, event.timestamp, run);
   }
 
@@ -64,7 +87,13 @@ export class Runs {
 
   on_tool_execution_end(event, run) {
     run.open.delete(event.tool_call_id);
-    run.bars.push({ kind: "tool", from: event.timestamp - event.duration, to: event.timestamp, label: event.tool_name, isError: event.is_error });
+    run.bars.push({
+      kind: "tool",
+      from: event.timestamp - event.duration,
+      to: event.timestamp,
+      label: event.tool_name,
+      isError: event.is_error,
+    });
   }
 
   on_approval_requested(event, run) {

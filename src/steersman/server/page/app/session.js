@@ -85,7 +85,10 @@ export class Session {
     const entry = this.log.entries.get(this.tip);
     if (this.log.running || this.isElsewhere || entry === undefined || !this.isLoaded) return false;
     if (this.log.wasCut || entry.role === "user" || entry.role === "tool_result") return true;
-    return ["error", "aborted", "length"].includes(entry.message.stop_reason) || [...entry.calls.values()].some((call) => call.result === null);
+    return (
+      ["error", "aborted", "length"].includes(entry.message.stop_reason) ||
+      [...entry.calls.values()].some((call) => call.result === null)
+    );
   }
 
   take(events) {
@@ -93,7 +96,13 @@ export class Session {
     this.tail?.push(...events);
     for (const [key, sent] of this.sending) if (sent.isDone || this.log.heardKeys.has(key)) this.sending.delete(key);
     this.checkLoaded();
-    if (events.some(([, event]) => event.type === "agent_start" || event.type === "agent_end" || event.type === "approval_requested")) void this.refresh();
+    if (
+      events.some(
+        ([, event]) =>
+          event.type === "agent_start" || event.type === "agent_end" || event.type === "approval_requested",
+      )
+    )
+      void this.refresh();
     this.onchange();
   }
 
@@ -152,7 +161,15 @@ export class Session {
   /** Say something: start a run, steer the one that goes on, or queue it ("follow_up"). */
   async say(text, { kind = "steer", at = null, create = null } = {}) {
     const key = makeKey();
-    const sent = { key: `sending-${key}`, role: "queued", kind, isSending: true, message: { content: [{ type: "text", text }] }, version: 1, notes: [] };
+    const sent = {
+      key: `sending-${key}`,
+      role: "queued",
+      kind,
+      isSending: true,
+      message: { content: [{ type: "text", text }] },
+      version: 1,
+      notes: [],
+    };
     this.sending.set(key, sent);
     this.viewed = null;
     const action = at !== null ? "branch" : this.log.running ? kind : "prompt";

@@ -3,7 +3,8 @@
 import { h } from "../view/dom.js";
 
 // CSI, OSC (also without its end), and other two-character sequences.
-const ESCAPE = /\u001b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)?|[PX^_][^\u001b]{0,4096}(?:\u001b\\)?|[ -/]*[0-~])/g;
+const ESCAPE =
+  /\u001b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)?|[PX^_][^\u001b]{0,4096}(?:\u001b\\)?|[ -/]*[0-~])/g;
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 /** Append a program's output to a node. */
@@ -26,12 +27,19 @@ export function stripEscapes(text) {
 
 /** Of a line that a program wrote several times, as for a progress bar, the last version. */
 function dropOverwritten(text) {
-  return text.includes("\r") ? text.replace(/\r\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "").replace(/\r/g, "") : text;
+  return text.includes("\r")
+    ? text
+        .replace(/\r\n/g, "\n")
+        .replace(/[^\n]*\r(?=[^\n])/g, "")
+        .replace(/\r/g, "")
+    : text;
 }
 
 function appendStyled(node, text, style) {
   if (!text) return;
-  const names = [style.colour && `ansi-${style.colour}`, style.bold && "ansi-bold", style.dim && "ansi-dim"].filter(Boolean);
+  const names = [style.colour && `ansi-${style.colour}`, style.bold && "ansi-bold", style.dim && "ansi-dim"].filter(
+    Boolean,
+  );
   node.append(names.length ? h("span", { class: names.join(" ") }, text) : h.text(text));
 }
 

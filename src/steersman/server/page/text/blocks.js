@@ -32,11 +32,13 @@ function takeBlock(lines, at) {
   const line = lines[at];
   let found;
   if ((found = FENCE.exec(line))) return takeFence(lines, at, found);
-  if ((found = HEADING.exec(line))) return { kind: "heading", level: found[1].length, text: found[2] ?? "", next: at + 1 };
+  if ((found = HEADING.exec(line)))
+    return { kind: "heading", level: found[1].length, text: found[2] ?? "", next: at + 1 };
   if (RULE.test(line)) return { kind: "rule", next: at + 1 };
   if (QUOTE.test(line)) return takeQuote(lines, at);
   if ((found = ITEM.exec(line))) return takeList(lines, at, found);
-  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "") && lines[at + 1].includes("-")) return takeTable(lines, at);
+  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "") && lines[at + 1].includes("-"))
+    return takeTable(lines, at);
   if (/^(?: {4}|\t)/.test(line)) return takeIndented(lines, at);
   return takeParagraph(lines, at);
 }
@@ -46,20 +48,42 @@ function takeFence(lines, at, [, fence, info]) {
   let end = at + 1;
   while (end < lines.length && !close.test(lines[end])) end++;
   const language = info.trim().split(/\s+/)[0] ?? "";
-  return { kind: "code", language, text: lines.slice(at + 1, end).join("\n"), closed: end < lines.length, next: Math.min(end + 1, lines.length) };
+  return {
+    kind: "code",
+    language,
+    text: lines.slice(at + 1, end).join("\n"),
+    closed: end < lines.length,
+    next: Math.min(end + 1, lines.length),
+  };
 }
 
 function takeIndented(lines, at) {
   let end = at;
   while (end < lines.length && (/^(?: {4}|\t)/.test(lines[end]) || BLANK.test(lines[end]))) end++;
   while (BLANK.test(lines[end - 1])) end--;
-  return { kind: "code", language: "", text: lines.slice(at, end).map((line) => line.replace(/^(?: {4}|\t)/, "")).join("\n"), closed: true, next: end };
+  return {
+    kind: "code",
+    language: "",
+    text: lines
+      .slice(at, end)
+      .map((line) => line.replace(/^(?: {4}|\t)/, ""))
+      .join("\n"),
+    closed: true,
+    next: end,
+  };
 }
 
 function takeQuote(lines, at) {
   let end = at;
   while (end < lines.length && QUOTE.test(lines[end])) end++;
-  return { kind: "quote", text: lines.slice(at, end).map((line) => line.replace(QUOTE, "")).join("\n"), next: end };
+  return {
+    kind: "quote",
+    text: lines
+      .slice(at, end)
+      .map((line) => line.replace(QUOTE, ""))
+      .join("\n"),
+    next: end,
+  };
 }
 
 /** A list: items of the same kind of marker, with the lines that belong to them. */
@@ -113,7 +137,9 @@ function takeItem(lines, at, found) {
 }
 
 function takeTable(lines, at) {
-  const aligns = splitRow(lines[at + 1]).map((cell) => (/^:-+:$/.test(cell) ? "center" : /-:$/.test(cell) ? "right" : "left"));
+  const aligns = splitRow(lines[at + 1]).map((cell) =>
+    /^:-+:$/.test(cell) ? "center" : /-:$/.test(cell) ? "right" : "left",
+  );
   const rows = [splitRow(lines[at])];
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && !BLANK.test(lines[end])) rows.push(splitRow(lines[end++]));
@@ -121,7 +147,10 @@ function takeTable(lines, at) {
 }
 
 function splitRow(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(/(^|[^\\])\|$/, "$1");
+  const inner = line
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/(^|[^\\])\|$/, "$1");
   return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
 
@@ -133,11 +162,24 @@ function takeParagraph(lines, at) {
     }
     end++;
   }
-  return { kind: "paragraph", text: lines.slice(at, end).map((line) => line.trimStart()).join("\n"), next: end };
+  return {
+    kind: "paragraph",
+    text: lines
+      .slice(at, end)
+      .map((line) => line.trimStart())
+      .join("\n"),
+    next: end,
+  };
 }
 
 /** Whether a line ends the paragraph before it. */
 function isInterrupted(lines, at) {
   const line = lines[at];
-  return FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)]) +\S/.test(line);
+  return (
+    FENCE.test(line) ||
+    HEADING.test(line) ||
+    RULE.test(line) ||
+    QUOTE.test(line) ||
+    /^ {0,3}(?:[-*+]|1[.)]) +\S/.test(line)
+  );
 }

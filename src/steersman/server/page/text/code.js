@@ -4,7 +4,8 @@ import { h, iconButton } from "../view/dom.js";
 import { makeDiff } from "./diff.js";
 
 const LONGEST = 30_000;
-const HASH_COMMENTS = /^(py|python|sh|bash|zsh|shell|console|yaml|yml|toml|ini|rb|ruby|r|perl|make|makefile|dockerfile|elixir|nix)$/i;
+const HASH_COMMENTS =
+  /^(py|python|sh|bash|zsh|shell|console|yaml|yml|toml|ini|rb|ruby|r|perl|make|makefile|dockerfile|elixir|nix)$/i;
 const DASH_COMMENTS = /^(sql|lua|hs|haskell|ada|elm)$/i;
 const NO_COLOUR = /^(|text|txt|plain|output|log|md|markdown)$/i;
 const KEYWORDS = new Set(
@@ -13,7 +14,9 @@ const KEYWORDS = new Set(
   interface is lambda let local loop match mod module mut namespace new nil None nonlocal not null of or package pass private
   protected pub public raise readonly ref return select self Self static struct super switch template then this throw trait true True
   try type typedef typeof undefined union unless unsafe until use using var void when where while with yield
-  SELECT FROM WHERE AND OR NOT INSERT INTO VALUES UPDATE SET DELETE CREATE TABLE JOIN LEFT INNER ON GROUP BY ORDER LIMIT AS NULL`.split(/\s+/),
+  SELECT FROM WHERE AND OR NOT INSERT INTO VALUES UPDATE SET DELETE CREATE TABLE JOIN LEFT INNER ON GROUP BY ORDER LIMIT AS NULL`.split(
+    /\s+/,
+  ),
 );
 
 /** A block of code with its language and a button that copies it. */
@@ -21,8 +24,22 @@ export function makeCode(text, language = "") {
   if (/^(diff|patch)$/i.test(language)) return makeDiff(text);
   const code = h("code", {});
   appendColoured(code, text, language);
-  const frame = h("pre", { class: "code-text", tabindex: "0", "aria-label": language ? `Code, ${language}` : "Code", role: "region" }, code);
-  return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", {}, language || "text"), makeCopyButton(() => text)), frame);
+  const frame = h(
+    "pre",
+    { class: "code-text", tabindex: "0", "aria-label": language ? `Code, ${language}` : "Code", role: "region" },
+    code,
+  );
+  return h(
+    "div",
+    { class: "code" },
+    h(
+      "div",
+      { class: "code-head" },
+      h("span", {}, language || "text"),
+      makeCopyButton(() => text),
+    ),
+    frame,
+  );
 }
 
 /** A button that copies a text. */
@@ -59,7 +76,11 @@ export function appendColoured(node, text, language) {
 }
 
 function makePattern(language) {
-  const comment = HASH_COMMENTS.test(language) ? "#[^\\n]*" : DASH_COMMENTS.test(language) ? "--[^\\n]*" : "\\/\\/[^\\n]*|\\/\\*[\\s\\S]*?\\*\\/|<!--[\\s\\S]*?-->";
+  const comment = HASH_COMMENTS.test(language)
+    ? "#[^\\n]*"
+    : DASH_COMMENTS.test(language)
+      ? "--[^\\n]*"
+      : "\\/\\/[^\\n]*|\\/\\*[\\s\\S]*?\\*\\/|<!--[\\s\\S]*?-->";
   const string = `"""[\\s\\S]*?"""|"(?:[^"\\\\\\n]|\\\\.)*"|'(?:[^'\\\\\\n]|\\\\.)*'|\`(?:[^\`\\\\]|\\\\.)*\``;
   return new RegExp(`(${comment})|(${string})|(\\b\\d[\\w.]*\\b)|([A-Za-z_]\\w*)(\\s*\\()?`, "g");
 }

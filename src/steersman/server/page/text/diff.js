@@ -26,14 +26,16 @@ function makeLine(line, numbers) {
     numbers.new = Number(hunk[2]);
     return h("span", { class: "diff-line diff-hunk" }, line, "\n");
   }
-  if (numbers.new === null && /^(---|\+\+\+) /.test(line)) return h("span", { class: "diff-line diff-file" }, line, "\n");
+  if (numbers.new === null && /^(---|\+\+\+) /.test(line))
+    return h("span", { class: "diff-line diff-file" }, line, "\n");
   const kind = line[0] === "+" ? "added" : line[0] === "-" ? "removed" : "same";
   let number = "";
   if (numbers.new !== null) {
     number = kind === "removed" ? numbers.old++ : numbers.new++;
     if (kind === "same") numbers.old++;
   }
-  const shown = line.length > 2_000 ? `${line.slice(0, 2_000)} … (${line.length.toLocaleString("en")} characters)` : line;
+  const shown =
+    line.length > 2_000 ? `${line.slice(0, 2_000)} … (${line.length.toLocaleString("en")} characters)` : line;
   const gutter = number === "" ? null : h("span", { class: "diff-number", "aria-hidden": "true" }, number);
   return h("span", { class: `diff-line diff-${kind}` }, gutter, shown, "\n");
 }
@@ -60,7 +62,14 @@ function showParts(node, parts, most, make) {
   node.append(...parts.slice(0, most).map(make));
   const left = parts.slice(most);
   if (left.length === 0) return;
-  const label = most === 1 ? `Show more (${left.join("").length.toLocaleString("en")} characters)` : `Show ${left.length.toLocaleString("en")} more lines`;
-  const more = h("button", { type: "button", class: "more", onclick: () => (more.remove(), showParts(node, left, most, make)) }, label);
+  const label =
+    most === 1
+      ? `Show more (${left.join("").length.toLocaleString("en")} characters)`
+      : `Show ${left.length.toLocaleString("en")} more lines`;
+  const more = h(
+    "button",
+    { type: "button", class: "more", onclick: () => (more.remove(), showParts(node, left, most, make)) },
+    label,
+  );
   node.append(more);
 }

@@ -30,7 +30,8 @@ export function checkAddress(address) {
 /** A link that opens in a new tab and tells the other site nothing. */
 export function makeLink(address, children) {
   const href = checkAddress(address);
-  if (href === null) return h("span", { class: "dead-link", title: "This address is not followed" }, children, " (", address, ")");
+  if (href === null)
+    return h("span", { class: "dead-link", title: "This address is not followed" }, children, " (", address, ")");
   return h("a", { href, target: "_blank", rel: "noopener noreferrer nofollow", title: href }, children);
 }
 
@@ -121,7 +122,7 @@ class Scanner {
   }
 
   findTicks(run, start) {
-    for (let at = this.source.indexOf(run, start); at >= 0; ) {
+    for (let at = this.source.indexOf(run, start); at >= 0;) {
       let end = at + run.length;
       if (this.source[end] !== "`") return at;
       while (this.source[end] === "`") end++;
@@ -138,8 +139,14 @@ class Scanner {
     const end = findClose(this.source, close + 1, "(", ")");
     if (end < 0) return false;
     const label = this.source.slice(open + 1, close);
-    const address = this.source.slice(close + 2, end).trim().replace(/\s+["'(].*$/s, "").replace(/^<(.*)>$/, "$1");
-    const shown = isImage ? [h("span", { class: "image-mark" }, "image: "), label || address] : renderInline(label, this.depth + 1);
+    const address = this.source
+      .slice(close + 2, end)
+      .trim()
+      .replace(/\s+["'(].*$/s, "")
+      .replace(/^<(.*)>$/, "$1");
+    const shown = isImage
+      ? [h("span", { class: "image-mark" }, "image: "), label || address]
+      : renderInline(label, this.depth + 1);
     this.parts.push(makeLink(address, shown));
     this.at = end + 1;
     return true;
@@ -161,7 +168,8 @@ class Scanner {
     const found = url.exec(this.source);
     if (found === null) return false;
     let address = found[0].replace(/[.,;:!?*_~]+$/, "");
-    while (address.endsWith(")") && address.split("(").length < address.split(")").length) address = address.slice(0, -1);
+    while (address.endsWith(")") && address.split("(").length < address.split(")").length)
+      address = address.slice(0, -1);
     this.parts.push(makeLink(address, address));
     this.at += address.length;
     return true;
@@ -221,7 +229,9 @@ function closeRuns(closer, done, openers) {
     const opener = done[openers[top]];
     if (opener.mark !== closer.mark) continue;
     const used = closer.mark === "~" ? 2 : Math.min(2, opener.length, closer.length);
-    const inside = done.splice(openers[top] + 1).map((part) => (part instanceof Node ? part : h.text(part.mark.repeat(part.length))));
+    const inside = done
+      .splice(openers[top] + 1)
+      .map((part) => (part instanceof Node ? part : h.text(part.mark.repeat(part.length))));
     const tag = closer.mark === "~" ? "del" : used === 2 ? "strong" : "em";
     opener.length -= used;
     closer.length -= used;

@@ -47,7 +47,11 @@ export class GrowingMarkdown {
 function renderBlock(block, depth) {
   switch (block.kind) {
     case "heading":
-      return h(`h${Math.min(block.level + 2, 6)}`, { class: `heading-${block.level}`, dir: "auto" }, renderInline(block.text));
+      return h(
+        `h${Math.min(block.level + 2, 6)}`,
+        { class: `heading-${block.level}`, dir: "auto" },
+        renderInline(block.text),
+      );
     case "rule":
       return h("hr");
     case "code":
@@ -72,19 +76,31 @@ function renderList(block, depth) {
 function renderItem(item, tight, depth) {
   const task = /^\[([ xX])\]\s+/.exec(item);
   const text = task === null ? item : item.slice(task[0].length);
-  const nodes = renderMarkdown(text, depth + 1).flatMap((node) => (tight && node.tagName === "P" ? [...node.childNodes] : [node]));
+  const nodes = renderMarkdown(text, depth + 1).flatMap((node) =>
+    tight && node.tagName === "P" ? [...node.childNodes] : [node],
+  );
   const done = task !== null && task[1] !== " ";
-  const box = task === null ? null : h("span", { class: "task-box", role: "img", "aria-label": done ? "done" : "to do" }, done ? "☑" : "☐");
+  const box =
+    task === null
+      ? null
+      : h("span", { class: "task-box", role: "img", "aria-label": done ? "done" : "to do" }, done ? "☑" : "☐");
   return h("li", { class: task === null ? null : "task" }, box, nodes);
 }
 
 function renderTable({ aligns, rows: [head, ...body] }) {
-  const makeCells = (tag, row) => head.map((_, place) => h(tag, { class: `align-${aligns[place] ?? "left"}`, dir: "auto" }, renderInline(row[place] ?? "")));
+  const makeCells = (tag, row) =>
+    head.map((_, place) =>
+      h(tag, { class: `align-${aligns[place] ?? "left"}`, dir: "auto" }, renderInline(row[place] ?? "")),
+    );
   const table = h(
     "table",
     {},
     h("thead", {}, h("tr", {}, makeCells("th", head))),
-    h("tbody", {}, body.map((row) => h("tr", {}, makeCells("td", row)))),
+    h(
+      "tbody",
+      {},
+      body.map((row) => h("tr", {}, makeCells("td", row))),
+    ),
   );
   return h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Table" }, table);
 }

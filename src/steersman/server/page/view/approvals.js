@@ -65,7 +65,8 @@ export class Approvals {
   answerByKey(event) {
     const answer = { y: "approve", n: "deny", a: "always" }[event.key.toLowerCase()];
     const typing = event.target.closest("input, textarea, select, [contenteditable], dialog");
-    if (answer === undefined || typing !== null || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    if (answer === undefined || typing !== null || event.ctrlKey || event.metaKey || event.altKey || event.repeat)
+      return;
     const inside = event.target.closest(".approval");
     const card = [...this.cards.values()].find((one) => inside === null || one.node === inside);
     if (card === undefined) return;
@@ -79,15 +80,39 @@ class Card {
     this.question = question;
     const id = `question-${question.approval_id}`;
     const makeButton = (kind, key, label, title = null) =>
-      h("button", { type: "button", class: `answer-${kind}`, title, onclick: () => answer(kind, this.reason.value) }, label, h("kbd", { "aria-hidden": "true" }, key));
-    this.reason = h("input", { type: "text", class: "reason", placeholder: "Why not? (the model is told)", "aria-label": "Reason for a denial", maxlength: "2000", autocomplete: "off" });
+      h(
+        "button",
+        { type: "button", class: `answer-${kind}`, title, onclick: () => answer(kind, this.reason.value) },
+        label,
+        h("kbd", { "aria-hidden": "true" }, key),
+      );
+    this.reason = h("input", {
+      type: "text",
+      class: "reason",
+      placeholder: "Why not? (the model is told)",
+      "aria-label": "Reason for a denial",
+      maxlength: "2000",
+      autocomplete: "off",
+    });
     this.reason.addEventListener("keydown", (event) => event.key === "Enter" && answer("deny", this.reason.value));
     const always = "The same call with the same arguments is allowed from now on, in this session";
-    this.buttons = [makeButton("approve", "y", "Allow"), makeButton("deny", "n", "Deny"), makeButton("always", "a", "Always this session", always)];
+    this.buttons = [
+      makeButton("approve", "y", "Allow"),
+      makeButton("deny", "n", "Deny"),
+      makeButton("always", "a", "Always this session", always),
+    ];
     this.node = h(
       "section",
       { class: "approval", tabindex: "-1", role: "group", "aria-labelledby": id, data: { id: question.approval_id } },
-      h("header", { id }, icon("alert"), h("span", {}, "May it run "), h("code", {}, question.tool_name), h("span", {}, "?"), makeDeadline(question)),
+      h(
+        "header",
+        { id },
+        icon("alert"),
+        h("span", {}, "May it run "),
+        h("code", {}, question.tool_name),
+        h("span", {}, "?"),
+        makeDeadline(question),
+      ),
       question.reason ? h("p", { class: "approval-reason" }, question.reason) : null,
       makePreview(question),
       h("div", { class: "approval-answers" }, this.buttons, this.reason),

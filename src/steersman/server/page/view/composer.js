@@ -11,7 +11,9 @@ export class Composer {
     this.text = page.querySelector("#text");
     this.hint = page.querySelector("#hint");
     this.chip = page.querySelector("#origin");
-    this.buttons = Object.fromEntries(["send", "queue", "stop", "continue"].map((name) => [name, page.querySelector(`#${name}`)]));
+    this.buttons = Object.fromEntries(
+      ["send", "queue", "stop", "continue"].map((name) => [name, page.querySelector(`#${name}`)]),
+    );
     this.form.addEventListener("submit", (event) => (event.preventDefault(), this.submit("steer")));
     this.buttons.queue.addEventListener("click", () => this.submit("follow_up"));
     this.buttons.stop.addEventListener("click", () => this.run("stop"));
@@ -34,7 +36,11 @@ export class Composer {
     this.origin = origin;
     this.chip.hidden = origin === null;
     if (origin !== null) {
-      const cancel = h("button", { type: "button", class: "chip-cancel", "aria-label": "Do not branch", onclick: () => this.setOrigin(null) }, icon("cross"));
+      const cancel = h(
+        "button",
+        { type: "button", class: "chip-cancel", "aria-label": "Do not branch", onclick: () => this.setOrigin(null) },
+        icon("cross"),
+      );
       replace(this.chip, icon("branch"), h("span", {}, `A new branch after “${shorten(origin.label, 60)}”`), cancel);
     }
     if (text !== null) this.setText(text);
@@ -53,10 +59,18 @@ export class Composer {
     buttons.stop.hidden = !running;
     buttons.queue.hidden = !running;
     buttons.continue.hidden = !session?.canContinue || session.log.questions.size > 0;
-    setText(buttons.send.querySelector("span"), running ? "Steer" : this.origin !== null || session?.isElsewhere ? "Branch" : "Send");
+    setText(
+      buttons.send.querySelector("span"),
+      running ? "Steer" : this.origin !== null || session?.isElsewhere ? "Branch" : "Send",
+    );
     this.form.classList.toggle("is-running", running);
     this.text.placeholder = running ? "Steer the run…" : "Ask, or say what to do…";
-    setText(this.hint, running ? "Enter steers · Alt+Enter queues for the end · Shift+Enter new line" : "Enter sends · Shift+Enter new line · ? for keys");
+    setText(
+      this.hint,
+      running
+        ? "Enter steers · Alt+Enter queues for the end · Shift+Enter new line"
+        : "Enter sends · Shift+Enter new line · ? for keys",
+    );
     this.updateReady();
   }
 

@@ -12,7 +12,8 @@ export class Inspector {
   constructor(page, { report, onshow }) {
     Object.assign(this, { report, onshow, session: null, chosen: null, drawn: "" });
     this.node = page.querySelector("#inspector");
-    for (const name of ["gauge", "usage", "timeline", "tree", "settings", "run-choice"]) this[name] = page.querySelector(`#${name}`);
+    for (const name of ["gauge", "usage", "timeline", "tree", "settings", "run-choice"])
+      this[name] = page.querySelector(`#${name}`);
     this["run-choice"].addEventListener("change", (event) => this.choose(event.target.value));
   }
 
@@ -53,17 +54,43 @@ export class Inspector {
     const state = `${version} ${window} ${info?.model}`;
     if (state === this.drawnGauge) return;
     this.drawnGauge = state;
+    if (usage.input + usage.output + usage.cache_read === 0) {
+      replace(
+        this.gauge,
+        h(
+          "p",
+          { class: "muted" },
+          usage.answers === 0 ? "Tokens and cost are shown here." : "The model reports no usage.",
+        ),
+      );
+      return replace(this.usage);
+    }
     const share = window ? Math.min(context / window, 1) : null;
-    const words = share === null ? `${formatTokens(context)} tokens in context` : `${formatTokens(context)} of ${formatTokens(window)} tokens in context`;
+    const words =
+      share === null
+        ? `${formatTokens(context)} tokens in context`
+        : `${formatTokens(context)} of ${formatTokens(window)} tokens in context`;
     const meter = share === null ? null : makeMeter(share, words);
-    replace(this.gauge, h("div", { class: "gauge-line" }, h("strong", {}, share === null ? formatTokens(context) : `${Math.round(share * 100)} %`), h("span", {}, words)), meter);
+    replace(
+      this.gauge,
+      h(
+        "div",
+        { class: "gauge-line" },
+        h("strong", {}, share === null ? formatTokens(context) : `${Math.round(share * 100)} %`),
+        h("span", {}, words),
+      ),
+      meter,
+    );
     const facts = [
       ["Input", formatTokens(usage.input + usage.cache_read + usage.cache_write)],
       ["from cache", formatTokens(usage.cache_read)],
       ["Output", formatTokens(usage.output)],
       ["Cost", usage.hasCost ? formatCost(usage.cost) : "unknown"],
     ];
-    replace(this.usage, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+    replace(
+      this.usage,
+      facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+    );
   }
 
   updateTimeline(runs, running) {
@@ -85,7 +112,11 @@ export class Inspector {
     const latest = runs.list.slice(-30).reverse();
     if (select.dataset.state === `${runs.list.length}`) return;
     select.dataset.state = `${runs.list.length}`;
-    replace(select, h("option", { value: "latest" }, "Latest run"), latest.slice(1).map((run, place) => h("option", { value: run.id }, `Run ${runs.list.length - place - 1}`)));
+    replace(
+      select,
+      h("option", { value: "latest" }, "Latest run"),
+      latest.slice(1).map((run, place) => h("option", { value: run.id }, `Run ${runs.list.length - place - 1}`)),
+    );
     select.value = this.chosen ?? "latest";
   }
 
@@ -112,7 +143,11 @@ export class Inspector {
 
   makeSelect(label, name, value, options) {
     const known = options.includes(value) ? options : [value, ...options];
-    const select = h("select", { onchange: () => this.configure(select, name, value) }, known.map((one) => h("option", { value: one, selected: one === value }, one)));
+    const select = h(
+      "select",
+      { onchange: () => this.configure(select, name, value) },
+      known.map((one) => h("option", { value: one, selected: one === value }, one)),
+    );
     return h("label", { class: "setting" }, h("span", {}, label), select);
   }
 
@@ -129,15 +164,29 @@ export class Inspector {
 function makeMeter(share, words) {
   const fill = h("div", { class: `meter-fill${share > 0.85 ? " is-full" : share > 0.65 ? " is-high" : ""}` });
   fill.style.width = `${Math.max(share * 100, 0.5)}%`;
-  return h("div", { class: "meter", role: "meter", "aria-label": words, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": Math.round(share * 100) }, fill);
+  return h(
+    "div",
+    {
+      class: "meter",
+      role: "meter",
+      "aria-label": words,
+      "aria-valuemin": "0",
+      "aria-valuemax": "100",
+      "aria-valuenow": Math.round(share * 100),
+    },
+    fill,
+  );
 }
 
 function makeFact(label, value) {
-  return value ? h("div", { class: "setting" }, h("span", {}, label), h("span", { class: "setting-value" }, value)) : null;
+  return value
+    ? h("div", { class: "setting" }, h("span", {}, label), h("span", { class: "setting-value" }, value))
+    : null;
 }
 
 /** When a run that has no end was last heard of. */
 function findLast(run) {
-  return run === undefined ? 0 : Math.max(run.start, ...run.bars.map((bar) => bar.to), ...[...run.open.values()].map((bar) => bar.from));
+  return run === undefined
+    ? 0
+    : Math.max(run.start, ...run.bars.map((bar) => bar.to), ...[...run.open.values()].map((bar) => bar.from));
 }
-

@@ -4,6 +4,7 @@ import { formatCost, formatTime, formatTokens, getText, shorten } from "../app/f
 import { makeCopyButton } from "../text/code.js";
 import { GrowingMarkdown } from "../text/markdown.js";
 import { h, icon, iconButton, replace, setText } from "./dom.js";
+import { makePicture } from "./picture.js";
 import { ToolView } from "./tool_view.js";
 
 /** `actions` are what the buttons of a message do; `opened` remembers what was unfolded. */
@@ -20,7 +21,9 @@ export function estimateHeight(row) {
   for (const block of Array.isArray(row.message?.content) ? row.message.content : []) {
     if (block.type === "tool_call") height += 48;
     else if (block.type === "thinking") height += 36;
-    else height += 26 * Math.min(Math.ceil((block.text ?? "").length / 80) + (block.text ?? "").split("\n", 200).length / 2, 200);
+    else
+      height +=
+        26 * Math.min(Math.ceil((block.text ?? "").length / 80) + (block.text ?? "").split("\n", 200).length / 2, 200);
   }
   return height;
 }
@@ -38,7 +41,9 @@ class UserView {
   update(row) {
     replace(this.body, makeUserBlocks(row.message));
     const copy = makeCopyButton(() => getText(row.message), "Copy this message");
-    const edit = iconButton("edit", row.parent === null ? "Ask again in a new session" : "Change and branch here", () => this.actions.edit(row));
+    const edit = iconButton("edit", row.parent === null ? "Ask again in a new session" : "Change and branch here", () =>
+      this.actions.edit(row),
+    );
     replace(this.foot, makeSwitch(row, this.actions), h("time", {}, formatTime(row.time)), copy, edit);
     updateNotes(this.notes, row);
   }
@@ -46,13 +51,7 @@ class UserView {
 
 function makeUserBlocks(message) {
   const content = typeof message.content === "string" ? [{ type: "text", text: message.content }] : message.content;
-  return content.map((block) => (block.type === "text" ? h("p", { class: "plain" }, block.text) : makeImage(block)));
-}
-
-function makeImage(block) {
-  const isImage = block.type === "image" && /^image\/(png|jpeg|gif|webp)$/.test(block.mime_type ?? "");
-  if (!isImage || !/^[A-Za-z0-9+/=\s]*$/.test(block.data)) return h("p", { class: "plain muted" }, `(${block.type})`);
-  return h("img", { class: "picture", alt: "A picture in this message", src: `data:${block.mime_type};base64,${block.data}` });
+  return content.map((block) => (block.type === "text" ? h("p", { class: "plain" }, block.text) : makePicture(block)));
 }
 
 class QueuedView {
@@ -68,7 +67,13 @@ class QueuedView {
   }
 
   update(row) {
-    const words = row.isRetrying ? "Waiting for the server…" : row.isSending ? "Sending…" : row.kind === "follow_up" ? "Queued for the end of the run" : "Will be heard next";
+    const words = row.isRetrying
+      ? "Waiting for the server…"
+      : row.isSending
+        ? "Sending…"
+        : row.kind === "follow_up"
+          ? "Queued for the end of the run"
+          : "Will be heard next";
     setText(this.label, words);
   }
 }
@@ -81,7 +86,12 @@ class MarkView {
   }
 
   update(row) {
-    const words = { earlier: "Earlier messages are being loaded…", compaction: "Earlier messages were compacted", prun: "The model dropped some of its own work", undo: "A change of the context was undone" };
+    const words = {
+      earlier: "Earlier messages are being loaded…",
+      compaction: "Earlier messages were compacted",
+      prun: "The model dropped some of its own work",
+      undo: "A change of the context was undone",
+    };
     const text = words[row.role] ?? shorten(getText(row.message), 200) ?? row.role;
     replace(this.node, h("span", { class: "mark" }, text || row.role));
   }
@@ -128,12 +138,21 @@ class AnswerView {
     if (block.type === "text") return new TextBlock();
     if (block.type === "thinking") return new ThinkingBlock(this.opened, `${row.key} thinking ${place}`);
     if (block.type === "tool_call") return new ToolView(this.opened, `${row.key} ${block.id}`);
-    return { node: makeImage(block), update: () => {} };
+    return { node: makePicture(block), update: () => {} };
   }
 
   updateWaiting(row, content) {
     const waits = row.isLive && !row.isCut && content.length === 0;
-    if (waits && !this.waiting) this.body.append((this.waiting = h("div", { class: "waiting", role: "img", "aria-label": "The model is about to answer" }, h("i"), h("i"), h("i"))));
+    if (waits && !this.waiting)
+      this.body.append(
+        (this.waiting = h(
+          "div",
+          { class: "waiting", role: "img", "aria-label": "The model is about to answer" },
+          h("i"),
+          h("i"),
+          h("i"),
+        )),
+      );
     if (!waits && this.waiting) {
       this.waiting.remove();
       this.waiting = null;
@@ -141,10 +160,17 @@ class AnswerView {
   }
 
   updateFoot(row) {
-    if (row.isCut) return replace(this.foot, h("span", { class: "cut" }, "The server stopped in the middle of this answer."));
+    if (row.isCut)
+      return replace(this.foot, h("span", { class: "cut" }, "The server stopped in the middle of this answer."));
     if (row.isLive) return replace(this.foot);
     const { usage, model } = row.message;
-    const facts = [model, usage?.output && `${formatTokens(usage.output)} tokens`, usage?.cost && formatCost(usage.cost)].filter(Boolean).join(" · ");
+    const facts = [
+      model,
+      usage?.output && `${formatTokens(usage.output)} tokens`,
+      usage?.cost && formatCost(usage.cost),
+    ]
+      .filter(Boolean)
+      .join(" · ");
     replace(
       this.foot,
       makeSwitch(row, this.actions),
@@ -193,8 +219,19 @@ function updateNotes(node, row) {
   const notes = [...row.notes];
   const failure = row.message?.stop_reason === "aborted" ? null : row.message?.error_message;
   if (failure && !notes.some((note) => note.text === failure)) notes.push({ kind: "error", text: failure });
-  if (row.message?.stop_reason === "length") notes.push({ kind: "retry", text: "The answer reached its longest length." });
-  replace(node, notes.map(({ kind, text }) => h("p", { class: `note note-${kind}` }, icon(kind === "error" ? "alert" : kind === "stopped" ? "stop" : "clock"), h("span", {}, text))));
+  if (row.message?.stop_reason === "length")
+    notes.push({ kind: "retry", text: "The answer reached its longest length." });
+  replace(
+    node,
+    notes.map(({ kind, text }) =>
+      h(
+        "p",
+        { class: `note note-${kind}` },
+        icon(kind === "error" ? "alert" : kind === "stopped" ? "stop" : "clock"),
+        h("span", {}, text),
+      ),
+    ),
+  );
 }
 
 /** "2 / 3" with arrows, where a message has siblings on other branches. */
@@ -202,6 +239,16 @@ function makeSwitch(row, actions) {
   const siblings = actions.findSiblings(row);
   if (siblings.length < 2) return null;
   const place = siblings.indexOf(row.id);
-  const makeStep = (step, label) => iconButton("chevron", label, () => actions.show(siblings[place + step]), { class: `icon-button step${step < 0 ? " step-back" : ""}`, disabled: siblings[place + step] === undefined });
-  return h("span", { class: "switch" }, makeStep(-1, "Previous branch"), `${place + 1} / ${siblings.length}`, makeStep(1, "Next branch"));
+  const makeStep = (step, label) =>
+    iconButton("chevron", label, () => actions.show(siblings[place + step]), {
+      class: `icon-button step${step < 0 ? " step-back" : ""}`,
+      disabled: siblings[place + step] === undefined,
+    });
+  return h(
+    "span",
+    { class: "switch" },
+    makeStep(-1, "Previous branch"),
+    `${place + 1} / ${siblings.length}`,
+    makeStep(1, "Next branch"),
+  );
 }

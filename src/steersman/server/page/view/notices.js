@@ -14,7 +14,13 @@ export class Notices {
   /** Show an error of the server, or a mistake of this page. */
   report(error) {
     const text = error?.message || String(error);
-    const notice = h("div", { class: "notice", role: "alert" }, icon("alert"), h("span", {}, text), iconButton("cross", "Close", () => notice.remove()));
+    const notice = h(
+      "div",
+      { class: "notice", role: "alert" },
+      icon("alert"),
+      h("span", {}, text),
+      iconButton("cross", "Close", () => notice.remove()),
+    );
     this.list.append(notice);
     while (this.list.children.length > 3) this.list.firstChild.remove();
     setTimeout(() => notice.remove(), SHOWN_FOR);

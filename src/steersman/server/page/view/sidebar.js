@@ -48,7 +48,9 @@ export class Sidebar {
 
   async loadMore() {
     try {
-      const found = await read(`/sessions?limit=${PAGE}&q=${encodeURIComponent(this.query)}&cursor=${encodeURIComponent(this.next)}`);
+      const found = await read(
+        `/sessions?limit=${PAGE}&q=${encodeURIComponent(this.query)}&cursor=${encodeURIComponent(this.next)}`,
+      );
       const known = new Set(this.sessions.map((one) => one.id));
       this.sessions.push(...found.sessions.filter((one) => !known.has(one.id)));
       this.next = found.next;
@@ -61,12 +63,18 @@ export class Sidebar {
   show() {
     const state = JSON.stringify([this.sessions, this.current, this.next]);
     this.more.hidden = this.next === null;
-    setText(this.note, this.sessions.length > 0 ? "" : this.query ? "No session has this in its title." : "No sessions yet.");
+    setText(
+      this.note,
+      this.sessions.length > 0 ? "" : this.query ? "No session has this in its title." : "No sessions yet.",
+    );
     this.note.hidden = this.sessions.length > 0 || !this.isRead;
     if (state === this.shown) return;
     this.shown = state;
     const focused = document.activeElement?.closest?.("#sessions li")?.dataset.id;
-    replace(this.list, this.sessions.map((one) => this.makeItem(one)));
+    replace(
+      this.list,
+      this.sessions.map((one) => this.makeItem(one)),
+    );
     if (focused) this.list.querySelector(`li[data-id="${CSS.escape(focused)}"] a`)?.focus();
   }
 
@@ -81,12 +89,19 @@ export class Sidebar {
       status,
       h("time", {}, formatTime(one.updated)),
     );
-    return h("li", { data: { id: one.id } }, link, iconButton("trash", `Delete “${title}”`, () => this.remove(one)));
+    return h(
+      "li",
+      { data: { id: one.id } },
+      link,
+      iconButton("trash", `Delete “${title}”`, () => this.remove(one)),
+    );
   }
 
   remove(one) {
     setText(this.dialog.querySelector("p"), `“${one.title || "Untitled"}” is deleted for good, with all its branches.`);
-    this.dialog.addEventListener("close", () => this.dialog.returnValue === "yes" && void this.removeNow(one), { once: true });
+    this.dialog.addEventListener("close", () => this.dialog.returnValue === "yes" && void this.removeNow(one), {
+      once: true,
+    });
     this.dialog.returnValue = "";
     this.dialog.showModal();
   }

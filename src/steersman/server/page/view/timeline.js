@@ -17,14 +17,21 @@ export function drawTimeline(node, run, now) {
   const scale = (time) => ((time - run.start) / (end - run.start)) * WIDTH;
   const lanes = packLanes(bars);
   const height = lanes.count * (BAR + GAP);
+  const whole = height + (run.tokens > 0 ? CURVE + 8 : 0);
   const parts = [
-    run.turns.slice(1).map((time) => h.svg("line", { class: "turn-line", x1: scale(time), x2: scale(time), y1: 0, y2: height + CURVE })),
+    run.turns
+      .slice(1)
+      .map((time) => h.svg("line", { class: "turn-line", x1: scale(time), x2: scale(time), y1: 0, y2: whole })),
     bars.map((bar, place) => makeBar(bar, scale, lanes.of[place] * (BAR + GAP))),
     makeCurve(run, "tokens", scale, height + 6, scale(end)),
     run.cost > 0 ? makeCurve(run, "cost", scale, height + 6, scale(end)) : null,
   ];
   const label = describeRun(run, bars, end);
-  const picture = h.svg("svg", { class: "timeline", viewBox: `-1 0 ${WIDTH + 2} ${height + CURVE + 8}`, role: "img", "aria-label": label.long }, parts);
+  const picture = h.svg(
+    "svg",
+    { class: "timeline", viewBox: `-1 0 ${WIDTH + 2} ${whole}`, role: "img", "aria-label": label.long },
+    parts,
+  );
   replace(node, picture, makeAxis(end - run.start), makeLegend(run), h("p", { class: "timeline-words" }, label.short));
 }
 
@@ -52,7 +59,9 @@ function packLanes(bars) {
 function makeBar(bar, scale, y) {
   const x = scale(bar.from);
   const width = Math.max(scale(bar.to) - x, 1.5);
-  const names = ["bar", `bar-${bar.kind}`, bar.isError && "bar-error", bar.isOpen && "bar-open"].filter(Boolean).join(" ");
+  const names = ["bar", `bar-${bar.kind}`, bar.isError && "bar-error", bar.isOpen && "bar-open"]
+    .filter(Boolean)
+    .join(" ");
   const words = `${bar.kind === "wait" ? "waiting for an answer about " : ""}${bar.label || bar.kind}: ${formatSeconds(bar.to - bar.from)}`;
   return h.svg("rect", { class: names, x, y, width, height: BAR, rx: 2 }, h.svg("title", {}, words));
 }
@@ -69,15 +78,29 @@ function makeCurve(run, name, scale, top, right) {
 }
 
 function makeAxis(seconds) {
-  return h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, "0"), h("span", {}, formatSeconds(seconds / 2)), h("span", {}, formatSeconds(seconds)));
+  return h(
+    "div",
+    { class: "axis", "aria-hidden": "true" },
+    h("span", {}, "0"),
+    h("span", {}, formatSeconds(seconds / 2)),
+    h("span", {}, formatSeconds(seconds)),
+  );
 }
 
 function makeLegend(run) {
-  const entries = [["model", "model"], ["tool", "tools"]];
-  if (run.bars.some((bar) => bar.kind === "wait") || [...run.open.values()].some((bar) => bar.kind === "wait")) entries.push(["wait", "your answer"]);
+  const entries = [
+    ["model", "model"],
+    ["tool", "tools"],
+  ];
+  if (run.bars.some((bar) => bar.kind === "wait") || [...run.open.values()].some((bar) => bar.kind === "wait"))
+    entries.push(["wait", "your answer"]);
   if (run.tokens > 0) entries.push(["tokens", `${formatTokens(run.tokens)} tokens`]);
   if (run.cost > 0) entries.push(["cost", formatCost(run.cost)]);
-  return h("ul", { class: "legend" }, entries.map(([kind, label]) => h("li", {}, h("i", { class: `key key-${kind}`, "aria-hidden": "true" }), label)));
+  return h(
+    "ul",
+    { class: "legend" },
+    entries.map(([kind, label]) => h("li", {}, h("i", { class: `key key-${kind}`, "aria-hidden": "true" }), label)),
+  );
 }
 
 function describeRun(run, bars, end) {
@@ -86,5 +109,8 @@ function describeRun(run, bars, end) {
   const tools = bars.filter((bar) => bar.kind === "tool").length;
   const state = run.end === null ? "running" : run.reason === "done" ? "done" : run.reason;
   const short = `${turns}, ${tools} tool call${tools === 1 ? "" : "s"}, ${formatSeconds(end - run.start)} · ${state}`;
-  return { short, long: `Timeline of a run: ${short}. Model ${formatSeconds(sum("model"))}, tools ${formatSeconds(sum("tool"))}, ${run.tokens} tokens.` };
+  return {
+    short,
+    long: `Timeline of a run: ${short}. Model ${formatSeconds(sum("model"))}, tools ${formatSeconds(sum("tool"))}, ${run.tokens} tokens.`,
+  };
 }

@@ -5,6 +5,7 @@ import { appendOutput, stripEscapes } from "../text/ansi.js";
 import { appendColoured } from "../text/code.js";
 import { countChanges, makeDiff, showText } from "../text/diff.js";
 import { h, icon, replace, setText } from "./dom.js";
+import { makePicture } from "./picture.js";
 
 const STATUS = {
   pending: "not started",
@@ -16,7 +17,14 @@ const STATUS = {
   skipped: "skipped",
   cancelled: "cancelled",
 };
-const ICONS = { done: "check", error: "cross", denied: "cross", skipped: "cross", cancelled: "cross", waiting: "clock" };
+const ICONS = {
+  done: "check",
+  error: "cross",
+  denied: "cross",
+  skipped: "cross",
+  cancelled: "cross",
+  waiting: "clock",
+};
 const TAIL = 4_000; // characters of live output that are shown
 const SHORT_DIFF = 30; // lines
 
@@ -29,7 +37,15 @@ export class ToolView {
     this.gist = h("span", { class: "tool-gist" });
     this.facts = h("span", { class: "tool-facts" });
     this.body = h("div", { class: "tool-body" });
-    this.summary = h("summary", { onclick: () => (this.touched = true) }, this.mark, this.name, this.gist, this.facts, icon("chevron"));
+    this.summary = h(
+      "summary",
+      { onclick: () => (this.touched = true) },
+      this.mark,
+      this.name,
+      this.gist,
+      this.facts,
+      icon("chevron"),
+    );
     this.node = h("details", { class: "tool", ontoggle: () => this.remember() }, this.summary, this.body);
     if (opened.has(key)) this.node.open = opened.get(key);
     this.shown = "";
@@ -43,7 +59,7 @@ export class ToolView {
   update(block, row) {
     const call = row.calls.get(block.id) ?? { status: "pending", output: "", result: null };
     const status = block.complete === false && row.isLive ? "writing" : call.status;
-    const args = call.args && Object.keys(call.args).length > 0 ? call.args : block.arguments ?? {};
+    const args = call.args && Object.keys(call.args).length > 0 ? call.args : (block.arguments ?? {});
     Object.assign(this, { block, call, args, status, diff: call.result?.details?.diff });
     this.node.dataset.status = row.isCut ? "pending" : status;
     this.node.dataset.call = block.id;
@@ -51,7 +67,8 @@ export class ToolView {
     setText(this.gist, describeGist(block, args, status));
     this.updateMark(status);
     this.updateFacts(call, status);
-    if (!this.opened.has(this.key)) this.node.open = status === "running" && call.output !== "" ? true : status === "error" || this.isShortDiff();
+    if (!this.opened.has(this.key))
+      this.node.open = status === "running" && call.output !== "" ? true : status === "error" || this.isShortDiff();
     if (this.node.open) this.updateBody();
   }
 
@@ -63,20 +80,30 @@ export class ToolView {
     if (this.mark.dataset.status === status) return;
     this.mark.dataset.status = status;
     const name = ICONS[status];
-    replace(this.mark, name ? icon(name) : h("i", { class: "spinner", "aria-hidden": "true" }), h("span", { class: "hidden" }, `${STATUS[status] ?? "is being written"}: `));
+    replace(
+      this.mark,
+      name ? icon(name) : h("i", { class: "spinner", "aria-hidden": "true" }),
+      h("span", { class: "hidden" }, `${STATUS[status] ?? "is being written"}: `),
+    );
   }
 
   updateFacts(call, status) {
     const facts = [];
     if (typeof this.diff === "string") {
       const { added, removed } = countChanges(this.diff);
-      facts.push(h("span", { class: "count-added" }, `+${added}`), h("span", { class: "count-removed" }, `−${removed}`));
+      facts.push(
+        h("span", { class: "count-added" }, `+${added}`),
+        h("span", { class: "count-removed" }, `−${removed}`),
+      );
     }
     const code = call.result?.details?.exit_code;
     if (typeof code === "number" && code !== 0) facts.push(h("span", { class: "count-removed" }, `exit ${code}`));
     if (["denied", "skipped", "cancelled", "waiting"].includes(status)) facts.push(STATUS[status]);
     if (call.duration > 0.0005 && (status === "done" || status === "error")) facts.push(formatSeconds(call.duration));
-    replace(this.facts, facts.map((fact) => (typeof fact === "string" ? h("span", {}, fact) : fact)));
+    replace(
+      this.facts,
+      facts.map((fact) => (typeof fact === "string" ? h("span", {}, fact) : fact)),
+    );
   }
 
   updateBody() {
@@ -84,10 +111,22 @@ export class ToolView {
     const { call, block } = this;
     const live = call.result === null ? call.output.slice(-TAIL) : null;
     const written = block.complete === false ? block.raw_arguments : null;
-    const state = JSON.stringify([this.status, this.args, live?.length, call.output.length, written?.length, call.result === null]);
+    const state = JSON.stringify([
+      this.status,
+      this.args,
+      live?.length,
+      call.output.length,
+      written?.length,
+      call.result === null,
+    ]);
     if (state === this.shown) return;
     this.shown = state;
-    replace(this.body, this.makeArguments(written), live ? makePre("Output so far", live, "output") : null, call.result ? this.makeResult(call.result) : null);
+    replace(
+      this.body,
+      this.makeArguments(written),
+      live ? makePre("Output so far", live, "output") : null,
+      call.result ? this.makeResult(call.result) : null,
+    );
     const output = this.body.querySelector(".output");
     if (live && output) output.scrollTop = output.scrollHeight;
   }
@@ -110,8 +149,9 @@ export class ToolView {
     const parts = [];
     if (typeof this.diff === "string" && this.diff) parts.push(makeDiff(this.diff));
     for (const block of result.content) {
-      if (block.type === "text" && block.text && !(parts.length > 0 && this.diff)) parts.push(makePre(result.is_error ? "Error" : "Result", block.text, "output"));
-      else if (block.type !== "text") parts.push(h("p", { class: "muted" }, `(${block.type})`));
+      if (block.type === "text" && block.text && !(parts.length > 0 && this.diff))
+        parts.push(makePre(result.is_error ? "Error" : "Result", block.text, "output"));
+      else if (block.type !== "text") parts.push(makePicture(block));
     }
     return parts.length > 0 ? parts : h("p", { class: "muted" }, "No output.");
   }
@@ -119,7 +159,9 @@ export class ToolView {
 
 function makePre(label, text, kind, language = null) {
   const pre = h("pre", { class: kind, tabindex: "0", role: "region", "aria-label": label });
-  showText(pre, text, (node, part) => (language === null ? appendOutput(node, part) : appendColoured(node, part, language)));
+  showText(pre, text, (node, part) =>
+    language === null ? appendOutput(node, part) : appendColoured(node, part, language),
+  );
   return pre;
 }
 
@@ -141,5 +183,7 @@ function describeGist(block, args, status) {
     if (typeof args[name] === "string") return shorten(stripEscapes(args[name].slice(0, 400)), 160);
   }
   const values = Object.values(args);
-  return values.length === 0 ? "" : shorten(typeof values[0] === "string" ? values[0] : JSON.stringify(args).slice(0, 400), 160);
+  return values.length === 0
+    ? ""
+    : shorten(typeof values[0] === "string" ? values[0] : JSON.stringify(args).slice(0, 400), 160);
 }
