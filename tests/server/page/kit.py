@@ -141,27 +141,30 @@ class Proxy:
         self._open |= {writer, far_writer}
         lost = asyncio.Event()
         ways = [
-            asyncio.ensure_future(self._copy(reader, far_writer, lost)),
-            asyncio.ensure_future(self._copy(far_reader, writer, lost)),
+            asyncio.ensure_future(self._copy_requests(reader, far_writer, lost)),
+            asyncio.ensure_future(self._copy_answers(far_reader, writer, lost)),
         ]
         await asyncio.wait(ways)
         self._open -= {writer, far_writer}
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event) -> None:
-        try:
-            while data := await reader.read(1 << 16):
-                if lost.is_set():
-                    self.cut()  # this is the answer that gets lost
-                    return
-                if self.loses is not None and self.loses in data.partition(b"\r\n")[0]:
-                    self.loses = None
-                    lost.set()
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass  # it was cut
-        finally:
-            writer.close()
+    async def _copy_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event
+    ) -> None:
+        async for data in _read(reader):
+            if self.loses is not None and self.loses in data.partition(b"\r\n")[0]:
+                self.loses = None
+                lost.set()
+            writer.write(data)
+        writer.close()
+
+    async def _copy_answers(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event
+    ) -> None:
+        async for data in _read(reader):
+            if lost.is_set():
+                self.cut()
+            writer.write(data)
+        writer.close()
 
     @asynccontextmanager
     async def lead_to(self, client: Client) -> AsyncGenerator[Client]:
@@ -175,3 +178,11 @@ class Proxy:
             self.cut()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=10)
+
+
+async def _read(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    try:
+        while data := await reader.read(1 << 16):
+            yield data
+    except OSError:
+        pass  # it was cut

@@ -92,6 +92,11 @@ async def test_the_page_works_by_keyboard_alone() -> None:
     """Section 4: by keyboard, in an order that makes sense; the switch of colours is kept."""
     async with run_server(make_agent("Hi.", "Ho.")) as client, open_page(client) as tab:
         press = tab.page.keyboard.press
+        await press("Tab")
+        await expect(tab.find(".skip")).to_be_focused()
+        await press("Enter")
+        await expect(tab.find("#text")).to_be_focused()
+        await tab.find("#scroller").focus()
         await press("/")
         await expect(tab.find("#text")).to_be_focused()
         await tab.page.keyboard.type("Hello")

@@ -19,13 +19,13 @@ from steersman.testing import answer
 
 pytestmark = [pytest.mark.real_time, needs_browser]
 TEXT = " ".join(f"w{number}" for number in range(300))
-# Whatever is shown of the answer is a beginning of it, at every change of the document.
+# Whatever is shown of the answer is a beginning of it and never gets shorter, at every change of the document.
 CHECK_EVERY_CHANGE = """
 window.wrong = [];
 window.longest = 0;
 new MutationObserver(() => {
   const shown = document.querySelector(".row-answer .prose")?.textContent ?? "";
-  if (!TEXT.startsWith(shown)) window.wrong.push(shown.slice(-60));
+  if (!TEXT.startsWith(shown) || shown.length < window.longest) window.wrong.push(shown.slice(-60));
   window.longest = Math.max(window.longest, shown.length);
 }).observe(document, { subtree: true, childList: true, characterData: true });
 """.replace("TEXT", json.dumps(TEXT))

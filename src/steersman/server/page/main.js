@@ -51,7 +51,7 @@ class Page {
   // Sessions
 
   followAddress() {
-    const id = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
+    const id = readAddress();
     if ((this.session?.id ?? "") === id) return;
     this.open(id === "" ? null : new Session(id, () => this.schedule()));
     this.session?.open();
@@ -187,6 +187,15 @@ class Page {
     else if (health === "draining")
       this.notices.setBanner("The server is about to stop. Runs can be continued when it is back.");
     else this.notices.setBanner("");
+  }
+}
+
+/** The id of the session in the address; empty for none. */
+function readAddress() {
+  try {
+    return decodeURIComponent(/^#\/(.*)/.exec(location.hash)?.[1] ?? "");
+  } catch {
+    return ""; // not an address of this page
   }
 }
 

@@ -11,6 +11,10 @@ export function setUpKeys(page) {
   };
   find("open-sidebar").addEventListener("click", (event) => toggle("shows-sidebar", event.currentTarget));
   find("open-inspector").addEventListener("click", (event) => toggle("shows-inspector", event.currentTarget));
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the part after # names a session here
+    find("text").focus();
+  });
   find("scrim").addEventListener("click", closePanels);
   find("show-keys").addEventListener("click", () => find("keys").showModal());
   find("new").addEventListener("click", () => {
