@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -592,3 +594,32 @@ async def test_an_abort_from_another_thread_ends_the_run() -> None:
         if event.type == "message_update":
             threading.Thread(target=agent.abort).start()
     assert (await stream).end_reason == "aborted"
+
+
+@pytest.mark.real_time
+def test_an_agent_is_awaited_from_the_event_loop_of_another_thread() -> None:
+    """api.md: `await agent.wait_for_idle()`; a run by `run_sync` in one thread is awaited in another one."""
+    begun, released = threading.Event(), threading.Event()
+
+    @tool
+    def block() -> str:
+        """Wait."""
+        begun.set()
+        return str(released.wait(10))
+
+    agent = Agent(ScriptedModel(call("block"), "Done.").model, tools=[block])
+
+    async def wait_elsewhere() -> float:
+        begun.wait(10)
+        waiting = asyncio.ensure_future(agent.wait_for_idle())
+        await asyncio.sleep(0)
+        start = monotonic()
+        released.set()
+        await asyncio.wait((waiting,), timeout=5)
+        assert not agent.is_running
+        return monotonic() - start
+
+    with ThreadPoolExecutor() as pool:
+        waited = pool.submit(lambda: asyncio.run(wait_elsewhere()))
+        assert agent.run_sync("Go.").text == "Done."
+        assert waited.result() < 4

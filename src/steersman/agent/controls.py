@@ -16,6 +16,7 @@ from steersman.loop.entry import OnePromptLike, ToolTable, read_one_prompt
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
 from steersman.loop.questions import Answer, Questions
+from steersman.tools.calling import call_soon_in
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
 from steersman.types.events import ApprovalRequested
@@ -78,11 +79,13 @@ class AgentControls:
         return self.context.running
 
     async def wait_for_idle(self) -> None:
-        """Return once no run is going on."""
-        while self._token is not None:
-            waiter = asyncio.get_running_loop().create_future()
+        """Return once no run is going on. The run may be one of another thread."""
+        while self._has_run():
+            waiter, channel = asyncio.get_running_loop().create_future(), self._channel
             self._idle.append(waiter)
-            await (waiter if self._channel is None else self._channel.wait_without_bound(waiter))
+            if not self._has_run():
+                return  # another thread ended it meanwhile, and may not have seen the waiter
+            await (waiter if channel is None else channel.wait_without_bound(waiter))
 
     @contextmanager
     def reserve(self) -> Generator[CancelToken]:
@@ -196,8 +199,20 @@ class AgentControls:
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 
+    def _has_run(self) -> bool:
+        return self._token is not None
+
     def _wake_waiters(self) -> None:
         """Wake `wait_for_idle`."""
         idle, self._idle = self._idle, []
-        for waiter in [waiter for waiter in idle if not waiter.done()]:
-            waiter.set_result(None)
+        for waiter in idle:
+            loop = waiter.get_loop()
+            if loop is asyncio._get_running_loop():
+                _end_wait(waiter)
+            else:
+                call_soon_in(loop, _end_wait, waiter)
+
+
+def _end_wait(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
