@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +31,7 @@ from steersman import (
     tool,
 )
 from steersman.testing import ScriptedModel, answer, call, error
+from steersman.types import AgentMessage
 
 
 @tool
@@ -646,3 +648,19 @@ async def test_a_variant_has_its_own_tools_and_leaves_the_agent_as_it_is() -> No
     other = agent.variant(steering_mode="all", messages=["Bye"])
     other.tools.append(shout)
     assert (agent.tools, other.tools, [message.text for message in other.messages]) == ([echo], [echo, shout], ["Bye"])
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, list], ids=["copy", "deepcopy", "list"])
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "session"])
+async def test_a_copy_of_the_messages_stays_as_it_is(tmp_path: Path, kept: bool, duplicate: Callable[..., Any]) -> None:
+    """api.md: `agent.messages` reads the transcript and can be assigned: what was copied can be put back."""
+    script = ScriptedModel("One.", "Two.", "Three.")
+    with Agent(script.model, session=tmp_path / "s.db" if kept else None) as agent:
+        await agent.run("First")
+        before: list[AgentMessage] = duplicate(agent.messages)
+        assert isinstance(before, list)
+        await agent.run("Second")
+        before.append(UserMessage("Mine"))
+        assert [message.text for message in agent.messages] == ["First", "One.", "Second", "Two."]
+        agent.messages = before
+        assert [message.text for message in agent.messages] == ["First", "One.", "Mine"]

@@ -78,6 +78,12 @@ class Transcript(Sequence[AgentMessage]):
         """A plain list of the messages."""
         return list(self)
 
+    def __copy__(self) -> list[AgentMessage]:
+        return list(self)
+
+    def __deepcopy__(self, memo: object) -> list[AgentMessage]:
+        return list(self)  # messages cannot be changed, so there is nothing below to copy
+
     def __iadd__(self, messages: Iterable[MessageLike]) -> Transcript:
         self.extend(messages)
         return self
