@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from tests.provider.wires.anthropic.kit import begun, called, ended
 
 from steersman import Agent, Retry, tool
@@ -52,8 +51,9 @@ async def test_a_conversation_with_thinking_tools_and_a_picture() -> None:
         assert (result.text, result.end_reason) == ("5 and 9, and a cat.", "done")
         again = await agent.run("Thanks.")
     assert again.text == "You are welcome."
-    # The list price of the model may be known or not.
-    assert replace(result.usage, cost=None) == Usage(input=21, output=9, cache_read=6, cache_write=3)
+    list_price = (21 * 3 + 9 * 15 + 6 * 0.3 + 3 * 3.75) / 1_000_000
+    assert result.cost == pytest.approx(list_price)
+    assert result.usage == Usage(input=21, output=9, cache_read=6, cache_write=3, cost=result.cost)
     sent = server.requests[-1]
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant"] * 3 + ["user"]
     assert [block["type"] for block in sent["messages"][1]["content"]] == ["thinking", "text", "tool_use", "tool_use"]
