@@ -337,4 +337,4 @@ async def test_a_watcher_can_begin_with_the_last_records(caplog: pytest.LogCaptu
     assert records == [str(end - 2), str(end - 1), str(end)]
     assert told.partition(".")[0] == str(end)
     assert wrong == 400
-    assert [record for record in caplog.records if record.levelname == "ERROR"] == []  # leaving is no error
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, Request, async_playwright, expect
 from tests.server.kit import Client
 
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -35,12 +35,16 @@ expect.set_options(timeout=SLOWLY)
 
 @dataclass
 class Tab:
-    """A tab of the browser with the page in it; `errors` are mistakes of its scripts, `requests` what it asked for."""
+    """A tab of the browser with the page in it; `errors` are mistakes of its scripts, `requests` what it asked for.
+
+    `positions` are those that it named when it connected to the events of a session.
+    """
 
     page: Page
     client: Client
     errors: list[str] = field(default_factory=list[str])
     requests: list[str] = field(default_factory=list[str])
+    positions: list[str | None] = field(default_factory=list["str | None"])
 
     def find(self, selector: str) -> Locator:
         """The elements of a selector."""
@@ -55,6 +59,12 @@ class Tab:
     def session(self) -> str:
         """The id of the session that is shown."""
         return self.page.url.partition("#/")[2]
+
+    def note_request(self, request: Request) -> None:
+        """Note what the page asks for."""
+        self.requests.append(request.url)
+        if request.url.partition("?")[0].endswith("/events"):
+            self.positions.append(request.headers.get("last-event-id"))
 
     async def log_in(self) -> None:
         """Open the page with the token."""
@@ -93,7 +103,7 @@ async def open_tab(browser: Browser, client: Client, *, width: int = 1280, init:
     page.set_default_timeout(SLOWLY)
     tab = Tab(page, client)
     page.on("pageerror", lambda error: tab.errors.append(str(error)))
-    page.on("request", lambda request: tab.requests.append(request.url))
+    page.on("request", tab.note_request)
     if init is not None:
         await page.add_init_script(init)
     await tab.log_in()
@@ -162,7 +172,9 @@ class Proxy:
     ) -> None:
         async for data in _read(reader):
             if lost.is_set():
-                self.cut()
+                # With its head it has arrived for the browser, which would else send the request again by itself.
+                writer.write(data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+                break
             writer.write(data)
         writer.close()
 

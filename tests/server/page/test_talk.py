@@ -143,6 +143,7 @@ async def test_output_of_tools_is_live_and_changes_are_coloured() -> None:
         await tab.say("Build.")
         await expect(tab.find(".tool .output")).to_have_text("step 1 done\n")
         await expect(tab.find(".tool .ansi-green")).to_have_text("step 1")
+        await expect(tab.find(".row-answer")).to_have_count(1)
         opened.set()
         await expect(tab.find(".diff-added")).to_contain_text("+new line")
         await expect(tab.find(".diff-removed")).to_contain_text("-old line")

@@ -257,12 +257,12 @@ export class Log {
   on_retry_scheduled(event) {
     this.addNote(
       "retry",
-      `Attempt ${event.attempt} failed: ${event.error.message} Trying again in ${event.delay.toFixed(1)} s.`,
+      `Attempt ${event.attempt} failed: ${endSentence(event.error.message)} Trying again in ${event.delay.toFixed(1)} s.`,
     );
   }
 
   on_model_fallback(event) {
-    this.addNote("retry", `${event.from_model} failed: ${event.error.message} Asking ${event.to_model} instead.`);
+    this.addNote("retry", `${event.from_model} failed: ${endSentence(event.error.message)} Asking ${event.to_model} instead.`);
   }
 
   on_loop_detected(event) {
@@ -332,6 +332,10 @@ function describeEnd(event) {
       event.end_reason
     ] ?? `The run ended (${event.end_reason})${detail}`
   );
+}
+
+function endSentence(text) {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
 /** The text of a tool's progress, or of what a sub-agent does. */
