@@ -125,6 +125,23 @@ async def test_branches_are_made_and_looked_at() -> None:
         assert [text.strip() for text in texts] == ["One", "Two", "Go on here"]
 
 
+async def test_settings_and_deleting() -> None:
+    """Sections 4 and 6: what `configure` takes can be chosen, and a session is deleted after a question."""
+    async with run_server(make_agent("Hi."), models=["scripted:echo", "openai:x"]) as client, open_page(client) as tab:
+        await tab.say("Hello.")
+        await tab.wait_until_idle()
+        await tab.find("#settings").get_by_label("Thinking").select_option("high")
+        await tab.find("#settings").get_by_label("Model").select_option("scripted:echo")
+        await tab.page.reload()
+        await expect(tab.find("#settings").get_by_label("Thinking")).to_have_value("high")
+        await expect(tab.find("#settings").get_by_label("Model")).to_have_value("scripted:echo")
+        await tab.find("#sessions li").hover()
+        await tab.find("#sessions").get_by_label("Delete").click()
+        await tab.find("#confirm").get_by_text("Delete", exact=True).click()
+        await expect(tab.find("#sessions li")).to_have_count(0)
+        await expect(tab.find("#empty")).to_be_visible()
+
+
 async def test_output_of_tools_is_live_and_changes_are_coloured() -> None:
     """Section 4: tool calls with arguments, live output and diffs; timeline, usage and gauge beside them."""
     opened = asyncio.Event()

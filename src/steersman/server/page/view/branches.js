@@ -112,7 +112,7 @@ function makeButton(point, log, onPath, session, show) {
       60,
     ) ||
     names ||
-    entry.role;
+    (entry.role === "assistant" ? "No answer" : entry.role);
   const leaf = onPath.has(entry.id) ? session.tip : log.findLeaf(entry.id);
   const label = `${entry.role === "user" ? "You" : "Answer"}: ${words}`;
   const skipped = point.skipped > 2 ? h("span", { class: "skipped" }, `+${point.skipped}`) : null;
