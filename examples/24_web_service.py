@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from pathlib import Path
 
 from aiohttp import web
 
@@ -10,7 +9,7 @@ from steersman import Agent, AgentBusy, Approval, Session, tool
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types import UnknownApproval, encode
 
-STORE = Path(tempfile.mkdtemp()) / "users.db"
+STORE = tempfile.mkdtemp() + "/users.db"
 agents: dict[str, Agent] = {}
 
 
@@ -51,7 +50,6 @@ async def decide(request: web.Request) -> web.Response:
         raise web.HTTPNotFound(text=str(error)) from error
 
 
-app = web.Application()
-app.add_routes([web.post("/prompt", prompt), web.post("/decide", decide)])
 if __name__ == "__main__":
+    (app := web.Application()).add_routes([web.post("/prompt", prompt), web.post("/decide", decide)])
     web.run_app(app, host="127.0.0.1", port=int([*sys.argv, "8080"][1]), handler_cancellation=True)

@@ -68,6 +68,7 @@ async def test_what_is_kept_of_a_run(stores: Store) -> None:
     assert start["continuation_kind"] == {"kind": "initial"}
     assert start["config_snapshot"]["tools"] == ["add"]
     assert intent == {"tool_call_id": "call_1", "tool_name": "add", "arguments": {"a": 2, "b": 3}}
+    assert result.pop("duration") >= 0
     assert result == {"tool_call_id": "call_1", "message": given.payload["message"]}
     assert (end["end_reason"], end["loop_id"]) == ("done", start["loop_id"])
 

@@ -32,6 +32,7 @@ from steersman.types.model import Request
 _RECORDED_TYPES = frozenset(
     ("retry_scheduled", "model_fallback", "input_rejected", "loop_detected", "compaction_started", "compaction_ended")
 )
+_ESTIMATES = frozenset(("tokens_before", "tokens_after"))
 _UNTIMED = frozenset(("loop_id", "seq", "timestamp"))
 _ABORTED = "operation aborted ("
 
@@ -202,9 +203,13 @@ class RecordCursor:
 
 
 def _is_same(recorded: dict[str, Any], fields: dict[str, Any], kind: type[msgspec.Struct]) -> bool:
-    """Whether these are the fields that were recorded; earlier versions left out those with their default."""
+    """Whether these are the fields that were recorded.
+
+    Earlier versions left out those with their default, and counted no system prompt and tools in a compaction.
+    """
     if recorded == fields:
         return True
+    recorded = {**recorded, **{name: fields[name] for name in _ESTIMATES & recorded.keys() & fields.keys()}}
     defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
     left_out = {name: defaults[name] for name in fields.keys() - recorded.keys() if name in defaults}
     return {**recorded, **left_out} == fields
