@@ -43,6 +43,7 @@ from steersman.types.result import OutputT, RunResult
 if TYPE_CHECKING:
     from steersman.agent.images import ImageLike
     from steersman.policy.approval import Approval
+    from steersman.server import McpServer
     from steersman.session.session import Session
 
 NewOutputT = TypeVar("NewOutputT")
@@ -239,6 +240,12 @@ class Agent(AgentSettings, Generic[OutputT]):
         from steersman.loop.sub_agent import build_tool  # only sub-agents need it
 
         return build_tool(self.run_for, name, description, settings)
+
+    def as_mcp_server(self, **settings: Any) -> McpServer:
+        """This agent as a tool of other programs: `await agent.as_mcp_server().serve_stdio()`. See `McpServer`."""
+        from steersman.server import McpServer  # a front door, which only programs that serve need
+
+        return McpServer(self, **settings)
 
     async def run_for(self, ctx: ToolContext, x: PromptLike, *, name: str | None = None) -> RunResult[OutputT]:
         """Run a prompt in a fresh conversation, on behalf of a tool call and as a part of its run.

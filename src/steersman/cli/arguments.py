@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve", "acp"]
+Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve", "acp", "mcp"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 InputFormat: TypeAlias = Literal["text", "stream-json"]
 
@@ -21,6 +21,7 @@ SUBCOMMANDS = {
     "doctor": "check what works on this machine and what is missing",
     "serve": "put the agent of this folder behind HTTP, with a web page",
     "acp": "be the agent of an editor, over stdin and stdout (Agent Client Protocol)",
+    "mcp": "be a tool of another program, over stdin and stdout (Model Context Protocol)",
 }
 THINKING = ("off", "minimal", "low", "medium", "high")
 
@@ -29,6 +30,7 @@ THINKING = ("off", "minimal", "low", "medium", "high")
 _SUBCOMMAND_MODULES = {
     "acp": "steersman.cli.serving.acp",
     "doctor": "steersman.cli.setup.doctor",
+    "mcp": "steersman.cli.serving.mcp",
     "models": "steersman.cli.setup.models",
     "serve": "steersman.cli.serving.serve",
     "sessions": "steersman.cli.sessions.subcommand",
@@ -59,6 +61,7 @@ commands:
   steersman doctor                                  {doctor}
   steersman serve [--port N] [--store URL]          {serve}
   steersman acp                                     {acp}
+  steersman mcp                                     {mcp}
 
 exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused or denied, 130 interrupted
 """.format(**SUBCOMMANDS)
@@ -135,7 +138,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="steersman",
-        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve|acp ...",
+        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve|acp|mcp ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

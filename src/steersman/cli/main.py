@@ -98,6 +98,10 @@ async def _dispatch(options: Options) -> int:
             from steersman.cli.serving import acp
 
             return await acp.run(options)
+        case "mcp":
+            from steersman.cli.serving import mcp
+
+            return await mcp.run(options)
         case "doctor":
             from steersman.cli.setup import doctor
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from steersman.server.fronts import agui_route
+from steersman.server.fronts import agui_route, mcp_route
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
 from steersman.server.http.api import Api, reply
 from steersman.server.http.problems import Problem, find_status, make_response
@@ -102,6 +102,8 @@ class Server:
             app.router.add_static("/page/", _PAGE)
         for front in (agui_route,):
             front.add_routes(app.router, self.sessions)
+        mcp_clients = mcp_route.add_routes(app.router, self.sessions)
+        app.on_shutdown.append(lambda _: mcp_clients.close())
         app.cleanup_ctx.append(self._keep_time)
         return app
 
@@ -131,7 +133,7 @@ class Server:
     async def _respond(self, request: web.Request, handler: Respond) -> web.StreamResponse:
         self.access.check_address(request)
         if not self._is_open(request):
-            current_user.set(await self.access.find_user(request))
+            current_user.set(await self.access.find_user(request, by_query=mcp_route.is_local(request)))
         return await handler(request)
 
     def _is_open(self, request: web.Request) -> bool:

@@ -42,6 +42,10 @@ class RpcError(Exception):
         self.data = data
 
 
+class NoAnswer(Exception):
+    """Raised by a request that was cancelled, where the protocol says that it gets no answer."""
+
+
 class Outlet(Protocol):
     """Where messages go."""
 
@@ -85,11 +89,11 @@ class Peer:
             return
         self.take(message)
 
-    def take(self, message: Any) -> None:
-        """Take one decoded message."""
+    def take(self, message: Any) -> asyncio.Task[None] | None:
+        """Take one decoded message; returns the task that works on it, if there is one."""
         if not isinstance(message, dict):
             self.refuse(INVALID_REQUEST, "A message must be one JSON object; batches are not supported.")
-            return
+            return None
         fields = cast(Params, message)
         id, method = fields.get("id"), fields.get("method")
         params = cast("Params | None", fields.get("params"))
@@ -101,22 +105,26 @@ class Peer:
             if "id" in fields:
                 self.refuse(INVALID_PARAMS, f"The params of {method!r:.100} must be an object.", id)
         elif "id" in fields:
-            self._begin(self._answer(id, method, params or {}))
+            return self._begin(self._answer(id, method, params or {}))
         else:
-            self._begin(self._notice(method, params or {}))
+            return self._begin(self._notice(method, params or {}))
+        return None
 
     def refuse(self, code: int, text: str, id: RequestId = None) -> None:
         """Answer a message that cannot be understood."""
         self._write({"id": id, "error": {"code": code, "message": text}})
 
-    def _begin(self, work: Any) -> None:
+    def _begin(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _answer(self, id: RequestId, method: str, params: Params) -> None:
         try:
             result = await self._respond(method, params, id)
+        except NoAnswer:
+            return
         except RpcError as error:
             fields: Params = {"code": error.code, "message": error.message}
             self._write({"id": id, "error": fields if error.data is None else {**fields, "data": error.data}})

@@ -71,8 +71,11 @@ class Access:
         """Whether this is the token, compared in constant time."""
         return hmac.compare_digest(value.encode("utf-8", "surrogateescape"), self.token.encode())
 
-    async def find_user(self, request: web.Request) -> str | None:
-        """The user of a request, `None` for the one user of a token; raises a 401 or 403 for anyone else."""
+    async def find_user(self, request: web.Request, *, by_query: bool = False) -> str | None:
+        """The user of a request, `None` for the one user of a token; raises a 401 or 403 for anyone else.
+
+        `by_query` says that the token may come in the URL.
+        """
         if self._authenticate is not None:
             found = self._authenticate(request)
             user = await found if inspect.isawaitable(found) else found
@@ -84,6 +87,8 @@ class Access:
             if scheme.lower() == "bearer" and self.is_token(value.strip()):
                 return None
             raise Problem(401, "The token is wrong.", headers={"WWW-Authenticate": "Bearer"})
+        if by_query and self.is_token(request.query.get("token", "")):
+            return None
         cookie = request.cookies.get(COOKIE, "")
         if not hmac.compare_digest(cookie.encode("utf-8", "surrogateescape"), self._cookie.encode()):
             raise Problem(

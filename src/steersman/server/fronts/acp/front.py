@@ -33,6 +33,7 @@ from steersman.server.fronts.json_rpc import (
     encode_line,
     read_params,
 )
+from steersman.server.fronts.questions import Questions
 from steersman.server.live import Receipt
 from steersman.session.stores.store import SessionError, SessionNotFound
 from steersman.types.errors import SteersmanError
@@ -322,29 +323,6 @@ class AcpFront:
 
     def _update(self, session: OpenSession, update: Params) -> None:
         self.peer.notify("session/update", {"sessionId": session.id, "update": update})
-
-
-class Questions:
-    """The open questions of a run, each in a task of its own, so that one that waits holds up nothing."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    def read(self, event: Mapping[str, Any], ask: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Ask what an event asks; stop waiting for what is answered."""
-        if event["type"] == "approval_requested":
-            self._tasks[event["approval_id"]] = asyncio.get_running_loop().create_task(ask(event))
-        elif event["type"] == "approval_resolved":
-            task = self._tasks.get(event["approval_id"])
-            if task is not None:
-                task.cancel()
-
-    async def close(self) -> None:
-        """Stop waiting for answers."""
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
 
 
 async def _cancel(session: OpenSession) -> None:
