@@ -361,7 +361,7 @@ def test_a_term_of_art_finds_its_code(term: str) -> None:
 
 # Modules that may have one name in one room, because they are the same thing for siblings.
 SIBLINGS = {
-    "server": ("front",),
+    "server": {"front"},
     "provider": {"chunks", "decode", "encode", "errors", "events", "schema", "wire"},
     "session": {"store", "tables"},
     "testing": {"messages", "request", "server"},
