@@ -20,6 +20,9 @@ _LIMITS = {
     "t": re.compile(r"term|term-missing"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
+# What older shells expand to `..`, such as `.?`; newer ones leave it out.
+_BACK = re.compile(r"\.(?:\.?\*+|\?\**|\[.*)", re.DOTALL)
+_LIMITED = frozenset(("none", "inside", "write", "target"))
 # Files that later change what a program or this one does.
 _PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc"))
 
@@ -85,6 +88,10 @@ class _Reader:
         if after and self.partial:
             raise NeedsApproval(f"what follows `--` in {self.entry.key!r} is for another program")
         if not after:
+            dashed = [word.text for word in rest if word.text.startswith("-") and word.text != "-"]
+            if dashed and self.entry.operands in _LIMITED:
+                # Some programs look for a few of their options among all words: `pytest -- -pname`.
+                raise NeedsApproval(f"{dashed[0]!r:.200} after `--` could be an option all the same")
             self.found.operands += rest
             return
         if after == "ask":
@@ -145,8 +152,13 @@ class _Reader:
         if value.text.startswith("-") and value.text != "-" and not option.dashed:
             # If a program took no value there, this would be an option.
             raise NeedsApproval(f"{value.text!r:.200} after {name!r} could be an option")
-        if value.wild == 0 and "plain" not in self.entry.flags:
+        if value.wild < 0 or "plain" in self.entry.flags:
+            return
+        if value.wild == 0:
             raise NeedsApproval(f"{value.text!r:.200} could become an option")
+        if self.entry.operands != "any" or self.entry.check:
+            # A wildcard becomes several words, and all but the first are operands that were not looked at.
+            raise NeedsApproval(f"{value.text!r:.200} after {name!r} could become several words")
 
     def _check_value(self, name: str, option: Option, value: Word) -> None:
         if "at" in self.entry.flags and value.text.startswith("@"):
@@ -163,7 +175,7 @@ class _Reader:
             raise NeedsApproval(f"{text!r:.200} could become an option")
         if "at" in flags and text.startswith("@"):
             raise NeedsApproval(f"{text!r:.200} names a file with more arguments")
-        if "deep" in flags and _is_above(text):
+        if "deep" in flags and _is_above(text, wild=word.wild >= 0):
             raise NeedsApproval(f"below {text!r:.200} may be what other processes know")
         if kind in ("inside", "write", "target") and _is_outside(text):
             raise NeedsApproval(f"{text!r:.200} is outside the folder")
@@ -187,7 +199,7 @@ def _is_outside(path: str) -> bool:
     return path.startswith(("/", "~")) or ".." in path.split("/") or "://" in path
 
 
-def _is_above(path: str) -> bool:
+def _is_above(path: str, *, wild: bool) -> bool:
     """Whether a path is the root, or a folder above the workspace, with all that is below it."""
     steps = normpath(path).split("/") if path else []
-    return bool(steps) and all(step in ("", "..") for step in steps)
+    return bool(steps) and all(step in ("", "..") or (wild and _BACK.fullmatch(step)) for step in steps)

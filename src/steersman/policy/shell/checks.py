@@ -32,6 +32,15 @@ _PS_NUMBERS = re.compile(r"[0-9,]+")
 _PS_SELECT = tuple([f"-{letter}" for letter in "CGgnpqstUu"]) + tuple(
     [f"--{name}" for name in ("Group", "group", "pid", "ppid", "quick-pid", "sid", "tty", "User", "user")]
 )
+_SETS = re.compile(r"%[-#'+ 0-9*.hjlLtz]*n")
+_OTHER_PROTOCOLS = re.compile(r"(?:ftp|dict|ldap|imap|smtp|pop3)\.", re.IGNORECASE)
+_REGISTRY = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[^/:\\]*")
+_EXPANDS = re.compile(r"[$`\"\\]")
+_CODE_HOST = re.compile(r"https://github\.com/.*|(?!.*://).*")
+_THREE_STEPS = re.compile(r"[^/]+\.[^/]+/[^/]+/[^/]+")
+_CHANGING = frozenset(
+    ("fix", "init", "installGitPreCommitHook", "installGitPrePushHook", "generateEditorConfig", "applyToIDEA")
+)
 _MODE = re.compile(r"[ugoa]*[-+=][rwxX]+|0?[0-7]{3}")
 _REMOTES = frozenset(("origin", "upstream"))
 
@@ -49,8 +58,15 @@ def _check_sed(found: Arguments) -> str | None:
 
 
 def _check_printf(found: Arguments) -> str | None:
-    first = found.operands[0].text if found.operands else ""
-    return f"the option {first!r:.200} sets a variable" if first.startswith("-") and first != "--" else None
+    """`-v` and `%n` set a variable, such as HOME or PATH for the commands that follow."""
+    words = found.operands[1:] if found.operands and found.operands[0].text == "--" else found.operands
+    if not words:
+        return None
+    first = words[0].text
+    if words is found.operands and first.startswith("-"):
+        return f"the option {first!r:.200} sets a variable"
+    sets = words[0].wild >= 0 or _SETS.search(first.replace("%%", ""))
+    return f"the format {first!r:.200} may set a variable" if sets else None
 
 
 def _check_date(found: Arguments) -> str | None:
@@ -86,7 +102,10 @@ def _check_ps(found: Arguments) -> str | None:
 def _check_curl(found: Arguments) -> str | None:
     """`@` before a name sends that file, `{}` and `[]` make several addresses of one, and `file:` reads a file."""
     for word in found.operands:
-        if not _URL.fullmatch(word.text):
+        start = word.text[: word.wild] if word.wild >= 0 else word.text
+        # `fil?:///x` becomes `file:///x` where the folder `file:` exists.
+        unsure = "/" not in start and ":" in word.text[len(start) :]
+        if unsure or not _URL.fullmatch(word.text) or _OTHER_PROTOCOLS.match(word.text):
             return f"{word.text!r:.200} is not a plain http address"
     values = [value for _, value in found.options if value is not None]
     for value in values:
@@ -125,8 +144,8 @@ def _check_push(found: Arguments) -> str | None:
 
 
 def _check_audit(found: Arguments) -> str | None:
-    """`npm audit fix`, `mocha init` and `vitest init` change files."""
-    wrong = [word.text for word in found.operands if word.text in ("fix", "init")]
+    """`npm audit fix`, `mocha init`, `vitest init` and some words of ktlint change files."""
+    wrong = [word.text for word in found.operands if word.text in _CHANGING]
     return f"{wrong[0]!r} changes files" if wrong else None
 
 
@@ -139,6 +158,38 @@ def _check_cloud(found: Arguments) -> str | None:
         if word.text.startswith("@") or ("://" in word.text and not word.text.startswith(("s3://", "gs://")))
     ]
     return f"{wrong[0]!r:.200} can send a file, or names one" if wrong else None
+
+
+def _check_script(found: Arguments) -> str | None:
+    """Older package managers put the arguments of a script between double quotes for a shell."""
+    wrong = [word.text for word in found.operands if _EXPANDS.search(word.text)]
+    return f"{wrong[0]!r:.200} may be expanded by a shell" if wrong else None
+
+
+def _check_registry(found: Arguments) -> str | None:
+    """What is not a name in the registry is a folder, an address or a repository, which is cloned."""
+    wrong = [word.text for word in found.operands if not _REGISTRY.fullmatch(word.text)]
+    return f"{wrong[0]!r:.200} is not the plain name of a package" if wrong else None
+
+
+def _check_media(found: Arguments) -> str | None:
+    """Some programs run what follows `|` in the name of a file, and open addresses."""
+    wrong = [word.text for word in (*found.operands, *found.list_values("-i")) if "|" in word.text or ":" in word.text]
+    return f"{wrong[0]!r:.200} may be a command or an address" if wrong else None
+
+
+def _check_yq(found: Arguments) -> str | None:
+    words = [*found.operands, *found.list_values("--expression")]
+    wrong = [word.text for word in words if "load" in word.text]
+    return f"{wrong[0]!r:.200} may read another file" if wrong else None
+
+
+def _check_code_host(found: Arguments) -> str | None:
+    """An address or host/owner/repository sends the request, perhaps with a token, to another host."""
+    wrong = [
+        word.text for word in found.operands if not _CODE_HOST.fullmatch(word.text) or _THREE_STEPS.fullmatch(word.text)
+    ]
+    return f"{wrong[0]!r:.200} may be on another host" if wrong else None
 
 
 def _check_chmod(found: Arguments) -> str | None:
@@ -159,5 +210,10 @@ CHECKS: dict[str, Check] = {
     "audit": _check_audit,
     "aws": _check_cloud,
     "chmod": _check_chmod,
+    "script": _check_script,
+    "registry": _check_registry,
+    "media": _check_media,
+    "yq": _check_yq,
+    "codehost": _check_code_host,
 }
 """The checks by the name that the tables use; each explains what needs approval, or returns `None`."""

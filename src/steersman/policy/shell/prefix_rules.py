@@ -121,6 +121,9 @@ def _find_paths(text: str) -> Iterator[str]:
 
 def _leads_to_proc(path: str, *, wild: bool) -> bool:
     steps = [step for step in path.split("/") if step not in ("", ".")]
+    if wild:
+        # Older shells expand `.?` to `..` as well.
+        steps = [".." if step.startswith(".") and _could_be(step, "..") else step for step in steps]
     back = ".." in steps
     if not steps:
         return False

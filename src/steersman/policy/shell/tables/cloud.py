@@ -57,7 +57,8 @@ kubectl config get-contexts, kubectl config view, kubectl wait
 @gh
   -q: -t: -L: -R:o --help --jq= --template= --json= --limit= --repo=o
   ! -w --web
-gh pr view, gh pr list, gh pr diff, gh pr checks, gh pr status, gh issue view, gh issue list, gh issue status
+gh pr view, gh pr list, gh pr diff, gh pr checks, gh pr status, gh issue view, gh issue list,
+gh issue status | check=codehost
   @gh -cd -a: -A: -B: -H: -l: -m: -s: -S: -i: -e: --comments --draft --app= --assignee= --author= --base= --head=
   --label= --milestone= --mention= --state= --search= --color= --name-only --patch --exclude= --required --watch
   --interval= --fail-fast --type= --conflict-status
@@ -67,7 +68,7 @@ gh run view, gh run watch, gh workflow list, gh workflow view
   @gh -avy -i: -j: -r: --all --attempt= --exit-status --job= --log --log-failed --verbose --ref= --yaml --interval=
   --compact
 gh release view, gh release list, gh repo view, gh repo list, gh label list, gh search issues, gh search prs,
-gh search repos, gh search code, gh search commits, gh cache list, gh auth status, gh status
+gh search repos, gh search code, gh search commits, gh cache list, gh auth status, gh status | check=codehost
   @gh -b: -o: -s: -l: --branch= --order= --sort= --language= --owner= --state= --label= --author= --visibility= --topic=
   --exclude-drafts --exclude-pre-releases --archived? --fork --source --no-archived --match= --filename= --extension=
   ! -t --show-token --hostname=
@@ -104,9 +105,10 @@ az account show, az account list, az group list, az group show, az vm list, az v
 az aks show, az acr list, az storage account list, az functionapp list, az version | check=aws
   -o: -g: -n: -d --output= --query= --resource-group= --name= --show-details --all --only-show-errors
   ! --debug --subscription= --verbose
-terraform fmt, terraform output, terraform state list, terraform workspace list, terraform workspace show,
-terraform providers | words operands=inside
+terraform fmt, terraform output, terraform state list, terraform workspace list,
+terraform workspace show | words operands=inside
   -check -diff -list? -write? -recursive -json -raw -no-color -state:i -id:
+terraform providers | words operands=none
 helm list, helm ls, helm status, helm get values, helm get manifest, helm get notes, helm history, helm search repo,
 helm repo list, helm show values, helm show chart, helm env
   -aAqdr -n: -o: -l: -f: -m: --all --all-namespaces --namespace= --output= --selector= --filter= --max= --short

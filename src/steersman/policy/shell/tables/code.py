@@ -25,13 +25,13 @@ pytest, py.test, python -m pytest | operands=inside at
   ! --junit-xml= --junitxml= --log-file= --debug? --pyargs
 
 jest | operands=inside at
-  -isvbo -t: -w: --silent --verbose --color --colors --no-color --runInBand --bail? --ci --listTests --passWithNoTests
+  -isvbo -t:s -w:s --silent --verbose --color --colors --no-color --runInBand --bail? --ci --listTests --passWithNoTests
   --testNamePattern= --maxWorkers= --detectOpenHandles --forceExit --onlyChanged --onlyFailures --no-cache
   --testTimeout= --version --help
 playwright test | operands=inside at
   --version --help
 mocha, vitest, ava | operands=inside at check=audit
-  -svb -g: -t: --silent --verbose --color --no-color --bail --grep= --timeout= --run --testNamePattern=
+  -svb -g:s -t:s --silent --verbose --color --no-color --bail --grep= --timeout= --run --testNamePattern=
   --passWithNoTests --version --help
 
 eslint | operands=inside at
@@ -111,7 +111,7 @@ shellcheck | plain
   -axV -C? -e: -f: -i: -o: -P: -s: -S: -W: --check-sourced --color? --exclude= --format= --include= --norc --rcfile=
   --enable= --list-optional --source-path= --shell= --severity= --wiki-link-count= --external-sources --version --help
 yamllint, hadolint, actionlint, checkov, tflint | operands=inside at
-  -sv -f:f -d: --strict --no-warnings --format=f --ignore= --no-color --no-fail --failure-threshold= --version --help
+  -sv -f:f -d:i --strict --no-warnings --format=f --ignore= --no-color --no-fail --failure-threshold= --version --help
 codespell, typos | operands=inside at
   -qd -S: -L: --skip= --ignore-words-list= --quiet-level= --count --version --help
 clang-format | operands=inside at
@@ -145,7 +145,7 @@ gofmt, goimports, gofumpt | words operands=inside
   ! -w -r: -cpuprofile: -local: -srcdir:
 rustfmt --check | operands=inside
   -lqv --edition=n --color= --quiet --verbose
-swiftlint lint, ktlint | operands=inside at
+swiftlint lint, ktlint | operands=inside at check=audit
   --quiet --strict --relative --color
 
 make -n, make --dry-run, make --just-print, gmake -n | operands=target

@@ -59,7 +59,7 @@ git branch | check=gitformat
   ! -d -D -m -M -c -C -f -u: --delete --move --copy --force --set-upstream --set-upstream-to= --unset-upstream
   ! --edit-description --recurse-submodules
 git tag | check=gitformat
-  -a -n? -m:: -F: @list --annotate --message== --file= --cleanup= --create-reflog --no-create-reflog --no-sign
+  -a -n? -m:: -F:i @list --annotate --message== --file=i --cleanup= --create-reflog --no-create-reflog --no-sign
   ! -s -u: -v -d -f -e --sign --local-user= --verify --delete --force --edit --trailer=
 git for-each-ref | check=gitformat
   @list --count= --shell --perl --python --tcl --stdin --exclude= --include-root-refs
@@ -143,10 +143,10 @@ git add, git stage
   --verbose --sparse
   ! -e -f -i -p --edit --force --interactive --patch -U: --unified= --inter-hunk-context= --auto-advance
 git commit
-  -aiopqsvz -m:: -F: -C: -t: -u? --all --allow-empty --allow-empty-message --amend --author= --branch --cleanup=
-  --date= --dry-run --file= --fixup= --include --long --message== --no-edit --no-gpg-sign --no-post-rewrite
+  -aiopqsvz -m:: -F:i -C: -t:i -u? --all --allow-empty --allow-empty-message --amend --author= --branch --cleanup=
+  --date= --dry-run --file=i --fixup= --include --long --message== --no-edit --no-gpg-sign --no-post-rewrite
   --no-signoff --no-status --null --only --pathspec-file-nul --pathspec-from-file= --porcelain --quiet
-  --reset-author --reuse-message= --short --signoff --squash= --status --template= --untracked-files? --verbose
+  --reset-author --reuse-message= --short --signoff --squash= --status --template=i --untracked-files? --verbose
   --verify
   ! -S? -c: -e -n -p --edit --gpg-sign? --interactive --no-verify --patch --reedit-message= --trailer=
   ! -U: --unified= --inter-hunk-context=
@@ -159,8 +159,11 @@ git checkout, git switch, git restore
 git reset
   -qN --soft --mixed --quiet --no-refresh --refresh --intent-to-add --pathspec-file-nul --pathspec-from-file=
   ! -p --hard --merge --keep --patch --recurse-submodules --no-recurse-submodules -U: --unified=
-git rm, git mv
+git rm
   -rnqkv --cached --dry-run --ignore-unmatch --quiet --sparse --verbose --pathspec-file-nul --pathspec-from-file=
+  ! -f --force
+git mv | operands=write
+  -nkv --dry-run --sparse --verbose
   ! -f --force
 git clean
   -dnqxX -e: --dry-run --exclude= --quiet
@@ -172,8 +175,8 @@ git stash, git stash push | operands=none
 git stash pop, git stash apply
   -q --quiet --index
 git merge
-  -nqv -m:: -F: -X: --abort --continue --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
-  --ff-only --file= --into-name= --log? --no-log --no-edit --no-gpg-sign --no-progress --progress
+  -nqv -m:: -F:i -X: --abort --continue --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
+  --ff-only --file=i --into-name= --log? --no-log --no-edit --no-gpg-sign --no-progress --progress
   --no-rerere-autoupdate --rerere-autoupdate --no-signoff --signoff --no-squash --squash --stat --no-stat --summary
   --no-summary --no-verify-signatures --no-overwrite-ignore --overwrite-ignore --quiet --strategy-option= --verbose
   --compact-summary --verify

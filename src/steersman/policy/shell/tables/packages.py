@@ -2,16 +2,20 @@
 
 TABLE = """
 npm test, npm t, npm tst, npm run, npm run-script, pnpm test, pnpm t, pnpm run, yarn test,
-yarn run | operands=inside after=ask
+yarn run | operands=inside after=ask check=script
   -sdv --silent --verbose --quiet --no-color --color --if-present --no-progress --no-fund --no-audit
   --no-update-notifier --workspaces --include-workspace-root --foreground-scripts? --ignore-scripts --timing?
   ! -w: -C: -g --workspace= --prefix= --script-shell= --node-options= --userconfig= --globalconfig=
   ! --global --loglevel=
-npm ls, npm list, npm ll, npm la, npm outdated, npm view, npm info, npm show, npm why, npm explain, npm fund, npm ping,
-npm root, npm prefix, npm search, npm pkg get, npm audit, npm whoami,
+npm ls, npm list, npm ll, npm la, npm outdated, npm why, npm explain, npm ping, npm root,
+npm prefix, npm search, npm pkg get, npm audit, npm whoami,
 pnpm list, pnpm ls, pnpm outdated, pnpm why | check=audit
   -alpgs --all --long --json --parseable --global --depth= --omit= --include= --production --prod --dev --silent
   --link --package-lock-only --unicode --workspaces --audit-level= --no-color
+npm view, npm info, npm show | check=registry
+  -gs --json --silent --no-color --workspaces
+npm fund | operands=none
+  -s --json --silent --no-color --workspaces --unicode
 
 pip list, pip show, pip freeze, pip check, pip index versions, uv pip list, uv pip show, uv pip freeze, uv pip check,
 uv python list, poetry show, conda list, conda info, conda env list, mamba list, pipdeptree, pipx list,
@@ -97,13 +101,13 @@ unzip -l, unzip -v, gzip -l, xz -l, zstd -l
   -vq
 7z l, 7za l | words
   -slt -ba -bd
-ffprobe | words operands=any
+ffprobe | words check=media
   -v: -loglevel: -hide_banner -i: -show_format -show_streams -show_entries: -show_packets -show_frames -show_chapters
   -show_error -of: -print_format: -output_format: -select_streams: -pretty -count_frames -count_packets
   -read_intervals: -sections -unit -sexagesimal -version
-mediainfo, pdfinfo, soxi | operands=any
+mediainfo, pdfinfo, soxi | check=media
   -fl --Full --Output=n --Version --help
-exiftool | words operands=any
+exiftool | words check=media
   -a -G -G1 -s -S -j -json -n -ver -h -q -g -e -u -U -fast -fast2 -r -c: -d: -ee
   ! -if: -p: -w: -config: -@: -o: -X -tagsFromFile: -execute -stay_open: -b -TagsFromFile:
 """

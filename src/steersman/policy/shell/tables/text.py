@@ -65,10 +65,11 @@ ag | deep
   --list-file-types --help --version
 
 ack | deep
-  -ciHhlLnosvwQfkx1 -A: -B: -C: -g: -m: --after-context= --before-context= --context= --break --nobreak --color
+  -ciHhlLnosvwQfk1 -A: -B: -C: -g: -m: --after-context= --before-context= --context= --break --nobreak --color
   --nocolor --column --count --files-with-matches --files-without-matches --group --nogroup --heading --noheading
   --ignore-case --ignore-dir= --ignore-file= --literal --max-count= --no-filename --with-filename --smart-case
   --type= --word-regexp --noenv --help-types --help --version
+  ! -x
 
 fd, fdfind
   -HIusigFa0LpqVh1 -d: -t: -e: -E: -c: -j: -S: -o: --hidden --no-ignore --no-ignore-vcs --no-ignore-parent
@@ -98,9 +99,9 @@ sed, gsed | check=sed
 sort
   -bdfgiMhnRrVcCmsuz -k: -S: -t: --ignore-leading-blanks --dictionary-order --ignore-case --general-numeric-sort
   --ignore-nonprinting --month-sort --human-numeric-sort --numeric-sort --random-sort --random-source= --reverse
-  --sort= --version-sort --batch-size= --check? --debug --files0-from= --key= --merge --stable --buffer-size=
+  --sort= --version-sort --batch-size= --check? --debug --key= --merge --stable --buffer-size=
   --field-separator= --parallel= --unique --zero-terminated --help --version
-  ! -o: -T: --output= --temporary-directory= --compress-program=
+  ! -o: -T: --output= --temporary-directory= --compress-program= --files0-from=
 
 uniq | operands=1
   -cdDiuz -f: -s: -w: --count --repeated --all-repeated? --skip-fields= --group? --ignore-case --skip-chars= --unique
@@ -155,7 +156,7 @@ diff | deep
   --context? --unified? --ed --rcs --side-by-side --width= --left-column --suppress-common-lines --show-c-function
   --show-function-line= --label= --expand-tabs --initial-tab --tabsize= --suppress-blank-empty --recursive
   --no-dereference --new-file --unidirectional-new-file --ignore-file-name-case --no-ignore-file-name-case --exclude=
-  --exclude-from= --starting-file= --from-file= --to-file= --ignore-case --ignore-tab-expansion
+  --exclude-from= --starting-file= --from-file=i --to-file=i --ignore-case --ignore-tab-expansion
   --ignore-trailing-space --ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines=
   --text --strip-trailing-cr --ifdef= --line-format= --old-line-format= --new-line-format= --unchanged-line-format=
   --old-group-format= --new-group-format= --unchanged-group-format= --changed-group-format= --minimal
@@ -195,7 +196,7 @@ jq | plain
   --args --jsonargs --binary --build-configuration --debug-dump-disasm --debug-trace? --help --version
   ! --run-tests?
 
-yq
+yq | check=yq
   -rejPnNMCV0 -o: -p: -I: --unwrapScalar? --exit-status --prettyPrint --null-input --no-doc --no-colors --colors
   --output-format= --input-format= --indent= --tojson --expression= --nul-output --verbose --help --version
   ! -i -s: --inplace --in-place --split-exp= --split-exp-file= --from-file= --front-matter=
