@@ -20,6 +20,7 @@ class Page {
     this.session = null;
     this.frame = 0;
     this.health = "ok";
+    this.isWatching = false;
     this.notices = new Notices(document);
     const report = (error) => this.notices.report(error);
     this.report = report;
@@ -40,12 +41,12 @@ class Page {
     this.keys = setUpKeys(this);
     document.querySelector("#back").addEventListener("click", () => this.session?.view(this.session.log.tip));
     addEventListener("hashchange", () => this.followAddress());
-    document.addEventListener("visibilitychange", () => document.hidden || void this.watchServer());
+    document.addEventListener("visibilitychange", () => document.hidden || !this.isWatching || void this.watchServer());
   }
 
   start() {
     this.followAddress();
-    void this.watchServer();
+    this.schedule();
   }
 
   // Sessions
@@ -146,6 +147,11 @@ class Page {
   }
 
   draw() {
+    // The list of sessions waits until the conversation is there, which people came for.
+    if (!this.isWatching && (this.session?.isSettled ?? true)) {
+      this.isWatching = true;
+      void this.watchServer();
+    }
     if (this.session?.hasTrouble) {
       this.session.hasTrouble = false;
       void this.watchServer();

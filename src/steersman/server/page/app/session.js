@@ -4,6 +4,7 @@ import { ApiError, act, makeKey, read } from "./api.js";
 import { Feed } from "./feed.js";
 import { Log } from "./log.js";
 
+const AFTER_PAINT = 100; // milliseconds until the rest is loaded, so that the end is painted before
 const FIRST = 300; // records of the end that are shown first; the others follow
 
 /** `onchange` is called after anything has changed. Without an id it is a new one, which the first message makes. */
@@ -43,7 +44,7 @@ export class Session {
       onevents: (events) => events.forEach(([position, event]) => log.add(position, event)),
       onstate: (state) => state === "done" && this.joinEarlier(log),
     });
-    void this.earlier.run();
+    setTimeout(() => void this.earlier?.run(), AFTER_PAINT);
   }
 
   joinEarlier(log) {
@@ -70,6 +71,11 @@ export class Session {
 
   get path() {
     return `/sessions/${encodeURIComponent(this.id)}`;
+  }
+
+  /** Whether it is loaded, or cannot be for now. */
+  get isSettled() {
+    return this.isLoaded || this.connection === "waiting" || this.connection === "failed";
   }
 
   get tip() {
@@ -113,7 +119,7 @@ export class Session {
     if (state === "live") this.end ??= more;
     this.checkLoaded();
     this.onchange();
-    if (state === "live") await this.refresh();
+    if (state === "live" && this.isLoaded) await this.refresh();
   }
 
   /** The log on the server is another one than ours: read it from its beginning. */
@@ -141,6 +147,7 @@ export class Session {
   /** Whether all events up to those that come live are here. */
   checkLoaded() {
     if (this.tail === null || this.end === null || this.log.record < this.end) return;
+    if (!this.isLoaded) void this.refresh();
     this.isLoaded = true;
     if (this.earlier !== null) return;
     const first = this.tail.length === 0 ? 1 : Number.parseInt(this.tail[0][0], 10);
