@@ -247,7 +247,7 @@ def test_the_command_line_of_bubblewrap() -> None:
         "/usr/bin/bwrap", where, "/work", ["bash", "-c", "ls"], allow_network=False, root=False, seccomp=True
     )
     assert " ".join(line) == (
-        "/usr/bin/bwrap --unshare-all --new-session --cap-drop ALL --seccomp 9 "
+        "/usr/bin/bwrap --unshare-all --new-session --cap-drop ALL --seccomp 200 "
         "--proc /proc --remount-ro /proc --dev /dev --tmpfs /tmp --ro-bind-try /usr /usr --bind /work /work "
         "--bind /work/.git /work/.git --ro-bind /work/.git/hooks /work/.git/hooks "
         "--remount-ro / --chdir /work -- bash -c ls"

@@ -11,7 +11,7 @@ import shutil
 import signal
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 # Imported here and not on first use: a command may be able to write to the folder of this code.
@@ -135,6 +135,7 @@ class _Shell:
         self.scratch = Scratch()
         self.snapshot: FolderSnapshot | None = None
         self.snapshot_lock = threading.Lock()
+        self.running: list[set[str]] = []  # for each command that runs, the protected names that it found
         self.saved: deque[str] = deque()
 
     def describe(self) -> str:
@@ -165,11 +166,15 @@ class _Shell:
             ctx.update({"type": "output", "text": text})
 
         refused: list[str] = []
+        self.running.append(before)
         try:
             ended = await run_command(plan, captured, timeout=seconds, on_output=show)
         finally:
-            if home:
-                refused = await call_in_thread(self._clean_up, home, before)
+            try:
+                if home:
+                    refused = await call_in_thread(self._clean_up, home, before)
+            finally:
+                self.running = [other for other in self.running if other is not before]
         text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
@@ -217,6 +222,7 @@ class _Shell:
         """
         if not os.path.isdir(self.root):
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
+        _check_unmoved((self.root, *self.writable, *self.readable, self.output_folder or self.root))
         sandbox = confinement(self.sandbox)
         environment = build_child_environment(_QUIET)
         scratch: list[str] = []
@@ -262,7 +268,10 @@ class _Shell:
         with self.snapshot_lock:
             if self.snapshot is None:
                 self.snapshot = FolderSnapshot(self.root, skipped=[skipped])
-            return self.snapshot.refresh()
+            found = self.snapshot.refresh()
+        # What a command that still runs has made is not there to stay: it will be set aside, and until then that
+        # command could replace it by a link, which a bind mount would follow.
+        return found.intersection(*self.running)
 
     def _clean_up(self, home: str, before: set[str]) -> list[str]:
         """Remove the home folder of a command, and set aside the protected names that it made in subfolders."""
@@ -271,7 +280,7 @@ class _Shell:
             if self.snapshot is None:
                 return []
             was_complete = self.snapshot.is_complete
-            new = self.snapshot.refresh() - before - set(self.writable)
+            new = self.snapshot.refresh(after_command=True) - before - set(self.writable)
             if self.git == "read-write":
                 new = set(select_nested(self.root, new, self.git, most=len(new)))
             notes = set_aside(new)
@@ -294,6 +303,15 @@ class _Shell:
             return self.scratch.make_folder("output")
         os.makedirs(self.output_folder, mode=0o700, exist_ok=True)
         return self.output_folder
+
+
+def _check_unmoved(paths: Iterable[str]) -> None:
+    """Refuse a path that has become a link since the tool was made: the sandbox would open what the link leads to."""
+    for path in paths:
+        if (real := os.path.realpath(path)) != path:
+            raise ToolError(
+                f"The command was not run: {path!r} is now a link to {real!r}. Only the user can allow that."
+            )
 
 
 def _find_shell(path: str) -> list[str]:

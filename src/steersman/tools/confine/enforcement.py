@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SECCOMP_FD = 9
+SECCOMP_FD = 200  # above what this program has open, so that nothing of ours is replaced
 
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
 _NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
@@ -30,6 +30,7 @@ _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000  # execute, write, read, trunca
 
 _ATTEMPTS = 100
 _LIVE_PARTS = ("HEAD", "commondir", "config", "config.worktree", "hooks")
+_KIND, _IS_FOLDER, _ALL_RIGHTS = 0o170000, 0o040000, 0o700
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Guard = tuple[str, str | None, str, bool]
@@ -155,6 +156,7 @@ def _pass_filter_to_bubblewrap(program: bytes) -> None:
     os.write(write, program)
     os.close(write)
     os.dup2(read, SECCOMP_FD)
+    os.set_inheritable(SECCOMP_FD, True)  # `dup2` leaves it closed on exec where both numbers are the same
 
 
 def _make_zeros(count: int) -> list[ctypes.c_ulong]:
@@ -285,16 +287,32 @@ def _read_link(folder: int, name: str) -> str | None:
 
 def _set_aside(folder: int, name: str) -> str:
     aside = f"{name}.refused-{os.urandom(4).hex()}"
+    _let_change(folder)
     os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    found = os.stat(aside, dir_fd=folder, follow_symlinks=False)
+    if found.st_mode & _KIND != _IS_FOLDER:
+        return aside
     try:
+        if found.st_mode & _ALL_RIGHTS != _ALL_RIGHTS:
+            os.chmod(aside, found.st_mode & 0o7777 | _ALL_RIGHTS, dir_fd=folder)
         inside = os.open(aside, _FOLDER, dir_fd=folder)
     except OSError:
-        return aside  # not a folder, or one that cannot be entered
+        return aside  # of another user
     try:
         _defuse(inside)
     finally:
         os.close(inside)
     return aside
+
+
+def _let_change(folder: int) -> None:
+    """Let us change the names in a folder, where the command has forbidden that to its owner."""
+    mode = os.fstat(folder).st_mode
+    if mode & _ALL_RIGHTS != _ALL_RIGHTS:
+        try:
+            os.fchmod(folder, mode & 0o7777 | _ALL_RIGHTS)
+        except OSError:
+            pass  # of another user; the rename says what is wrong
 
 
 def _defuse(folder: int) -> None:

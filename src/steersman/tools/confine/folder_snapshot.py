@@ -22,6 +22,8 @@ _LINKED = frozenset(("HEAD", "commondir"))
 # A folder that changed this recently may change again without another time stamp.
 _SETTLED_NS = 100_000_000
 
+_OPEN = 0o500  # the owner may list and enter it
+
 _Stamp = tuple[int, int, int]
 
 
@@ -46,8 +48,11 @@ class FolderSnapshot:
         self._folders: dict[str, _Folder] = {}
         self.is_complete = True
 
-    def refresh(self) -> set[str]:
-        """Find the protected names below the root's own, and the HEAD of each bare repository, also of the root."""
+    def refresh(self, *, after_command: bool = False) -> set[str]:
+        """Find the protected names below the root's own, and the HEAD of each bare repository, also of the root.
+
+        After a command, folders that it has closed to us are opened: a repository in them would still be of use.
+        """
         known, fresh = self._folders, dict[str, _Folder]()
         found: set[str] = set()
         waiting = deque([self._root])
@@ -60,6 +65,8 @@ class FolderSnapshot:
             stamp = (stat.st_ino, stat.st_ctime_ns, stat.st_dev)
             folder = known.get(path)
             if folder is None or folder.stamp != stamp:
+                if after_command and stat.st_mode & _OPEN != _OPEN:
+                    _open_folder(path, stat.st_mode | _OPEN)
                 folder = self._read(path, stamp)
             fresh[path] = folder
             waiting.extend(folder.folders)
@@ -89,6 +96,13 @@ class FolderSnapshot:
         if names >= _BARE or names >= _LINKED:
             found.append(os.path.join(path, "HEAD"))
         return _Folder(stamp if now - stamp[1] > _SETTLED_NS else None, folders, found)
+
+
+def _open_folder(path: str, mode: int) -> None:
+    try:
+        os.chmod(path, mode & 0o7777)
+    except OSError:
+        pass  # of another user
 
 
 def set_aside(paths: Iterable[str]) -> list[str]:

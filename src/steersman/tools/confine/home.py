@@ -12,7 +12,7 @@ import shutil
 import subprocess
 
 from steersman.tools.confine.launch import DEFAULT_PATH
-from steersman.tools.confine.scratch import Scratch
+from steersman.tools.confine.scratch import Scratch, delete_tree
 
 _NUMBERS = itertools.count(1)
 _SECONDS = 5.0
@@ -30,7 +30,7 @@ def make_home(scratch: Scratch, identity: str = "") -> str:
 
 def remove_home(home: str) -> None:
     """Remove a home folder, after every process of its command has ended."""
-    shutil.rmtree(home, ignore_errors=True)
+    delete_tree(home)
 
 
 def read_git_identity(root: str) -> str:

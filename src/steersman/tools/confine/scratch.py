@@ -27,10 +27,12 @@ class Scratch:
     def make_folder(self, name: str) -> str:
         """Create the folder of that name, or return it; only its owner can enter it."""
         with self._lock:
-            if self._base is None or not self._base.is_dir():
+            if self._base is None or not self._base.is_dir() or not _is_unmoved(str(self._base)):
                 self._base = self._make_base()
             path = self._base / name
             path.mkdir(mode=0o700, exist_ok=True)
+            if not _is_unmoved(str(path)):
+                raise OSError(f"the temporary folder {str(path)!r} has been replaced by a link")
             return str(path)
 
     def close(self) -> None:
@@ -70,14 +72,36 @@ def _remove(base: str, lock: int, process: int) -> None:
         os.close(lock)
 
 
+def _is_unmoved(path: str) -> bool:
+    """Whether a real path still leads through no symlink. In the workspace, a command could put one there."""
+    return os.path.realpath(path) == path
+
+
+def delete_tree(path: str) -> None:
+    """Delete a folder with all that is in it, also folders whose owner may not read or change them."""
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(path) and not os.path.islink(path):
+        waiting = [path]
+        for folder in waiting:
+            try:
+                os.chmod(folder, 0o700)
+                with os.scandir(folder) as entries:
+                    waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            except OSError:
+                continue  # of another user
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _delete(base: str) -> None:
     """Delete a folder, the lock file last: if we are killed meanwhile, the next program can finish it."""
+    if not _is_unmoved(base):
+        return  # what a link leads to is not ours
     try:
         names = [name for name in os.listdir(base) if name != _LOCK]
     except OSError:
         return  # already deleted
     for name in names:
-        shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+        delete_tree(os.path.join(base, name))
     shutil.rmtree(base, ignore_errors=True)
 
 
