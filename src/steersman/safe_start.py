@@ -63,9 +63,14 @@ def _is_working_folder(path: str) -> bool:
         return False
 
 
+def list_needed_modules() -> frozenset[str]:
+    """List the names of the modules of Python and of the packages that we use."""
+    return (sys.stdlib_module_names | frozenset(_PACKAGES.split())) - _UNUSED
+
+
 def find_foreign_modules(folder: str) -> list[str]:
     """List the files and packages of a folder that are called like a module of Python or of a package that we use."""
-    wanted = (sys.stdlib_module_names | set(_PACKAGES.split())) - _UNUSED
+    wanted = list_needed_modules()
     try:
         names = sorted(os.listdir(folder))
     except OSError:

@@ -23,6 +23,7 @@ from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_sandbox_paths, select_nested
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
+from steersman.tools.confine.trusted_imports import keep_imports_out
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
@@ -123,6 +124,7 @@ class _Shell:
         if timeout > max_timeout:
             raise ValueError(f"timeout is at most max_timeout ({max_timeout:g}), got {timeout!r}.")
         self.root = root
+        keep_imports_out(root)
         self.sandbox: Sandbox = sandbox
         self.allow_network = allow_network
         self.timeout = timeout

@@ -43,6 +43,7 @@ from steersman.tools.confine.path_resolution import (
     stat_entry,
 )
 from steersman.tools.confine.syscalls import FOLDER, has_openat2
+from steersman.tools.confine.trusted_imports import keep_imports_out
 
 __all__ = [
     "PROTECTED",
@@ -187,6 +188,7 @@ class Workspace:
         self._protection = Protection(protected)
         self._kernel = has_openat2() if openat2 is None else openat2
         self.root = self._base.path
+        keep_imports_out(str(self.root))
         self.seen = SeenVersions()
 
     def __repr__(self) -> str:
