@@ -69,6 +69,7 @@ WALL_CLOCK = {
         "loop/run.py",
         "loop/tool_calls/execution.py",
         "loop/ask.py",
+        "server/fronts/openai/requests.py",
         "session/journal.py",
         "session/stores/jsonl.py",
         "session/stores/memory.py",

@@ -43,6 +43,8 @@ class LiveSession:
         self.hub = hub
         self.agent_name = outline.agent
         self.draining = False
+        # What fronts keep beside an open session, by name.
+        self.beside: dict[str, Any] = {}
         self._outline = outline
         self._task: asyncio.Task[None] | None = None
         self._answering: SubscriptionId | None = None
@@ -133,11 +135,17 @@ class LiveSession:
         return await self._start_keyed("rerun", key, lambda: self.agent.rerun(tag, at=at))
 
     async def branch(
-        self, at: str | int, message: AgentMessage | None = None, *, tag: str | None = None, key: str | None = None
+        self,
+        at: str | int,
+        message: AgentMessage | None = None,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        approvals: Approvals = "wait",
     ) -> Receipt:
         """Go another way from an earlier entry, with a new message where one is needed."""
         prompt = None if message is None else [require_content(message)]
-        return await self._start_keyed("branch", key, lambda: self.agent.branch(at, tag, prompt=prompt))
+        return await self._start_keyed("branch", key, lambda: self.agent.branch(at, tag, prompt=prompt), approvals)
 
     async def _start_keyed(
         self, action: str, key: str | None, start: Callable[[], EventStream[Any]], approvals: Approvals = "wait"
@@ -247,6 +255,16 @@ class LiveSession:
     def is_known(self, key: str) -> bool:
         """Whether something was said under this key."""
         return self._find_known(key) is not None
+
+    def find_note(self, key: str) -> Mapping[str, Any] | None:
+        """What a front has noted under a key."""
+        return self._outline.receipts.get(key)
+
+    def add_note(self, key: str, fields: Mapping[str, Any]) -> None:
+        """Note something in the log under a key, to be found after a restart as well."""
+        note = {"status": "accepted", **fields, "key": key}
+        self._outline.receipts[key] = note
+        self.session.recorder.add(RECEIPT, note)
 
     def _find_known(self, key: str | None) -> Receipt | None:
         if key is None:

@@ -16,6 +16,8 @@ from typing import Final
 from aiohttp import web
 
 from steersman.server.fronts import agui_route, mcp_route
+from steersman.server.fronts.openai import responses_route
+from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
 from steersman.server.http.api import Api, reply
 from steersman.server.http.problems import Problem, find_status, make_response
@@ -100,7 +102,7 @@ class Server:
         app.router.add_get("/", self._show_page)
         if _PAGE.is_dir():
             app.router.add_static("/page/", _PAGE)
-        for front in (agui_route,):
+        for front in (agui_route, responses_route):
             front.add_routes(app.router, self.sessions)
         mcp_clients = mcp_route.add_routes(app.router, self.sessions)
         app.on_shutdown.append(lambda _: mcp_clients.close())
@@ -110,21 +112,20 @@ class Server:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Respond) -> web.StreamResponse:
         """Check who asks, and answer errors as problems; every response gets the security headers."""
+        make = make_error_response if is_openai_request(request) else make_response
         try:
             response = await self._respond(request, handler)
         except Problem as problem:
-            response = make_response(problem.status, problem.detail, problem.headers)
+            response = make(problem.status, problem.detail, problem.headers)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            response = make_response(error.status, error.text or error.reason, _keep_allow(error))
+            response = make(error.status, error.text or error.reason, _keep_allow(error))
         except Exception as error:  # noqa: BLE001  # whatever a handler raises, the client gets an answer
             status = find_status(error)
             if status is None:
                 _log.error("%s %s failed: %s", request.method, request.path, describe_exception(error), exc_info=error)
-            response = make_response(
-                status or 500, "The server has a bug; its log says more." if status is None else str(error)
-            )
+            response = make(status or 500, "The server has a bug; its log says more." if status is None else str(error))
         if not response.prepared:
             response.headers.update(_SECURITY_HEADERS)
         self._requests[response.status] = self._requests.get(response.status, 0) + 1

@@ -81,14 +81,14 @@ class Sessions:
                 return live
             return await self._open(id, await asyncio.to_thread(self.store.open, id))
 
-    async def open_named(self, user: str | None, name: str) -> LiveSession:
-        """The session that a client calls by a name of its own; a new one if there is none."""
+    async def open_named(self, user: str | None, name: str, agent: str | None = None) -> LiveSession:
+        """The session that a client calls by a name of its own; a new one, of the first agent, if there is none."""
         id = name if is_session_id(name) and _belongs_to(name, user) else f"{_make_prefix(user)}{_make_id(name)}"
         try:
             return await self.open(user, id)
         except SessionNotFound:
             handle = await asyncio.to_thread(self.store.create, id)
-            return await self._open(id, handle, next(iter(self.agents)))
+            return await self._open(id, handle, next(iter(self.agents)) if agent is None else agent)
 
     async def find_hub(self, user: str | None, id: str) -> Hub:
         """The events of a session; another program may be writing to it."""

@@ -1,0 +1,123 @@
+"""Tools that a client declares: the agent calls them, the client runs them, and the run waits for their results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from steersman.server.live import LiveSession
+from steersman.tools.output import ToolContext
+from steersman.tools.tool import Tool
+
+PATIENCE: Final = 3600.0
+"""Seconds that a run waits for a result of the client; then it is stopped."""
+
+
+class ClientTool(Tool):
+    """A tool whose calls the client runs. The client checks the arguments itself."""
+
+    __slots__ = ()
+
+    def check(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments as they are."""
+        return dict(arguments or {})
+
+
+class ClientTools:
+    """The client's tools in one session, and the results that calls wait for."""
+
+    def __init__(self, live: LiveSession) -> None:
+        self._live = live
+        agent = live.agent
+        self._own_tools = list(agent.tools)
+        self._own_prompt = agent.system_prompt
+        self._own_limits: dict[str, Any] = {
+            "max_tokens": agent.config.max_tokens,
+            "temperature": agent.config.temperature,
+        }
+        self._waiting: dict[str, asyncio.Future[str]] = {}
+        self._early: dict[str, str] = {}
+        self.expected: list[str] = []
+
+    def set_up(
+        self, tools: Sequence[Mapping[str, Any]], instructions: Sequence[str], limits: Mapping[str, Any]
+    ) -> None:
+        """Give the agent the client's tools, words and limits for its next run; raises `ValueError` for wrong ones."""
+        made = [self._make_tool(tool) for tool in tools]
+        names = {tool.name for tool in self._own_tools if isinstance(tool, Tool)}
+        if taken := [tool.name for tool in made if tool.name in names]:
+            raise ValueError(f"The agent has a tool {taken[0]!r} of its own. Give yours another name.")
+        prompt = "\n\n".join(text for text in (self._own_prompt, *instructions) if text)
+        given = {name: value for name, value in limits.items() if value is not None}
+        self._live.agent.configure(
+            tools=[*self._own_tools, *made], system_prompt=prompt, **{**self._own_limits, **given}
+        )
+
+    def clear(self) -> None:
+        """Take everything back once the run has ended."""
+        self.expected = []
+        self._early.clear()
+        self._live.agent.configure(tools=self._own_tools, system_prompt=self._own_prompt, **self._own_limits)
+
+    def give(self, outputs: Mapping[str, str]) -> None:
+        """Give results of the client to the calls that wait for them."""
+        self.expected = []
+        for id, output in outputs.items():
+            waiting = self._waiting.get(id)
+            if waiting is None:
+                self._early[id] = output  # the call is about to start
+            elif not waiting.done():
+                waiting.set_result(output)
+
+    def _make_tool(self, given: Mapping[str, Any]) -> Tool:
+        fields = given.get("function", given)
+        match fields:
+            case {"name": str(name)}:
+                # It asks for no approval: what it does is in the client's hands. A call that a restart has cut is made
+                # again, because the client has not seen its answer used.
+                return ClientTool(
+                    name,
+                    fields.get("description") or name,
+                    fields.get("parameters") or {"type": "object", "properties": {}},
+                    self._wait_for_output,
+                    idempotent=True,
+                    access="read",
+                )
+            case _:
+                raise ValueError(f"A tool is a function with a name and parameters, got {dict(given)!r:.200}.")
+
+    async def _wait_for_output(self, arguments: dict[str, Any], ctx: ToolContext) -> str:
+        id = ctx.tool_call_id
+        if id in self._early:
+            return self._early.pop(id)
+        waiting = self._waiting[id] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await waiting
+        except TimeoutError:
+            self._live.agent.abort()
+            return "The client gave no result."
+        finally:
+            del self._waiting[id]
+
+
+def find_client_tools(live: LiveSession) -> ClientTools:
+    """The client's tools in a session."""
+    found = live.beside.get("client_tools")
+    if found is None:
+        found = live.beside["client_tools"] = ClientTools(live)
+    return found
+
+
+def list_functions(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The tools that the client runs; raises `ValueError` for tools of OpenAI's servers."""
+    for tool in tools:
+        if tool.get("type") != "function":
+            raise ValueError(f"Only tools of the type 'function' can be declared here, got {tool.get('type')!r:.100}.")
+    return [dict(tool) for tool in tools]
+
+
+def list_names(tools: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The names of declared tools."""
+    return frozenset(str(tool.get("function", tool).get("name")) for tool in tools)

@@ -1,0 +1,163 @@
+"""What clients of OpenAI's APIs send: the input of Responses and the messages of Chat Completions, as our messages.
+
+Only what is new at the end of an input counts where the session has the rest; a fresh session begins with all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from steersman.types.content import ImageContent, TextContent, ToolCall
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+from steersman.types.user_content import read_user_content
+
+_INSTRUCTING = ("system", "developer")
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+
+
+@dataclass(slots=True)
+class Input:
+    """An input in its parts: the history, the user's new message at its end, and the results of the client's tools."""
+
+    history: list[AgentMessage] = field(default_factory=list[AgentMessage])
+    message: AgentMessage | None = None
+    outputs: dict[str, str] = field(default_factory=dict[str, str])
+    instructions: list[str] = field(default_factory=list[str])
+
+
+def read_items(value: str | Sequence[Mapping[str, Any]]) -> Input:
+    """The input of Responses; raises `ValueError` for what cannot be read."""
+    if isinstance(value, str):
+        return Input(message=read_user_content(value, "input"))
+    found = Input()
+    for item in value:
+        match item:
+            case {"role": str(role)}:
+                _add_message(found, role, item.get("content"))
+            case {"type": "function_call", "call_id": str(id), "name": str(name), "arguments": str(arguments)}:
+                _add_calls(found, "", [ToolCall(id, name, _read_arguments(arguments))])
+            case {"type": "function_call_output", "call_id": str(id), "output": output}:
+                _add_output(found, id, output)
+            case {"type": "reasoning" | "item_reference"}:
+                continue  # the log has it
+            case _:
+                raise ValueError(f"An input item of the type {item.get('type')!r} cannot be read: {dict(item)!r:.200}.")
+    return _split(found)
+
+
+def read_messages(messages: Sequence[Mapping[str, Any]]) -> Input:
+    """The messages of Chat Completions; raises `ValueError` for what cannot be read."""
+    found = Input()
+    for message in messages:
+        match message:
+            case {"role": "tool", "tool_call_id": str(id)}:
+                _add_output(found, id, message.get("content"))
+            case {"role": "assistant", "tool_calls": calls} if calls:
+                _add_calls(found, _read_text(message.get("content")), list(_read_calls(calls)))
+            case {"role": str(role)}:
+                _add_message(found, role, message.get("content"))
+            case _:
+                raise ValueError(f"A message needs a role, got {dict(message)!r:.200}.")
+    return _split(found)
+
+
+def _add_message(found: Input, role: str, content: Any) -> None:
+    if role in _INSTRUCTING:
+        found.instructions.append(_read_text(content))
+    elif role == "assistant":
+        if text := _read_text(content):
+            found.history.append(AssistantMessage([TextContent(text)]))
+    elif role == "user":
+        found.history.append(UserMessage(list(_read_parts(content))))
+    else:
+        raise ValueError(f"A role is user, assistant, system, developer or tool, got {role!r:.100}.")
+
+
+def _add_calls(found: Input, text: str, calls: list[ToolCall]) -> None:
+    blocks = [TextContent(text)] if text else []
+    last = found.history[-1] if found.history else None
+    if not text and isinstance(last, AssistantMessage):
+        # Calls of one answer come as items of their own.
+        blocks, _ = [*last.content], found.history.pop()
+    found.history.append(AssistantMessage([*blocks, *calls], stop_reason="tool_use"))
+
+
+def _read_calls(calls: Any) -> Iterator[ToolCall]:
+    given: list[Any] = [*calls] if isinstance(calls, list) else [calls]
+    for call in given:
+        match call:
+            case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
+                yield ToolCall(id, name, _read_arguments(arguments))
+            case _:
+                raise ValueError(
+                    f"A tool call needs an id and a function with its name and arguments, got {call!r:.200}."
+                )
+
+
+def _add_output(found: Input, id: str, output: Any) -> None:
+    text = found.outputs[id] = _read_text(output)
+    name = next((call.name for call in _list_calls(found.history) if call.id == id), "")
+    found.history.append(ToolResultMessage([TextContent(text)], tool_call_id=id, tool_name=name))
+
+
+def _list_calls(messages: Sequence[AgentMessage]) -> Iterator[ToolCall]:
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            yield from message.tool_calls
+
+
+def _split(found: Input) -> Input:
+    """Take the user's new message from the end of the history, and keep the outputs that come after the last call."""
+    blocks: list[Any] = []
+    while found.history and isinstance(last := found.history[-1], UserMessage):
+        blocks = [*last.content, *blocks]
+        found.history.pop()
+    found.message = UserMessage(blocks) if blocks else None
+    new: dict[str, str] = {}
+    for message in reversed(found.history):
+        if not isinstance(message, ToolResultMessage):
+            break
+        new[message.tool_call_id] = found.outputs[message.tool_call_id]
+    found.outputs = new
+    return found
+
+
+def _read_parts(content: Any) -> Iterator[TextContent | ImageContent]:
+    if isinstance(content, str):
+        yield TextContent(content)
+        return
+    parts: list[Any] = [*content] if isinstance(content, list) else [content]
+    for part in parts:
+        match part:
+            case {"type": str(kind), "text": str(text)} if kind in _TEXT_PARTS:
+                yield TextContent(text)
+            case {"type": "input_image", "image_url": str(url)} | {"type": "image_url", "image_url": {"url": str(url)}}:
+                yield _read_image(url)
+            case _:
+                raise ValueError(f"Content is text or images as data URLs, got {part!r:.200}.")
+
+
+def _read_image(url: str) -> ImageContent:
+    head, separator, data = url.partition(";base64,")
+    if not separator or not head.startswith("data:image/"):
+        raise ValueError(f"An image must be a data URL such as data:image/png;base64,..., got {url!r:.100}.")
+    return ImageContent(data, head.removeprefix("data:"))
+
+
+def _read_text(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in _read_parts(content) if isinstance(part, TextContent))
+
+
+def _read_arguments(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"The arguments of a function call are a JSON object, got {text!r:.200}.") from error

@@ -1,0 +1,93 @@
+"""The bodies that clients of OpenAI's APIs send. Fields that are not named here are ignored."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from steersman.server.http.access import current_user
+from steersman.server.http.problems import Problem
+from steersman.server.live import Approvals, LiveSession
+from steersman.server.sessions import Sessions
+
+
+class _Body(msgspec.Struct, frozen=True):
+    model: str | None = None
+    stream: bool | None = False
+    tools: list[dict[str, Any]] | None = None
+    metadata: dict[str, str] | None = None
+    temperature: float | None = None
+
+    @property
+    def approvals(self) -> Approvals:
+        """Whether questions wait for an answer from elsewhere, or are denied at once."""
+        return "deny" if (self.metadata or {}).get("approvals") == "deny" else "wait"
+
+
+class ResponseBody(_Body, frozen=True):
+    """The body of `POST /v1/responses`."""
+
+    input: str | list[dict[str, Any]] = ""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    max_output_tokens: int | None = None
+    background: bool | None = False
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The name of the conversation."""
+        given = self.conversation
+        return str(given.get("id", "")) if isinstance(given, dict) else given
+
+
+class ChatBody(_Body, frozen=True):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: list[dict[str, Any]] = []
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stream_options: dict[str, Any] | None = None
+    n: int | None = 1
+
+
+def choose_agent(sessions: Sessions, model: str | None) -> str:
+    """The agent that a client means by a model: of several, one by its name; an only one, by any name."""
+    names = list(sessions.agents)
+    if model in sessions.agents:
+        return str(model)
+    if model and len(names) > 1:
+        raise Problem(404, f"There is no model {model!r:.100}. Models here: {', '.join(map(repr, names))}.")
+    return names[0]
+
+
+def read_time() -> int:
+    """Now, as OpenAI's objects say when they were made."""
+    return int(time.time())
+
+
+def make_token(request: web.Request) -> str:
+    """The part of an id that is new for each request, and the same for the same idempotency key."""
+    key = request.headers.get("Idempotency-Key")
+    return secrets.token_hex(12) if key is None else hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+async def open_fresh(sessions: Sessions, request: web.Request, agent: str, token: str) -> LiveSession:
+    """A session of its own for a request; the same one for the same idempotency key."""
+    user = current_user.get()
+    if "Idempotency-Key" not in request.headers:
+        return await sessions.create(user, agent)
+    return await sessions.open_named(user, f"openai-{token}", agent)
+
+
+def check_outputs(expected: Sequence[str], outputs: Mapping[str, str]) -> None:
+    """Raise a problem unless each call that waits for the client has its result."""
+    for id in expected:
+        if id not in outputs:
+            raise Problem(400, f"There is no tool output for the function call {id!r}: the run waits for it.")
