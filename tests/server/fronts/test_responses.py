@@ -56,7 +56,7 @@ def check_frames(frames: list[Frame]) -> Frame:
     assert all("done" in item for item in items.values()), "an item is still open at the end"
     for index, item in enumerate(final["output"]):
         # An answer that is tried again empties the items that were told of it.
-        void = {**items[index]["done"], "content": [], "status": "incomplete"}
+        void: Frame = {**items[index]["done"], "content": [], "status": "incomplete"}
         assert item in (items[index]["done"], void)
     assert len(items) == len(final["output"])
     return final
