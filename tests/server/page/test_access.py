@@ -10,12 +10,15 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import ClientSession, web
 from playwright.async_api import expect
-from tests.server.kit import make_agent, run_server
+from tests.server.kit import Client, make_agent, run_server
 from tests.server.page.kit import Tab, needs_browser, open_page
 
+from steersman.server import Server
 from steersman.testing import answer, call, error, thinking
 
 pytestmark = [pytest.mark.real_time, needs_browser]
@@ -124,3 +127,20 @@ async def test_the_page_works_by_keyboard_alone() -> None:
         await tab.find("#sessions a").first.press("Enter")
         await expect(tab.answer).to_contain_text("Hi.")
         await expect(tab.find("#feed")).to_have_attribute("role", "feed")
+
+
+async def test_the_page_works_below_another_path() -> None:
+    """Section 3: `Server(...).app` is mounted elsewhere, and all addresses of the page are relative."""
+    server = Server(make_agent("Hi."))
+    outer = web.Application()
+    outer.add_subapp("/agents/", server.app)
+    runner = web.AppRunner(outer, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with ClientSession() as http:
+        client = Client(http, f"http://127.0.0.1:{runner.addresses[0][1]}/agents", server.token)
+        async with open_page(client) as tab:
+            await tab.say("Hello.")
+            await expect(tab.answer).to_contain_text("Hi.")
+            assert {urlsplit(url).path.split("/")[1] for url in tab.requests} == {"agents"}
+    await runner.cleanup()
