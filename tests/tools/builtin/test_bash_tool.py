@@ -65,6 +65,19 @@ async def test_standard_input_is_empty(bash: Tool, command: str) -> None:
     assert text(output) in ("(no output)", "got 1\n")
 
 
+async def test_git_takes_no_folder_of_files_for_a_repository(bash: Tool, tmp_path: Path) -> None:
+    """Files named HEAD and config, which any tool may write, must not decide what `git status` runs."""
+    for name in ("objects", "refs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    settings = "repositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch PWNED"
+    (tmp_path / "config").write_text(f"[core]\n\t{settings}\n")
+    output = await run(bash, "git status")
+    assert not (tmp_path / "PWNED").exists()
+    assert "bare" in text(output)
+    assert "branch" in text(await run(bash, "git init -q project && cd project && git status"))
+
+
 async def test_standard_input_is_nothing_to_search(bash: Tool) -> None:
     """Programs that search their input when it is a pipe, and the folder when it is not, search the folder."""
     assert (await run(bash, "readlink /proc/self/fd/0")).content == "/dev/null\n"

@@ -51,6 +51,8 @@ _MADE_GIT = re.compile(r"/(\.git|HEAD)'")
 _MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
 # Tells programs that there is no terminal, so that none waits for input.
 _QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
+# Plain files in the workspace (HEAD, config) would else be a repository, whose settings `git status` runs.
+_NO_BARE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit"}
 
 
 def bash_tool(
@@ -226,7 +228,7 @@ class _Shell:
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         _check_unmoved((self.root, *self.writable, *self.readable, self.output_folder or self.root))
         sandbox = confinement(self.sandbox)
-        environment = build_child_environment(_QUIET)
+        environment = build_child_environment(_QUIET | _NO_BARE)
         scratch: list[str] = []
         before: set[str] = set()
         home = ""
