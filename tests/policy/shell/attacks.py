@@ -56,6 +56,7 @@ _BY_PROGRAM = {
     ),
     "curl": (
         "curl fil?:///etc/passwd", "curl f*:///etc/passwd", "curl ftp.evil.example/x", "curl -H x* a.example",
+        "curl --header=x* a.example",
         "curl 'f{i}le:///etc/passwd'", "curl 'fil[e-e]:///etc/passwd'", "curl '{file,x}:///etc/passwd'",
         "curl https://x.example 'FI{L}E:///etc/passwd'", "curl file:///etc/passwd", "curl gopher://x.example/1",
         "curl -o f https://x.example", "curl -o/dev/nullx https://x.example", "curl -so f https://x.example",
@@ -127,7 +128,7 @@ _BY_PROGRAM = {
     "tree": ("tree -o f", "tree -ao f", "tree -Lo 2 f", "tree -Po x f", "tree -R", "tree --output=f"),
     "ps": ("ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x"),
     "sed": (
-        "sed -l 5* p f",
+        "sed -l 5* p f", "sed --expression=s,a*,b, f",
         "sed -i s/a/b/ f", "sed -ni p f", "sed --in-pl p f", "sed -n -f evil f", "sed 's/a/b/w f' x", "sed -n 1p *",
     ),
     "file": ("file -C -m f", "file -z f", "file -bz f", "file --compile"),
@@ -236,6 +237,13 @@ _BY_PROGRAM = {
     "env": ("env ls",),
     "xargs": ("xargs rm",),
     "ssh": ("ssh host ls",),
+    "ssh-agent": ("ssh-agent evil",),
+    "gtimeout": ("gtimeout 5 evil",),
+    "dotenv": ("dotenv run evil",),
+    "elvish": ("elvish evil",),
+    "rvim": ("rvim x",),
+    "wrangler tail": ("wrangler tail -nc evil.toml",),
+    "git log --oneline": ("git log --oneline --format=x*", "git log --oneline --pretty=format:%*"),
     # An unquoted wildcard in the value of an option becomes several words, and all but the first are operands.
     "touch": ("touch -r /etc/pass* f", "touch -d x* f"),
     # Programs that take `-tc x` for `-t` and `-c x`.

@@ -113,6 +113,9 @@ class _Reader:
             option = self._get_option(name, text)
             if equals and not option.arity:
                 raise NeedsApproval(f"the option {name!r} takes no value, got {text!r}")
+            if word.wild >= 0 and "plain" not in self.entry.flags and (self.entry.check or option.limit):
+                # The name of a file may end the value early, and what follows is not looked at.
+                raise NeedsApproval(f"{text!r:.200} could become another value")
             self._take_value(name, option, Word(value, -1, word.quoted) if equals else None)
             return
         for place, letter in enumerate(text[1:], 2):

@@ -22,7 +22,9 @@ RUNNERS: dict[str, str] = {
             mariadb mongo mongosh redis-cli duckdb octave gnuplot m4 gdb lldb flask django-admin uvicorn gunicorn celery
             alembic airflow mkdocs sphinx-build latex pdflatex xelatex lualatex latexmk tex gs mlr nmap tshark act
             mysqlsh clickhouse-client sqlcmd""",
-        "is a shell": "sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox pwsh powershell nu xonsh",
+        "is a shell": """
+            sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox pwsh powershell nu xonsh elvish yash posh
+            sash osh ysh""",
         "runs other commands": """
             env xargs parallel sudo doas su runuser pkexec gosu sshpass nohup timeout nice ionice chrt taskset stdbuf
             setsid setpriv setarch linux32 linux64 i386 x86_64 uname26 unshare nsenter chroot fakeroot eatmydata
@@ -36,8 +38,16 @@ RUNNERS: dict[str, str] = {
             terraform helm apt apt-get aptitude brew dnf yum rpm dpkg apk pacman snap flatpak nx
             turbo lerna tap fzf sk rename prename file-rename perl-rename vidir tig lazygit gitui k9s ranger mc rclone
             aria2c yt-dlp youtube-dl tar zip unzip cpio 7z dd install logrotate split csplit gcc g++ cc c++ clang
-            clang++ ld as rustc javac""",
+            clang++ ld as rustc javac
+            ssh-agent ssh-keygen proxychains proxychains4 torsocks torify tsocks dotenv cross-env env-cmd choom chpst
+            envdir setlock softlimit setuidgid dumb-init tini catatonit ccache sccache distcc systemd-inhibit
+            systemd-cat systemd-nspawn machinectl dtach abduco tmate openvt logsave multitime pexec sem grc cpulimit
+            caffeinate xterm xinit startx service pm2 forever nodemon concurrently npm-run-all run-s run-p ctest cpack
+            gulp grunt snakemake nextflow fastapi hypercorn doppler aws-vault chamber op sops wine git-lfs supervisord
+            genv gxargs gtimeout gnice gnohup gstdbuf gtar bsdtar gsplit gcsplit gdd ginstall gchroot cpan pexpect
+            busctl dmsetup debugfs mage earthly tup xmake run-mailcap runit sshuttle autossh""",
         "can run other commands from inside": """
+            rvim rview gvim gview evim vimtutor hx helix kak cscope
             vi vim nvim ex ed view vimdiff emacs emacsclient code subl nano pico joe micro
             less more most man info pager ftp lftp gpg gpg2
             openssl mail mutt lynx links w3m elinks""",

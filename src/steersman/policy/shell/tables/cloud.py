@@ -116,7 +116,7 @@ helm repo list, helm show values, helm show chart, helm env
   ! --kubeconfig= --kube-context= --kube-apiserver= --kube-token= --kube-as-user= --post-renderer= --repo= --ca-file=
 flyctl status, fly status, flyctl logs, fly logs, heroku logs, heroku ps, heroku apps, vercel ls, vercel logs,
 netlify status, wrangler tail, doctl compute droplet list, supabase status
-  -n: -a:n --app=n --num= --tail --json --json-output
+  -n:s -a:s --app=n --num= --tail --json --json-output
 pg_isready | operands=none
   -q -d: -h: -p: -t: -U: --quiet --timeout= --version --help
 redis-cli ping | operands=none
