@@ -45,6 +45,9 @@ ATTACKS = {
     "a file moved": "evil e; echo 'gitdir: e' > f; mv -Tf f .git",
     "mounted over": "evil e; mount --bind e .git; umount .git; umount -l .git; evil .git",
     "by git": "git init -q .; evil .git",
+    "the workspace itself": "evil .",
+    "the workspace itself, with a moved HEAD": "evil e; mv e/objects e/refs e/config .; rmdir HEAD; mv -T e/HEAD HEAD",
+    "the workspace itself, by git": "git init -q --bare .; evil .",
 }
 
 
@@ -102,14 +105,14 @@ async def test_what_is_not_a_repository_stays_none(room: Room, whole: Confinemen
     assert "not a git repository" in text(output)
     work = asyncio.create_task(run(bash_tool(room.root, sandbox=named(whole)), WAIT))
     await until((room.root / "ready").exists)
-    assert [path.name for path in room.root.iterdir() if path.name != "ready"] == [".git"]
+    assert {path.name for path in room.root.iterdir()} == {".git", "HEAD", "ready"}
     done = subprocess.run(  # noqa: ASYNC221
         ["git", "rev-parse", "--show-toplevel"], cwd=room.root, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{room.root.parent}\n"
     (room.root / "go").touch()
     assert not (await work).is_error
-    assert not (room.root / ".git").exists()
+    assert {path.name for path in room.root.iterdir()} == {"go", "ready"}
 
 
 async def test_the_last_of_several_commands_lets_go_of_the_name(room: Room, whole: Confinement) -> None:
@@ -172,7 +175,6 @@ MADE_BELOW = {
     "a link": ("evil e; ln -s ../e sub/.git", "sub/.git"),
     "other letters": ("evil sub/.Git", "sub/.Git"),
     "a bare repository": ("evil sub", "sub/HEAD"),
-    "the workspace as one": ("evil .", "HEAD"),
     "settings": ("mkdir sub/.steersman; touch sub/.steersman/x", "sub/.steersman"),
     "servers": ("echo '{}' > sub/.mcp.json", "sub/.mcp.json"),
 }
@@ -207,6 +209,15 @@ async def test_what_a_command_makes_in_subfolders_is_set_aside(room: Room, walls
             await asyncio.to_thread(ask_git, folder)
     assert not (room.outside / "pwned").exists()
     assert (await run(bash, "true")).content == "(no output)"
+
+
+async def test_a_workspace_with_a_file_head_is_not_made_a_repository(room: Room, whole: Confinement) -> None:
+    """The name cannot be held where the project has it: the file is set aside when the command is over."""
+    (room.root / "HEAD").write_text("mine")
+    output = await run(bash_tool(room.root, sandbox=named(whole)), prepare(room, "evil ."))
+    assert "'HEAD.refused-" in text(output)
+    await asyncio.to_thread(ask_git, room.root)
+    assert not (room.outside / "pwned").exists()
 
 
 async def test_a_clone_is_set_aside_and_the_reason_is_told(room: Room, whole: Confinement) -> None:

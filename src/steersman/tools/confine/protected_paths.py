@@ -4,8 +4,8 @@ Programs can be read, the workspace written, the rest is hidden. Home folders an
 parts of them are visible. In the workspace, git repositories, `.steersman`, `.mcp.json` and the Python we run from are
 protected, because other programs run what is there. A file or folder becomes a read-only bind mount, which also fixes
 the names of the folders above it. A name that is missing or a symlink cannot be a mount point: it is guarded instead,
-which means it is checked and restored after the command. Where the root has no `.git`, the name is held: an empty
-folder is there as long as the command runs.
+which means it is checked and restored after the command. Where the root has no `.git`, this name and `HEAD` are held:
+empty folders are there as long as the command runs, so that it makes no repository of the root.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _read_pointer(path: str, word: str, base: str) -> str | None:
 class ProtectedPaths:
     """`pinned` are paths to bind mount, outer ones first, each with whether it stays writable; `guarded` the rest.
 
-    `held` are guarded names at which an empty folder is made and mounted while the command runs.
+    `held` are names at which an empty folder is made and mounted while the command runs.
     """
 
     pinned: tuple[tuple[str, bool], ...] = ()
@@ -187,6 +187,9 @@ def protect_paths(
         keeping.protect_git_settings(top)
     elif _is_missing_or_empty(top):
         keeping.hold(top)
+        # Without a file HEAD, git takes no folder for a bare repository.
+        if _is_missing_or_empty(head := os.path.join(root, "HEAD")):
+            keeping.held.add(head)
     else:
         keeping.protect_repository(top)
     return keeping.build(set(allowed))
