@@ -217,11 +217,13 @@ class Sessions:
             if hub.watchers and id not in self.live:
                 await hub.refresh()
 
-    async def close_idle(self) -> None:
-        """Close the sessions that no run and no watcher uses, so that other programs can open them."""
+    async def close_idle(self, only: str | None = None) -> None:
+        """Close the sessions that no run and no watcher uses, or just one, so that other programs can open them."""
         for id, live in list(self.live.items()):
+            if only not in (None, id):
+                continue
             async with self._locks.setdefault(id, asyncio.Lock()):
-                if not live.is_busy and not live.hub.watchers:
+                if not live.is_busy and not live.hub.watchers and self.live.get(id) is live:
                     del self.live[id]
                     await live.close()
         for id, hub in list(self.hubs.items()):

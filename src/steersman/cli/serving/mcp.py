@@ -43,7 +43,11 @@ async def run(options: Options) -> int:
         path = find_session_file(options.session_dir, get_current_folder())
         make_private_folder(path.parent)
         sessions = Sessions(started.agent, open_store(path), approval_timeout=arguments.approval_timeout)
-        front = McpFront(sessions, lambda message: stdio.output.write(encode_line(message)))
+        front = McpFront(
+            sessions,
+            lambda message: stdio.output.write(encode_line(message)),
+            wait_for_space=stdio.output.wait_for_space,
+        )
 
         def receive(line: bytes | None) -> None:
             if line is None:

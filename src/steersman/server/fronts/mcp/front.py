@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -31,6 +31,7 @@ from steersman.server.fronts.mcp.call_view import CallView, make_error
 from steersman.server.fronts.questions import Questions
 from steersman.server.live import LiveSession
 from steersman.server.sessions import DEFAULT_AGENT, Sessions
+from steersman.server.watch import Watch
 from steersman.types.messages import user_message
 
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -66,7 +67,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class McpFront:
-    """Serves one client. `peer` takes its messages; `send` gets the answers."""
+    """Serves one client. `peer` takes its messages; `send` gets the answers, and `wait_for_space` waits for it."""
 
     def __init__(
         self,
@@ -75,12 +76,14 @@ class McpFront:
         *,
         user: str | None = None,
         description: str = DESCRIPTION,
+        wait_for_space: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.peer = Peer(send, self._respond, self._observe)
         self.version = VERSIONS[0]
         self._sessions = sessions
         self._user = user
         self._description = description
+        self._wait_for_space = wait_for_space
         self._can_ask = False
         self._calls: dict[RequestId, _Running] = {}
 
@@ -145,8 +148,10 @@ class McpFront:
             raise RpcError(INTERNAL_ERROR, "The server is about to stop. Try again in a moment.")
         running = self._calls[id] = _Running()
         try:
-            running.live = await self._sessions.create(self._user, agent)
-            result = await self._run(running, running.live, prompt, wanted.meta.get("progressToken"))
+            live = running.live = await self._sessions.create(self._user, agent)
+            with Watch(live.hub, live.hub.position):  # so that the server does not close it as idle
+                result = await self._run(running, live, prompt, wanted.meta.get("progressToken"))
+            await self._sessions.close_idle(live.session.id)
         finally:
             del self._calls[id]
         if running.cancelled:
@@ -169,6 +174,8 @@ class McpFront:
                         more = {"message": words} if words else {}
                         self.peer.notify("notifications/progress", {"progressToken": token, "progress": count, **more})
                     questions.read(event, lambda asked: self._ask(live, asked))
+                    if self._wait_for_space is not None:
+                        await self._wait_for_space()
         finally:
             await questions.close()
         await live.wait_until_idle()

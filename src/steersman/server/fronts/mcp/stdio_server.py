@@ -53,7 +53,10 @@ class McpServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one client over two streams until it hangs up; runs that go on then are cut."""
         front = McpFront(
-            self.sessions, lambda message: writer.write(encode_line(message)), description=self._description
+            self.sessions,
+            lambda message: writer.write(encode_line(message)),
+            description=self._description,
+            wait_for_space=writer.drain,
         )
         try:
             await _read_lines(front, reader)
