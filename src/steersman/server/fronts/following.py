@@ -29,12 +29,12 @@ async def follow_events(
             await act()
             yield str(watch.position), {"type": "started"}
         while not live.hub.closed:
+            if not live.is_busy:
+                await live.session.save()
+                if watch.position >= live.hub.position:
+                    return  # there is no run, or it could not start
             for item in await watch.read():
                 event = msgspec.json.decode(item.data)
                 yield str(item.position), event
                 if event["type"] == "agent_end":
                     return
-            if not live.is_busy:
-                await live.session.save()
-                if watch.position >= live.hub.position:
-                    return  # the run could not start

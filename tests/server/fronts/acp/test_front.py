@@ -132,6 +132,8 @@ async def test_a_sub_agents_question_is_asked_and_its_call_ends(tmp_path: Path, 
     assert editor.questions[0]["toolCall"]["toolCallId"] in told
     statuses = list(editor.last_statuses.values())
     assert statuses == ["completed", "completed" if decision is YES else "failed"]
+    results = [one["rawOutput"]["text"] for one in editor.updates if "rawOutput" in one]
+    assert ("deployed to live" in results) == (decision is YES)
 
 
 async def test_cancel_ends_the_turn_and_keeps_what_was_seen(tmp_path: Path) -> None:
@@ -158,6 +160,32 @@ async def test_cancel_right_behind_the_prompt_is_heard(tmp_path: Path) -> None:
         prompt = editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "slow"}])
         editor.send({"method": "session/cancel", "params": {"sessionId": session}})
         assert (await editor.wait_for_answer(prompt))["result"] == {"stopReason": "cancelled"}
+
+
+async def test_a_prompt_that_waits_for_the_end_of_another_can_be_cancelled(tmp_path: Path) -> None:
+    async with open_editor() as editor:
+        session = await editor.start(tmp_path)
+        cancel = {"method": "session/cancel", "params": {"sessionId": session}}
+        first = editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "slow"}])
+        editor.send(cancel)
+        second = editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "slow"}])
+        editor.send(cancel)
+        for prompt in (first, second):
+            assert (await editor.wait_for_answer(prompt))["result"] == {"stopReason": "cancelled"}
+
+
+async def test_a_call_that_was_cut_is_over_when_its_session_is_loaded(tmp_path: Path) -> None:
+    """The editor is gone in the middle of a question: the history has a call without a result."""
+    folders = ScriptedFolders()
+    async with open_editor(folders) as editor:
+        editor.answer = None
+        session = await editor.start(tmp_path)
+        editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "deploy"}])
+        await editor.wait_for(lambda one: one.get("method") == "session/request_permission")
+    async with open_editor(folders) as editor:
+        await editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        assert list(editor.last_statuses.values()) == ["failed"]
+        assert await editor.say(session, "hello") == "end_turn"
 
 
 async def test_cancel_resolves_an_open_question(tmp_path: Path) -> None:
@@ -225,10 +253,10 @@ async def test_load_replays_and_resume_does_not(tmp_path: Path) -> None:
         assert second.join("user_message_chunk") == "deploy"
         assert second.join("agent_message_chunk") == first.join("agent_message_chunk")
         assert second.last_statuses == first.last_statuses
-        before = len(second.messages)
+        before = len(second.updates)
         await second.call("session/resume", sessionId=session, cwd=str(tmp_path))
-        kinds = [one["sessionUpdate"] for one in second.updates]
-        assert {"user_message_chunk"}.isdisjoint(kinds[before:])
+        kinds = [one["sessionUpdate"] for one in second.updates[before:]]
+        assert set(kinds) <= {"available_commands_update"}
         await second.say(session, "hello")
     assert second.join("agent_message_chunk").endswith("that is prompt 2.")
 
