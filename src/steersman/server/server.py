@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from steersman.server.fronts import agui_route, mcp_route
-from steersman.server.fronts.openai import responses_route
+from steersman.server.fronts.openai import chat_route, responses_route
 from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
 from steersman.server.http.api import Api, reply
@@ -102,7 +102,7 @@ class Server:
         app.router.add_get("/", self._show_page)
         if _PAGE.is_dir():
             app.router.add_static("/page/", _PAGE)
-        for front in (agui_route, responses_route):
+        for front in (agui_route, responses_route, chat_route):
             front.add_routes(app.router, self.sessions)
         mcp_clients = mcp_route.add_routes(app.router, self.sessions)
         app.on_shutdown.append(lambda _: mcp_clients.close())

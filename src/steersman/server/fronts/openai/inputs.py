@@ -28,6 +28,11 @@ class Input:
     outputs: dict[str, str] = field(default_factory=dict[str, str])
     instructions: list[str] = field(default_factory=list[str])
 
+    def cut_ids(self) -> None:
+        """Take the name of a session from the ids of calls."""
+        self.outputs = {id.partition("~")[0]: output for id, output in self.outputs.items()}
+        self.history = [_cut_ids(message) for message in self.history]
+
 
 def read_items(value: str | Sequence[Mapping[str, Any]]) -> Input:
     """The input of Responses; raises `ValueError` for what cannot be read."""
@@ -63,6 +68,18 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> Input:
             case _:
                 raise ValueError(f"A message needs a role, got {dict(message)!r:.200}.")
     return _split(found)
+
+
+def _cut_ids(message: AgentMessage) -> AgentMessage:
+    if isinstance(message, ToolResultMessage):
+        return msgspec.structs.replace(message, tool_call_id=message.tool_call_id.partition("~")[0])
+    if not isinstance(message, AssistantMessage):
+        return message
+    blocks = [
+        msgspec.structs.replace(block, id=block.id.partition("~")[0]) if isinstance(block, ToolCall) else block
+        for block in message.content
+    ]
+    return msgspec.structs.replace(message, content=blocks)
 
 
 def _add_message(found: Input, role: str, content: Any) -> None:

@@ -5,12 +5,10 @@ The run belongs to the server. A response is told by a task of its own, and any 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from steersman.context.entries import MessageEntry
@@ -19,6 +17,7 @@ from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
 from steersman.server.fronts.openai.errors import describe_questions, make_question_problem
 from steersman.server.fronts.openai.inputs import Input, read_items
+from steersman.server.fronts.openai.log import list_events
 from steersman.server.fronts.openai.requests import (
     ResponseBody,
     check_outputs,
@@ -28,18 +27,17 @@ from steersman.server.fronts.openai.requests import (
     read_time,
 )
 from steersman.server.fronts.openai.responses import Frame, Translator
+from steersman.server.fronts.openai.runs import SSE, give_outputs, plan_run
 from steersman.server.fronts.openai.told import Shelf, Told
 from steersman.server.http.access import current_user
 from steersman.server.http.api import reply
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
 from steersman.server.live import LiveSession
-from steersman.server.log_events import read_line
 from steersman.server.position import Position
 from steersman.server.sessions import Sessions
 from steersman.session.stores.store import SessionNotFound
 
-SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _STOPPED = (
     "The server stopped in the middle of the run. Send a new request with the response before as the previous one."
 )
@@ -131,7 +129,7 @@ class ResponsesFront:
             if not client.expected:
                 raise Problem(409, "A run is going on in this conversation. Wait until it has ended, or cancel it.")
             check_outputs(client.expected, given.outputs)
-            return partial(_give, live, given)
+            return partial(give_outputs, live, given)
         instructions = [*given.instructions, *([body.instructions] if body.instructions else [])]
         limits = {"max_tokens": body.max_output_tokens, "temperature": body.temperature}
         client.set_up(tools, instructions, limits)
@@ -144,7 +142,7 @@ class ResponsesFront:
         if note is None:
             return None
         translator, last = _make_translator(note), None
-        for event in await asyncio.to_thread(_list_events, live, note["after"]):
+        for event in await list_events(live, note["after"]):
             if event["type"] == "message_end":
                 last = event["entry_id"]
             translator.translate(event)
@@ -212,7 +210,7 @@ class ResponsesFront:
             return found
         told = Told(_make_translator(note))
         told.add(told.translator.start())
-        for event in await asyncio.to_thread(_list_events, live, note["after"]):
+        for event in await list_events(live, note["after"]):
             told.add(told.translator.translate(event))
             if told.ended:
                 self._shelf.add(id, told)
@@ -234,29 +232,6 @@ class ResponsesFront:
         if told.question is not None:
             raise make_question_problem(live.session.id, list_questions(live))
         return reply(_describe(live, told))
-
-
-def plan_run(live: LiveSession, given: Input, approvals: Any, at: str | None = None) -> Callable[[], Awaitable[Any]]:
-    """Start a run with an input: a fresh conversation begins with the history that the client has sent."""
-    if given.history and not live.agent.messages:
-        live.agent.configure(messages=given.history)
-    elif given.outputs and not given.message:
-        find_client_tools(live).give(given.outputs)
-        return partial(live.resume, approvals=approvals)
-    if given.message is None:
-        if not given.history:
-            raise Problem(400, "The input has no message of the user at its end.")
-        return partial(live.resume, approvals=approvals)
-    if at is not None:
-        return partial(live.branch, at, given.message, approvals=approvals)
-    return partial(live.prompt, given.message, approvals=approvals)
-
-
-async def _give(live: LiveSession, given: Input) -> None:
-    """Give the client's results to the run that waits for them."""
-    if given.message is not None:
-        await live.steer(given.message)
-    find_client_tools(live).give(given.outputs)
 
 
 def _make_head(live: LiveSession, body: ResponseBody, id: str, tools: list[Frame]) -> Frame:
@@ -285,19 +260,6 @@ def _make_head(live: LiveSession, body: ResponseBody, id: str, tools: list[Frame
 
 def _make_translator(note: Mapping[str, Any]) -> Translator:
     return Translator(note["head"], list_names(note["head"]["tools"]))
-
-
-def _list_events(live: LiveSession, after: int) -> Iterator[Event]:
-    """The events of the records after a number, up to the end of a run. It blocks."""
-    found: list[Event] = []
-    while lines := live.hub.read_lines(after):
-        after = lines[-1][0]
-        for _, line in lines:
-            event = msgspec.json.decode(read_line(line, live.hub.spans))
-            found.append(event)
-            if event["type"] == "agent_end":
-                return iter(found)
-    return iter(found)
 
 
 def _describe(live: LiveSession, told: Told) -> Frame:

@@ -1,0 +1,29 @@
+"""Reads the events of a run from the records of its session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from steersman.server.fronts.following import Event
+from steersman.server.live import LiveSession
+from steersman.server.log_events import read_line
+
+
+async def list_events(live: LiveSession, after: int) -> Sequence[Event]:
+    """The events of the records after a number, up to the end of a run."""
+    return await asyncio.to_thread(_read_events, live, after)
+
+
+def _read_events(live: LiveSession, after: int) -> Sequence[Event]:
+    found: list[Event] = []
+    while lines := live.hub.read_lines(after):
+        after = lines[-1][0]
+        for _, line in lines:
+            event = msgspec.json.decode(read_line(line, live.hub.spans))
+            found.append(event)
+            if event["type"] == "agent_end":
+                return found
+    return found

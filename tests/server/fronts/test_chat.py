@@ -1,0 +1,233 @@
+"""OpenAI's Chat Completions: its own clients understand every completion, and each stream follows its grammar."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from openai import APIError, APIStatusError, BadRequestError, ConflictError
+from tests.server.fronts.openai_kit import make_sdk, run_server
+from tests.server.fronts.plays import Play, plays
+from tests.server.judging import judge
+from tests.server.kit import Client, Gate, make_agent
+
+from steersman.testing import answer, call, cut, error, thinking
+
+pytestmark = pytest.mark.real_time
+Frame = dict[str, Any]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+def user(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+async def read_chunks(client: Client, **body: Any) -> list[Frame]:
+    """The chunks of one stream; the last line says that it is over."""
+    headers = {"Authorization": f"Bearer {client.token}"}
+    sent = {"stream": True, "messages": [user("Go.")], **body}
+    async with client.http.post(f"{client.url}/v1/chat/completions", json=sent, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        lines = [line[6:] async for line in response.content if line.startswith(b"data: ")]
+    assert lines[-1] == b"[DONE]\n"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def check_chunks(chunks: list[Frame]) -> str | None:
+    """The grammar of one stream; returns the reason of its end, `None` for an error."""
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    if "error" in chunks[-1]:
+        assert chunks[-1]["error"]["message"]
+        assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks[:-1])
+        return None
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks if chunk["choices"]]
+    assert reasons[:-1] == [None] * (len(reasons) - 1)
+    assert reasons[-1] in ("stop", "length", "content_filter", "tool_calls")
+    return reasons[-1]
+
+
+async def test_a_run_is_one_message() -> None:
+    """Our own tools are not told as calls of the client."""
+    gate = Gate()
+    gate.opened.set()
+    script = (answer(thinking("Hm."), "Let me see. ", call("wait")), "Done.")
+    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+        found = await make_sdk(client).chat.completions.create(model="default", messages=[user("Go.")])
+        chunks = await read_chunks(client, stream_options={"include_usage": True})
+    [choice] = found.choices
+    assert (choice.message.content, choice.finish_reason) == ("Let me see. Done.", "stop")
+    assert choice.message.tool_calls is None
+    assert choice.message.to_dict()["reasoning_content"] == "Hm."
+    assert found.usage is not None
+    assert check_chunks(chunks) == "stop"
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]) == "Let me see. Done."
+    assert [chunk["usage"] is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
+    assert chunks[-1]["choices"] == []
+
+
+async def test_a_fresh_session_begins_with_the_history_of_the_client() -> None:
+    """agent-framework#8135: nothing of another session is mixed in."""
+    async with run_server(make_agent("One.", "Two.")) as client:
+        sdk = make_sdk(client)
+        await sdk.chat.completions.create(model="default", messages=[user("First")])
+        history: Any = [
+            {"role": "system", "content": "Be kind."},
+            user("First"),
+            {"role": "assistant", "content": "Hi."},
+        ]
+        await sdk.chat.completions.create(model="default", messages=[*history, user("Second")])
+        _, listed = await client.send("GET", "/sessions")
+        trees = [(await client.send("GET", f"/sessions/{one['id']}/tree"))[1] for one in listed["sessions"]]
+    titles = sorted([node["title"] for node in tree] for tree in trees)
+    assert titles == [["First", "Hi.", "Second", "One."], ["First", "One."]]
+
+
+async def test_a_tool_of_the_client_goes_on_in_the_run_that_waits() -> None:
+    script = (answer("Let me ask. ", call("get_weather", city="Rome")), "It rains.")
+    async with run_server(make_agent(*script)) as client:
+        sdk = make_sdk(client)
+        first = await sdk.chat.completions.create(model="default", messages=[user("Weather?")], tools=[WEATHER])
+        message = first.choices[0].message
+        assert first.choices[0].finish_reason == "tool_calls"
+        [asked] = message.tool_calls or []
+        result: Any = {"role": "tool", "tool_call_id": asked.id, "content": "rain"}
+        messages: Any = [user("Weather?"), message.to_dict(), result]
+        second = await sdk.chat.completions.create(model="default", messages=messages, tools=[WEATHER])
+        _, listed = await client.send("GET", "/sessions")
+        again = await sdk.chat.completions.create(model="default", messages=messages, tools=[WEATHER])
+        _, more = await client.send("GET", "/sessions")
+    assert asked.type == "function"
+    assert json.loads(asked.function.arguments) == {"city": "Rome"}
+    assert second.choices[0].message.content == "It rains."
+    assert len(listed["sessions"]) == 1
+    # The run is over, so the same messages are the beginning of a fresh session.
+    assert len(more["sessions"]) == 2
+    assert again.choices[0].finish_reason == "stop" or again.choices[0].message.tool_calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_question_is_a_conflict_with_words(stream: bool) -> None:
+    async with run_server() as client:
+        if stream:
+            chunks = await read_chunks(client)
+            assert check_chunks(chunks) is None
+            assert chunks[-1]["error"]["code"] == "approval_required"
+        else:
+            sdk, key = make_sdk(client), {"Idempotency-Key": "k"}
+            with pytest.raises(ConflictError, match="waits for an approval: deploy"):
+                await sdk.chat.completions.create(model="default", messages=[user("Go.")], extra_headers=key)
+            _, listed = await client.send("GET", "/sessions")
+            [session] = listed["sessions"]
+            _, shown = await client.send("GET", f"/sessions/{session['id']}")
+            await client.act(session["id"], "approve", {"id": shown["approvals"][0]["approval_id"]})
+            found = await sdk.chat.completions.create(model="default", messages=[user("Go.")], extra_headers=key)
+            again = await sdk.chat.completions.create(model="default", messages=[user("Go.")], extra_headers=key)
+            assert found.choices[0].message.content == again.choices[0].message.content == "Let me see. Done."
+            assert found.id == again.id
+
+
+async def test_a_failed_run_is_an_error_that_is_not_repeated() -> None:
+    async with run_server(make_agent(error("authentication"))) as client:
+        sdk = make_sdk(client)
+        with pytest.raises(APIStatusError) as caught:
+            await sdk.chat.completions.create(model="default", messages=[user("Go.")])
+        stream = await sdk.chat.completions.create(model="default", messages=[user("Go.")], stream=True)
+        with pytest.raises(APIError):
+            async for _ in stream:
+                pass
+    assert caught.value.status_code == 502
+    assert caught.value.response.headers["x-should-retry"] == "false"
+
+
+async def test_finish_reasons_say_why_the_text_ends() -> None:
+    script = (answer("Cut sh", stop_reason="length"),)
+    async with run_server(make_agent(*script)) as client:
+        found = await make_sdk(client).chat.completions.create(model="default", messages=[user("Go.")], max_tokens=3)
+    assert found.choices[0].finish_reason == "length"
+
+
+async def test_an_answer_that_was_tried_again_counts_once() -> None:
+    async with run_server(make_agent(cut("Half an ", after=2), "Whole.")) as client:
+        found = await make_sdk(client).chat.completions.create(model="default", messages=[user("Go.")])
+    assert found.choices[0].message.content == "Whole."
+
+
+async def test_a_client_that_leaves_stops_nothing() -> None:
+    """S3."""
+    gate = Gate()
+    async with run_server(make_agent(answer("Before. ", call("wait")), "After.", tools=[gate.make_tool()])) as client:
+        sdk = make_sdk(client)
+        stream = await sdk.chat.completions.create(model="default", messages=[user("Go.")], stream=True)
+        async for _ in stream:
+            break
+        await stream.close()
+        await gate.reached.wait()
+        _, listed = await client.send("GET", "/sessions")
+        gate.opened.set()
+        end = await client.find(listed["sessions"][0]["id"], "agent_end")
+    assert end["end_reason"] == "done"
+
+
+async def test_what_cannot_be_read_is_refused_with_words() -> None:
+    async with run_server() as client:
+        sdk = make_sdk(client)
+        for messages in ([], [{"role": "odd", "content": "x"}], [user("")]):
+            with pytest.raises(BadRequestError):
+                await sdk.chat.completions.create(model="default", messages=messages)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(BadRequestError, match="one choice"):
+            await sdk.chat.completions.create(model="default", messages=[user("Go.")], n=2)
+
+
+async def test_its_javascript_client_plays_a_conversation() -> None:
+    steps = [
+        {"chat": {"model": "default", "messages": [user("Weather?")], "tools": [WEATHER]}},
+        {"chat": {"model": "default", "messages": [user("Go.")]}},
+    ]
+    script = (answer("Let me ask. ", call("get_weather", city="Rome")), "It rains.")
+    async with run_server(make_agent(*script)) as client:
+        told = await judge("openai.mjs", client.url, client.token, json.dumps(steps))
+    first, second = told["report"]
+    assert first["failed"] is None, told
+    assert first["final"]["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+    assert first["types"][-1] == "tool_calls"
+    assert second["types"][-1] == "stop"
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(plays())
+async def test_every_stream_follows_the_grammar(play: Play) -> None:
+    """Cut, error, abort, steer and questions at each place."""
+    async with run_server(play.make_agent) as client:
+        headers = {"Authorization": f"Bearer {client.token}", "Idempotency-Key": "k"}
+        body = {"stream": True, "messages": [user("Go.")]}
+        sent = asyncio.create_task(_read(client, body, headers))
+        for approved in [*play.answers, *([True] * 20)]:
+            chunks = await sent
+            if check_chunks(chunks) is not None or chunks[-1]["error"]["code"] != "approval_required":
+                break
+            _, listed = await client.send("GET", "/sessions")
+            id = listed["sessions"][0]["id"]
+            _, session = await client.send("GET", f"/sessions/{id}")
+            for question in session["approvals"]:
+                await client.act(id, "approve" if approved else "deny", {"id": question["approval_id"]})
+            sent = asyncio.create_task(_read(client, body, headers))
+        else:
+            raise AssertionError("the run asks without an end")
+
+
+async def _read(client: Client, body: Any, headers: dict[str, str]) -> list[Frame]:
+    async with client.http.post(f"{client.url}/v1/chat/completions", json=body, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        lines = [line[6:] async for line in response.content if line.startswith(b"data: ")]
+    assert lines[-1] == b"[DONE]\n"
+    return [json.loads(line) for line in lines[:-1]]
