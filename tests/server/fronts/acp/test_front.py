@@ -347,6 +347,22 @@ async def test_images_and_resources_reach_the_model(tmp_path: Path) -> None:
     assert "a.py" in said[2]["text"]
 
 
+async def test_a_message_that_came_too_late_for_the_run_is_answered_in_the_same_turn(tmp_path: Path) -> None:
+    """A program may steer the session as well: what it starts is told, and asked about, before the response."""
+    async with open_editor() as editor:
+        session = await editor.start(tmp_path)
+        live = editor.front.sessions[session].live
+
+        def steer_at_the_end(event: Any) -> None:
+            if event.type == "agent_end" and len(editor.questions) == 0:
+                live.agent.follow_up("deploy")
+
+        live.agent.subscribe(steer_at_the_end)
+        assert await editor.say(session, "hello") == "end_turn"
+    assert len(editor.questions) == 1
+    assert editor.join("agent_message_chunk").endswith("Done.")
+
+
 async def test_a_second_prompt_is_refused_while_one_is_answered(tmp_path: Path) -> None:
     async with open_editor() as editor:
         session = await editor.start(tmp_path)

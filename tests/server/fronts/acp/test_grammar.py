@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 from tests.server.fronts.acp.kit import NO, YES, Editor, Message, ScriptedFolders, open_editor
 from tests.server.fronts.generated import Run, runs
 
+from steersman.types.messages import user_message
+
 pytestmark = pytest.mark.real_time
 FINAL = ("completed", "failed")
 _ANSWERS = [YES, NO, {"outcome": {"outcome": "cancelled"}}, {"code": -32000, "message": "no"}]
 
 
-@given(runs(), st.lists(st.sampled_from(_ANSWERS), min_size=1, max_size=4), st.none() | st.integers(1, 30))
+_PLACES = st.none() | st.integers(1, 30)
+
+
+@given(runs(), st.lists(st.sampled_from(_ANSWERS), min_size=1, max_size=4), _PLACES, _PLACES)
 async def test_every_prompt_has_one_response_and_every_call_ends_before_it(
-    run: Run, answers: list[Any], cancel_at: int | None
+    run: Run, answers: list[Any], cancel_at: int | None, steer_at: int | None
 ) -> None:
     """Exactly one response per request, nothing after it, and what was told live is what load tells."""
     async with open_editor(ScriptedFolders(lambda _: run.make_agent())) as editor:
@@ -29,6 +34,11 @@ async def test_every_prompt_has_one_response_and_every_call_ends_before_it(
         for number in range(2):
             before = len(editor.messages)
             prompt = editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "Go."}])
+            if steer_at is not None and number == 0:
+                await editor.wait_for(partial(is_time, editor, before + steer_at, prompt), before)
+                live = editor.front.sessions[session].live
+                if live.agent.is_running:
+                    await live.steer(user_message("Left."))
             if cancel_at is not None and number == 0:
                 await editor.wait_for(partial(is_time, editor, before + cancel_at, prompt), before)
                 editor.send({"method": "session/cancel", "params": {"sessionId": session}})

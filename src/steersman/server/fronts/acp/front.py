@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -34,7 +34,8 @@ from steersman.server.fronts.json_rpc import (
     read_params,
 )
 from steersman.server.fronts.questions import Questions
-from steersman.server.live import Receipt
+from steersman.server.live import LiveSession, Receipt
+from steersman.server.position import parse_position
 from steersman.session.stores.store import SessionError, SessionNotFound
 from steersman.types.errors import SteersmanError
 from steersman.types.messages import AgentMessage
@@ -280,8 +281,8 @@ class AcpFront:
 
         end: Mapping[str, Any] = {"end_reason": "error", "detail": "The run could not start; the log says why."}
         try:
-            async with aclosing(follow_events(live, act)) as events:
-                async for _, event in events:
+            async with aclosing(_follow_until_idle(live, act)) as events:
+                async for event in events:
                     for update in updates.read(event):
                         self._update(session, update)
                     questions.read(event, lambda asked: self._ask(session, updates.describe_question(asked), asked))
@@ -292,7 +293,6 @@ class AcpFront:
             await questions.close()
         for update in updates.finish():
             self._update(session, update)
-        await live.wait_until_idle()
         reason = "cancelled" if turn.cancelled else read_stop_reason(end, updates.last_answer)
         if reason is None:
             words = updates.last_answer.get("error_message") or end.get("detail") or "The run failed."
@@ -323,6 +323,20 @@ class AcpFront:
 
     def _update(self, session: OpenSession, update: Params) -> None:
         self.peer.notify("session/update", {"sessionId": session.id, "update": update})
+
+
+async def _follow_until_idle(
+    live: LiveSession, act: Callable[[], Awaitable[Receipt]]
+) -> AsyncGenerator[Mapping[str, Any]]:
+    """The events of the run that `act` starts, and of those that follow for messages that came too late for it."""
+    after = live.hub.position
+    first: Callable[[], Awaitable[Receipt]] | None = act
+    while first is not None or live.is_busy:
+        async with aclosing(follow_events(live, first, None if first is not None else after)) as events:
+            first = None
+            async for position, event in events:
+                after = parse_position(position)
+                yield event
 
 
 async def _cancel(session: OpenSession) -> None:
