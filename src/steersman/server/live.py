@@ -260,6 +260,10 @@ class LiveSession:
         """What a front has noted under a key."""
         return self._outline.receipts.get(key)
 
+    def list_notes(self) -> Mapping[str, Mapping[str, Any]]:
+        """All notes and receipts by their keys, the oldest first."""
+        return self._outline.receipts
+
     def add_note(self, key: str, fields: Mapping[str, Any]) -> None:
         """Note something in the log under a key, to be found after a restart as well."""
         note = {"status": "accepted", **fields, "key": key}

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from steersman.server.fronts import agui_route, mcp_route
+from steersman.server.fronts import a2a_route, agui_route, mcp_route
 from steersman.server.fronts.openai import chat_route, responses_route
 from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
@@ -102,7 +102,7 @@ class Server:
         app.router.add_get("/", self._show_page)
         if _PAGE.is_dir():
             app.router.add_static("/page/", _PAGE)
-        for front in (agui_route, responses_route, chat_route):
+        for front in (agui_route, responses_route, chat_route, a2a_route):
             front.add_routes(app.router, self.sessions)
         mcp_clients = mcp_route.add_routes(app.router, self.sessions)
         app.on_shutdown.append(lambda _: mcp_clients.close())
@@ -141,6 +141,8 @@ class Server:
         """Whether the request needs no user. By its route and not its path, since the application may be mounted."""
         route = request.match_info.route
         handler = request.match_info.handler
+        if route.resource is not None and route.resource.canonical.endswith(a2a_route.CARD):
+            return True
         return handler in (self._show_page, self._show_health) or isinstance(route.resource, web.StaticResource)
 
     async def _keep_time(self, _: web.Application) -> AsyncGenerator[None]:

@@ -18,7 +18,6 @@ from steersman.server.fronts.openai.chat import Translator
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
 from steersman.server.fronts.openai.errors import describe_error, make_question_problem
 from steersman.server.fronts.openai.inputs import Input, read_messages
-from steersman.server.fronts.openai.log import list_events
 from steersman.server.fronts.openai.requests import (
     ChatBody,
     check_outputs,
@@ -29,6 +28,7 @@ from steersman.server.fronts.openai.requests import (
 )
 from steersman.server.fronts.openai.responses import Frame
 from steersman.server.fronts.openai.runs import SSE, give_outputs, plan_run
+from steersman.server.fronts.run_log import list_events
 from steersman.server.http.access import current_user
 from steersman.server.http.api import reply
 from steersman.server.http.bodies import read_body

@@ -1,0 +1,168 @@
+"""A2A 1.0: a run as a task, as a pure function of its events.
+
+The text of each answer is an artifact; thinking, tool calls and the end are updates of the status. A question makes the
+task wait for input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from steersman.types.content import ImageContent, TextContent
+from steersman.types.messages import AgentMessage, UserMessage
+
+Frame: TypeAlias = dict[str, Any]
+
+WORKING: Final = "TASK_STATE_WORKING"
+INPUT_REQUIRED: Final = "TASK_STATE_INPUT_REQUIRED"
+CANCELED: Final = "TASK_STATE_CANCELED"
+FAILED: Final = "TASK_STATE_FAILED"
+COMPLETED: Final = "TASK_STATE_COMPLETED"
+
+_ENDS = {"done": COMPLETED, "terminated": COMPLETED, "stopped": COMPLETED, "aborted": CANCELED}
+_ROLES = {"user": "ROLE_USER", "assistant": "ROLE_AGENT"}
+
+
+class Translator:
+    """Turns the events of a run into updates of a task. `ended` says that it is over, or waits for input."""
+
+    def __init__(self, task_id: str, context_id: str) -> None:
+        self.state = "TASK_STATE_SUBMITTED"
+        self._ids: Frame = {"taskId": task_id, "contextId": context_id}
+        self._message: Frame | None = None
+        self._artifacts: list[Frame] = []
+        self._history: list[Frame] = []
+        self._messages = 0
+        # What was told of the answer that is arriving; an answer that is tried again replaces it.
+        self._told = ""
+        self._is_begun = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream of the task is over."""
+        return self.state in (COMPLETED, CANCELED, FAILED, INPUT_REQUIRED)
+
+    def describe(self, history_length: int | None = None) -> Frame:
+        """The task as it is now."""
+        history = self._history if history_length is None else self._history[-history_length:] if history_length else []
+        ids = {"id": self._ids["taskId"], "contextId": self._ids["contextId"]}
+        return {**ids, "status": self._describe_status(), "artifacts": list(self._artifacts), "history": list(history)}
+
+    def translate(self, event: Frame) -> list[Frame]:
+        """The updates for an event; none for what is not told."""
+        match event:
+            case {"type": "agent_start"}:
+                return [self._tell(WORKING)]
+            case {"type": "message_update", "delta": {"type": "text_delta", "delta": str(more)}} if more:
+                return [self._add_text(more)]
+            case {"type": "message_update", "delta": {"type": "reset"}}:
+                self._told = ""
+                return []
+            case {"type": "snapshot", "message": message}:
+                return self._show_text(message)
+            case {"type": "message_end", "message": message}:
+                return self._end_message(event["entry_id"], message)
+            case {"type": "tool_execution_end"}:
+                return [self._tell_tool(event)]
+            case {"type": "agent_end"}:
+                return self._finish(event)
+            case _:
+                return []
+
+    def ask(self, questions: Sequence[Frame]) -> list[Frame]:
+        """The task waits for an answer to a question."""
+        one = questions[0]
+        words = f"{one['tool_name']}: {one['reason']}\n{one['preview']}\nAnswer yes or no."
+        data = {"approvalId": one["approval_id"], "tool": one["tool_name"], "arguments": one["args"]}
+        return [self._tell(INPUT_REQUIRED, {"text": words}, {"data": data})]
+
+    def fail(self, words: str) -> list[Frame]:
+        """The task cannot go on."""
+        return [self._tell(FAILED, {"text": words})]
+
+    def _tell(self, state: str, *parts: Frame) -> Frame:
+        self.state = state
+        self._message = self._make_message(parts) if parts else None
+        return {"statusUpdate": {**self._ids, "status": self._describe_status()}}
+
+    def _make_message(self, parts: Sequence[Frame]) -> Frame:
+        self._messages += 1
+        id = f"{self._ids['taskId']}-status-{self._messages}"
+        return {"messageId": id, **self._ids, "role": "ROLE_AGENT", "parts": list(parts)}
+
+    def _describe_status(self) -> Frame:
+        status: Frame = {"state": self.state}
+        return status if self._message is None else {**status, "message": self._message}
+
+    # Answers
+
+    def _add_text(self, more: str, *, last: bool = False) -> Frame:
+        append = self._is_begun and bool(self._told)
+        if not self._is_begun:
+            self._is_begun = True
+            self._artifacts.append({})
+        self._told += more
+        id = f"{self._ids['taskId']}-{len(self._artifacts)}"
+        artifact = {"artifactId": id, "name": "answer"}
+        self._artifacts[-1] = {**artifact, "parts": [{"text": self._told}]}
+        told = {**artifact, "parts": [{"text": more}]}
+        return {"artifactUpdate": {**self._ids, "artifact": told, "append": append, "lastChunk": last}}
+
+    def _show_text(self, message: Frame, *, last: bool = False) -> list[Frame]:
+        """Tell what is not told yet of an answer."""
+        text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
+        if not text.startswith(self._told):
+            self._told = ""
+        more = text[len(self._told) :]
+        return [self._add_text(more, last=last)] if more or (last and self._is_begun) else []
+
+    def _end_message(self, id: str, message: Frame) -> list[Frame]:
+        role = message["role"]
+        frames: list[Frame] = []
+        if role == "assistant":
+            thinking = "".join(block["thinking"] for block in message["content"] if block["type"] == "thinking")
+            frames = self._show_text(message, last=True)
+            if thinking:
+                frames.append(self._tell(WORKING, {"text": thinking, "metadata": {"kind": "thinking"}}))
+            self._told, self._is_begun = "", False
+        text = "".join(block.get("text", "") for block in message["content"] if block["type"] == "text")
+        if role in _ROLES and text:
+            self._history.append({"messageId": id, **self._ids, "role": _ROLES[role], "parts": [{"text": text}]})
+        return frames
+
+    def _tell_tool(self, event: Frame) -> Frame:
+        data = {"tool": event["tool_name"], "arguments": event["args"], "isError": event["is_error"]}
+        return self._tell(WORKING, {"data": data, "metadata": {"kind": "tool"}})
+
+    def _finish(self, event: Frame) -> list[Frame]:
+        state = _ENDS.get(event["end_reason"], FAILED)
+        detail = event.get("detail") or ("The run failed." if state == FAILED else "")
+        return [self._tell(state, *([{"text": detail}] if detail and state == FAILED else []))]
+
+
+def read_message(parts: Sequence[Mapping[str, Any]]) -> AgentMessage:
+    """The parts of a message as ours; raises `ValueError` for what cannot be read."""
+    blocks: list[TextContent | ImageContent] = []
+    for part in parts:
+        match part:
+            case {"text": str(text)}:
+                blocks.append(TextContent(text))
+            case {"raw": str(data), "mediaType": str(kind)} if kind.startswith("image/"):
+                blocks.append(ImageContent(data, kind))
+            case _:
+                raise ValueError(f"A part is text or an image as raw bytes, got {dict(part)!r:.200}.")
+    return UserMessage(blocks)
+
+
+def read_answer(parts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a message approves; raises `ValueError` for one that is no answer."""
+    for part in parts:
+        match part:
+            case {"data": {"approved": bool(approved)}}:
+                return approved
+            case {"text": str(text)} if text.strip().lower().rstrip(".!") in ("yes", "no"):
+                return text.strip().lower().startswith("yes")
+            case _:
+                continue
+    raise ValueError("The task waits for an answer: the text yes or no, or a data part {'approved': true or false}.")

@@ -1,0 +1,72 @@
+"""The calls of A2A and their parameters. Fields that are not named here are ignored."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from steersman.server.fronts.json_rpc import INVALID_PARAMS, RpcError
+
+ParamsT = TypeVar("ParamsT")
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Call(_Struct, frozen=True):
+    """A request."""
+
+    method: str = ""
+    id: str | int | None = None
+    params: dict[str, Any] = {}
+
+
+class Message(_Struct, frozen=True):
+    """A message of the client."""
+
+    message_id: str
+    parts: list[dict[str, Any]]
+    context_id: str = ""
+    task_id: str = ""
+
+
+class Configuration(_Struct, frozen=True):
+    """How a client wants its answer."""
+
+    history_length: int | None = None
+    return_immediately: bool = False
+
+
+class Send(_Struct, frozen=True):
+    """The parameters of SendMessage and SendStreamingMessage."""
+
+    message: Message
+    configuration: Configuration = Configuration()
+
+
+class OfTask(_Struct, frozen=True):
+    """The parameters of what is about one task."""
+
+    id: str
+    history_length: int | None = None
+
+
+class Listing(_Struct, frozen=True):
+    """The parameters of ListTasks."""
+
+    context_id: str = ""
+    status: str | int = ""
+    page_size: int | None = None
+    page_token: str = ""
+    history_length: int | None = 0
+    include_artifacts: bool = False
+
+
+def read_params(call: Call, kind: type[ParamsT]) -> ParamsT:
+    """The parameters of a call."""
+    try:
+        return msgspec.convert(call.params, kind)
+    except msgspec.ValidationError as error:
+        raise RpcError(INVALID_PARAMS, f"The parameters are not as expected: {error}.") from error

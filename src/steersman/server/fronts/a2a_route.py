@@ -1,0 +1,370 @@
+"""`/a2a`: tasks over JSON-RPC, and the agent card that says what there is.
+
+A context is a session, and a task is a run. A task is told by a task of the server, and any number of streams read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from steersman.server.fronts.a2a import (
+    CANCELED,
+    INPUT_REQUIRED,
+    Frame,
+    Translator,
+    read_answer,
+    read_message,
+)
+from steersman.server.fronts.a2a_calls import Call, Listing, Message, OfTask, Send, read_params
+from steersman.server.fronts.agui_route import list_questions
+from steersman.server.fronts.following import Event, follow_events
+from steersman.server.fronts.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from steersman.server.fronts.run_log import list_events
+from steersman.server.http.access import current_user
+from steersman.server.http.api import reply
+from steersman.server.http.bodies import read_body
+from steersman.server.http.problems import Problem, find_status
+from steersman.server.live import LiveSession
+from steersman.server.position import Position
+from steersman.server.sessions import Sessions
+from steersman.session.stores.store import SessionError
+
+CARD: Final = "/.well-known/agent-card.json"
+"""Where the agent card is."""
+TASK_NOT_FOUND, NOT_CANCELABLE, NO_PUSH, UNSUPPORTED = -32001, -32002, -32003, -32004
+_SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_STOPPED = "The server stopped in the middle of the run."
+_BEAT = 10.0
+# So many tasks are kept as they were told.
+_KEPT = 200
+
+
+class Telling:
+    """What is told of one task: its updates, and the task as it is."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.translator = translator
+        self.frames: list[Frame] = []
+        self.is_over = False
+        self._news = asyncio.Event()
+
+    def add(self, frames: list[Frame]) -> None:
+        """Add updates and wake those who wait for them."""
+        self.frames += frames
+        self.is_over = self.is_over or self.translator.ended
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return once the task has ended or waits for input."""
+        while not self.is_over:
+            await self._news.wait()
+
+    async def read(self, place: int) -> AsyncGenerator[Frame | None]:
+        """The updates from a place on; `None` is a sign of life."""
+        while True:
+            if place < len(self.frames):
+                yield self.frames[place]
+                place += 1
+            elif self.is_over:
+                return
+            else:
+                try:
+                    async with asyncio.timeout(_BEAT):
+                        await self._news.wait()
+                except TimeoutError:
+                    yield None
+
+
+def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
+    """Add the routes of this front."""
+    router.add_post("/a2a", A2AFront(sessions).respond)
+    router.add_get(CARD, partial(show_card, sessions))
+
+
+async def show_card(sessions: Sessions, request: web.Request) -> web.Response:
+    """The agent card; it needs no token."""
+    prefix = request.path.removesuffix(CARD)
+    url = f"{request.scheme}://{request.host}{prefix}/a2a"
+    name = next(iter(sessions.agents))
+    skill = {"id": name, "name": name, "description": f"Talk to the agent {name}.", "tags": ["agent"]}
+    card: Frame = {
+        "name": f"Steersman: {name}",
+        "description": "An agent that answers in text and asks before it acts where it has to.",
+        "version": _find_version(),
+        "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "capabilities": {"streaming": True, "pushNotifications": False, "extendedAgentCard": False},
+        "defaultInputModes": ["text/plain", "image/png", "image/jpeg"],
+        "defaultOutputModes": ["text/plain"],
+        "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
+        "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
+        "skills": [skill],
+    }
+    return reply(card)
+
+
+class A2AFront:
+    """Tasks of one server."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._tellings: dict[str, Telling] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        """Answer one call; errors are those of JSON-RPC."""
+        call = await read_body(request, Call)
+        try:
+            match call.method:
+                case "SendStreamingMessage":
+                    return await self._stream(request, call, await self._send(call))
+                case "SubscribeToTask":
+                    return await self._stream(request, call, await self._subscribe(call))
+                case "SendMessage":
+                    result = await self._send_and_wait(call)
+                case "GetTask":
+                    result = await self._show(call)
+                case "ListTasks":
+                    result = await self._list(read_params(call, Listing))
+                case "CancelTask":
+                    result = await self._cancel(call)
+                case _:
+                    code = NO_PUSH if "PushNotification" in call.method else METHOD_NOT_FOUND
+                    raise RpcError(code, f"There is no method {call.method!r:.100} here.")
+        except Exception as error:  # noqa: BLE001  # every call gets an answer
+            return reply({"jsonrpc": "2.0", "id": call.id, "error": _describe_error(error)})
+        return reply({"jsonrpc": "2.0", "id": call.id, "result": result})
+
+    # Sending
+
+    async def _send_and_wait(self, call: Call) -> Frame:
+        configuration = read_params(call, Send).configuration
+        telling = await self._send(call)
+        if not configuration.return_immediately:
+            await telling.wait()
+        return {"task": telling.translator.describe(configuration.history_length)}
+
+    async def _send(self, call: Call) -> Telling:
+        message = read_params(call, Send).message
+        if message.task_id:
+            return await self._send_to_task(message)
+        if self._sessions.draining:
+            raise Problem(503, "The server is about to stop. Try again in a moment.")
+        user = current_user.get()
+        context = message.context_id or f"a2a-{_digest(message.message_id)}"
+        live = await self._sessions.open_named(user, context)
+        id = f"task_{_digest(message.message_id)}_{live.session.id}"
+        if (note := live.find_note(id)) is not None:
+            return await self._find(live, note)
+        if live.is_busy or list_questions(live):
+            raise RpcError(UNSUPPORTED, "A task is going on in this context. Wait until it has ended, or answer it.")
+        given = read_message(message.parts)
+        await live.session.save()
+        note = {"id": id, "after": live.hub.last_record, "context": message.context_id or live.session.id}
+        live.add_note(id, note)
+        return await self._tell(live, note, partial(live.prompt, given))
+
+    async def _send_to_task(self, message: Message) -> Telling:
+        """Answer the question of a task, or steer its run."""
+        live, telling, note = await self._open(message.task_id)
+        if questions := list_questions(live):
+            approved, id = read_answer(message.parts), questions[0]["approval_id"]
+            act = partial(live.approve if approved else live.deny, id, by="a2a")
+            return await self._tell(live, note, act, telling.translator)
+        if telling.is_over or not live.is_busy:
+            raise RpcError(UNSUPPORTED, f"The task {message.task_id!r:.200} has ended. Send a message without its id.")
+        await live.steer(read_message(message.parts), key=f"a2a:{message.message_id}")
+        return telling
+
+    # Reading
+
+    async def _show(self, call: Call) -> Frame:
+        params = read_params(call, OfTask)
+        _, telling, _ = await self._open(params.id)
+        return telling.translator.describe(params.history_length)
+
+    async def _subscribe(self, call: Call) -> Telling:
+        params = read_params(call, OfTask)
+        _, telling, _ = await self._open(params.id)
+        if telling.is_over and telling.translator.state != INPUT_REQUIRED:
+            raise RpcError(UNSUPPORTED, f"The task {params.id!r:.200} has ended: GetTask shows it.")
+        return telling
+
+    async def _cancel(self, call: Call) -> Frame:
+        id = read_params(call, OfTask).id
+        live, telling, _ = await self._open(id)
+        state = telling.translator.state
+        if telling.is_over and state not in (CANCELED, INPUT_REQUIRED):
+            raise RpcError(NOT_CANCELABLE, f"The task {id!r:.200} has ended already.")
+        if state == INPUT_REQUIRED and not live.is_busy:
+            raise RpcError(NOT_CANCELABLE, "A restart has interrupted the task while it waited. Answer it with no.")
+        if live.is_busy and state != CANCELED:
+            await live.abort()
+            await live.wait_until_idle()
+            self._forget_question(id)
+            _, telling, _ = await self._open(id)
+            await telling.wait()
+        return telling.translator.describe()
+
+    async def _list(self, params: Listing) -> Frame:
+        found = [task async for task in self._list_tasks(params)]
+        if params.status not in ("", 0, "TASK_STATE_UNSPECIFIED"):
+            found = [task for task in found if task["status"]["state"] == params.status]
+        if not params.include_artifacts:
+            found = [_leave_out_artifacts(task) for task in found]
+        start, size = _read_page(params.page_token), min(max(params.page_size or 50, 1), 100)
+        more = str(start + size) if start + size < len(found) else ""
+        tasks = found[start : start + size]
+        return {"tasks": tasks, "nextPageToken": more, "pageSize": size, "totalSize": len(found)}
+
+    async def _list_tasks(self, params: Listing) -> AsyncGenerator[Frame]:
+        """The tasks of a user, those of the session that was used last first."""
+        for summary in await self._sessions.list_summaries(current_user.get()):
+            live = self._sessions.live.get(summary.id)
+            notes: Mapping[str, Any] = (
+                (await self._sessions.find_outline(summary)).receipts if live is None else live.list_notes()
+            )
+            for key in reversed(list(notes)):
+                if key.startswith("task_") and params.context_id in ("", notes[key]["context"]):
+                    try:
+                        _, telling, _ = await self._open(key)
+                    except RpcError:
+                        continue  # another program has its session, or it was deleted meanwhile
+                    yield telling.translator.describe(params.history_length or 0)
+
+    async def _open(self, id: str) -> tuple[LiveSession, Telling, Mapping[str, Any]]:
+        _, _, session = id.removeprefix("task_").partition("_")
+        try:
+            live = await self._sessions.open(current_user.get(), session)
+        except SessionError as error:
+            raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.") from error
+        note = live.find_note(id)
+        if note is None:
+            raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.")
+        return live, await self._find(live, note), note
+
+    # Telling
+
+    async def _find(self, live: LiveSession, note: Mapping[str, Any]) -> Telling:
+        """A task that was started before: as it is told now, or told again from the log."""
+        known = self._tellings.get(note["id"])
+        if known is not None and (known.translator.state != INPUT_REQUIRED or list_questions(live)):
+            return known
+        telling = Telling(Translator(note["id"], note["context"]))
+        for event in await list_events(live, note["after"]):
+            telling.add(telling.translator.translate(event))
+        if not telling.is_over and (questions := list_questions(live)):
+            telling.add(telling.translator.ask(questions))
+        if not telling.is_over and live.is_busy:
+            return await self._tell(live, note, None)
+        if not telling.is_over:
+            telling.add(telling.translator.fail(_STOPPED))
+        return telling
+
+    async def _tell(
+        self,
+        live: LiveSession,
+        note: Mapping[str, Any],
+        act: Callable[[], Awaitable[Any]] | None,
+        translator: Translator | None = None,
+    ) -> Telling:
+        """Tell a task in a task of the server; raises what `act` raises. With a translator it goes on from there."""
+        telling = Telling(Translator(note["id"], note["context"]) if translator is None else translator)
+        events = follow_events(live, act, None if translator is not None else Position(note["after"]))
+        if translator is not None:
+            translator.state = "TASK_STATE_WORKING"
+        if act is not None:
+            await anext(events)
+            self._check_questions(live, telling)
+        self._tellings[note["id"]] = telling
+        self._drop_old()
+        task = asyncio.get_running_loop().create_task(self._follow(live, telling, events))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return telling
+
+    async def _follow(self, live: LiveSession, telling: Telling, events: AsyncGenerator[tuple[str, Event]]) -> None:
+        async for _, event in events:
+            telling.add(telling.translator.translate(event))
+            if event["type"] == "approval_requested":
+                self._check_questions(live, telling)
+            if telling.is_over:
+                break
+        if not telling.is_over:
+            telling.add(telling.translator.fail(_STOPPED))
+        await events.aclose()
+
+    def _check_questions(self, live: LiveSession, telling: Telling) -> None:
+        if not telling.is_over and (questions := list_questions(live)):
+            telling.add(telling.translator.ask(questions))
+
+    def _drop_old(self) -> None:
+        for id, telling in list(self._tellings.items()):
+            if len(self._tellings) <= _KEPT:
+                break
+            if telling.is_over:
+                del self._tellings[id]  # the log has it
+
+    def _forget_question(self, id: str) -> None:
+        known = self._tellings.get(id)
+        if known is not None and known.translator.state == INPUT_REQUIRED:
+            del self._tellings[id]
+
+    async def _stream(self, request: web.Request, call: Call, telling: Telling) -> web.StreamResponse:
+        """The task first, then its updates."""
+        response = web.StreamResponse(headers=_SSE)
+        await response.prepare(request)
+        first: Frame = {"task": telling.translator.describe()}
+        place = len(telling.frames)
+
+        async def send(result: Frame) -> None:
+            data = msgspec.json.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
+            await response.write(b"data: " + data + b"\n\n")
+
+        await send(first)
+        async for frame in telling.read(place):
+            if frame is None:
+                await response.write(b": beat\n\n")
+            else:
+                await send(frame)
+        return response
+
+
+def _describe_error(error: Exception) -> Frame:
+    if isinstance(error, RpcError):
+        return {"code": error.code, "message": error.message}
+    if isinstance(error, Problem):
+        return {"code": INTERNAL_ERROR, "message": error.detail}
+    status = find_status(error)
+    if status is None:
+        raise error
+    return {"code": INVALID_PARAMS if status == 422 else UNSUPPORTED, "message": str(error)}
+
+
+def _leave_out_artifacts(task: Frame) -> Frame:
+    return {name: value for name, value in task.items() if name != "artifacts"}
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _read_page(token: str) -> int:
+    if token and not token.isdecimal():
+        raise RpcError(INVALID_PARAMS, f"There is no page {token!r:.100}.")
+    return int(token or 0)
+
+
+def _find_version() -> str:
+    try:
+        return version("steersman")
+    except PackageNotFoundError:
+        return "0"

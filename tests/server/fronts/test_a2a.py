@@ -1,0 +1,323 @@
+"""A2A: its own clients understand every task, and each stream follows its grammar (server.md 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TaskState,
+)
+from hypothesis import HealthCheck, given, settings
+from tests.server.fronts.plays import Play, plays
+from tests.server.judging import judge
+from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
+
+from steersman.testing import answer, call, cut, error, thinking
+
+pytestmark = pytest.mark.real_time
+Frame = dict[str, Any]
+ENDS = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED")
+_numbers = count(1)
+
+
+async def ask(client: Client, method: str, **params: Any) -> Frame:
+    """The result of a call, or its error."""
+    body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": params}
+    status, answer = await client.send("POST", "/a2a", body)
+    assert (status, answer["id"]) == (200, body["id"])
+    return answer
+
+
+async def stream(client: Client, method: str, **params: Any) -> AsyncGenerator[Frame]:
+    """The results of a call that streams."""
+    body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": params}
+    headers = {"Authorization": f"Bearer {client.token}"}
+    async with client.http.post(f"{client.url}/a2a", json=body, headers=headers) as response:
+        if response.content_type == "application/json":
+            yield await response.json()
+            return
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])["result"]
+
+
+def say(text: str, **more: Any) -> Frame:
+    """A message of the user."""
+    return {"messageId": f"m-{next(_numbers)}", "role": "ROLE_USER", "parts": [{"text": text}], **more}
+
+
+def check_frames(frames: list[Frame]) -> tuple[str, str]:
+    """The grammar of one stream: the task, then updates, then one end; returns its state and the text."""
+    assert [next(iter(frame)) for frame in frames].count("task") == 1
+    task = frames[0]["task"]
+    texts = {one["artifactId"]: one["parts"][0]["text"] for one in task["artifacts"]}
+    state = task["status"]["state"]
+    for frame in frames[1:]:
+        assert state not in ENDS, "an update after the end"
+        if "statusUpdate" in frame:
+            state = frame["statusUpdate"]["status"]["state"]
+        else:
+            update = frame["artifactUpdate"]
+            id, text = update["artifact"]["artifactId"], update["artifact"]["parts"][0]["text"]
+            assert update["append"] == (id in texts and bool(texts[id])) or not update["append"]
+            texts[id] = texts[id] + text if update["append"] else text
+    assert state in ENDS
+    return state, "".join(texts.values())
+
+
+@asynccontextmanager
+async def open_sdk(client: Client) -> AsyncGenerator[Any]:
+    """The official client, from the agent card."""
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {client.token}"}) as http:
+        card = await A2ACardResolver(http, client.url).get_agent_card()
+        async with ClientFactory(ClientConfig(httpx_client=http)).create(card) as sdk:
+            yield sdk
+
+
+def make_request(text: str, **more: Any) -> SendMessageRequest:
+    message = Message(message_id=f"m-{next(_numbers)}", role=Role.ROLE_USER, parts=[Part(text=text)], **more)
+    return SendMessageRequest(message=message)
+
+
+async def test_the_agent_card_needs_no_token() -> None:
+    async with run_server() as client, client.http.get(f"{client.url}/.well-known/agent-card.json") as response:
+        card = await response.json()
+        status, _ = await client.send("POST", "/a2a", {}, Authorization="Bearer wrong")
+    assert card["supportedInterfaces"][0] == {
+        "url": f"{client.url}/a2a",
+        "protocolBinding": "JSONRPC",
+        "protocolVersion": "1.0",
+    }
+    assert status == 401
+
+
+async def test_text_thinking_and_a_tool_are_updates_of_one_task() -> None:
+    gate = Gate()
+    gate.opened.set()
+    script = (answer(thinking("Hm."), "Let me see. ", call("wait")), "Done.", "Again.")
+    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+        frames = [frame async for frame in stream(client, "SendStreamingMessage", message=say("Go.", contextId="c-1"))]
+        second = await ask(client, "SendMessage", message=say("More.", contextId="c-1"))
+        listed = await ask(client, "ListTasks", contextId="c-1", includeArtifacts=True)
+        other = await ask(client, "ListTasks", contextId="c-2")
+    assert check_frames(frames) == ("TASK_STATE_COMPLETED", "Let me see. Done.")
+    kinds = [
+        part["metadata"]["kind"]
+        for frame in frames[1:]
+        for part in frame.get("statusUpdate", {}).get("status", {}).get("message", {}).get("parts", [])
+    ]
+    assert kinds == ["thinking", "tool"]
+    task = second["result"]["task"]
+    assert (task["contextId"], task["artifacts"][0]["parts"]) == ("c-1", [{"text": "Again."}])
+    assert [one["role"] for one in task["history"]] == ["ROLE_USER", "ROLE_AGENT"]
+    assert [one["id"] for one in listed["result"]["tasks"]] == [task["id"], frames[0]["task"]["id"]]
+    assert other["result"]["tasks"] == []
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"text": "yes"}, "deployed to live"),
+        ({"text": "No."}, "Denied"),
+        ({"data": {"approved": True}}, "deployed to live"),
+        ({"data": {"approved": False}}, "Denied"),
+    ],
+)
+async def test_a_question_waits_for_input(part: Frame, text: str) -> None:
+    async with run_server() as client:
+        first = (await ask(client, "SendMessage", message=say("Deploy.", contextId="c-1")))["result"]["task"]
+        assert first["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        assert "deploy" in first["status"]["message"]["parts"][0]["text"]
+        unclear = await ask(client, "SendMessage", message=say("Perhaps.", taskId=first["id"]))
+        busy = await ask(client, "SendMessage", message=say("Else.", contextId="c-1"))
+        message = {**say("", taskId=first["id"]), "parts": [part]}
+        second = (await ask(client, "SendMessage", message=message))["result"]["task"]
+        late = await ask(client, "SendMessage", message={**say("", taskId=first["id"]), "parts": [part]})
+        events = await client.collect("c-1")
+    assert unclear["error"]["code"] == -32602
+    assert busy["error"]["code"] == late["error"]["code"] == -32004
+    assert second["status"]["state"] == "TASK_STATE_COMPLETED"
+    [result] = [event for _, event in events if event["type"] == "tool_execution_end"]
+    assert text in result["result"]["content"][0]["text"]
+
+
+async def test_a_question_survives_a_restart(tmp_path: Path) -> None:
+    store = tmp_path / "sessions.db"
+    async with run_server(store=store) as client:
+        first = (await ask(client, "SendMessage", message=say("Deploy.", contextId="c-1")))["result"]["task"]
+    async with run_server(make_agent("Done."), store=store) as client:
+        found = (await ask(client, "GetTask", id=first["id"]))["result"]
+        assert found["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        second = (await ask(client, "SendMessage", message=say("yes", taskId=first["id"])))["result"]["task"]
+        listed = (await ask(client, "ListTasks"))["result"]
+    assert second["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [task["id"] for task in listed["tasks"]] == [first["id"]]
+
+
+async def test_a_subscriber_gets_the_task_first_and_then_what_follows() -> None:
+    """a2a-dotnet#340, a2a-java#754: it neither hangs nor closes at once; a client that leaves stops nothing (S3)."""
+    gate = Gate()
+    async with run_server(make_agent(answer("Before. ", call("wait")), "After.", tools=[gate.make_tool()])) as client:
+        id = ""
+        async for frame in stream(client, "SendStreamingMessage", message=say("Go.")):
+            id = frame["task"]["id"]
+            break
+        await gate.reached.wait()
+        frames: list[Frame] = []
+        async for frame in stream(client, "SubscribeToTask", id=id):
+            frames.append(frame)
+            gate.opened.set()
+        [late] = [frame async for frame in stream(client, "SubscribeToTask", id=id)]
+    assert check_frames(frames) == ("TASK_STATE_COMPLETED", "Before. After.")
+    assert late["error"]["code"] == -32004
+
+
+async def test_cancel_is_idempotent_and_keeps_the_text() -> None:
+    """langgraph#5672: cancel loses no text that was seen."""
+    gate = Gate()
+    script = (answer("Before. ", call("wait")), "After.", "Done.")
+    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+        message, configuration = say("Go."), {"returnImmediately": True}
+        begun = (await ask(client, "SendMessage", message=message, configuration=configuration))["result"]["task"]
+        await gate.reached.wait()
+        first, second = [await ask(client, "CancelTask", id=begun["id"]) for _ in range(2)]
+        gate.opened.set()
+        done = (await ask(client, "SendMessage", message=say("Go.")))["result"]["task"]
+        late = await ask(client, "CancelTask", id=done["id"])
+    assert first["result"]["status"]["state"] == second["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+    assert first["result"]["artifacts"][0]["parts"] == [{"text": "Before. "}]
+    assert late["error"]["code"] == -32002
+
+
+async def test_the_same_message_counts_once() -> None:
+    """S5."""
+    async with run_server(make_agent("One.", "Two.")) as client:
+        message = say("Go.")
+        first, again = [(await ask(client, "SendMessage", message=message))["result"]["task"] for _ in range(2)]
+    assert first == again
+
+
+async def test_a_failed_run_is_a_failed_task() -> None:
+    async with run_server(make_agent(error("authentication"))) as client:
+        task = (await ask(client, "SendMessage", message=say("Go.")))["result"]["task"]
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    assert task["status"]["message"]["parts"][0]["text"]
+
+
+async def test_an_answer_that_was_tried_again_counts_once() -> None:
+    async with run_server(make_agent(cut("Half an ", after=2), "Whole.")) as client:
+        frames = [frame async for frame in stream(client, "SendStreamingMessage", message=say("Go."))]
+    assert check_frames(frames) == ("TASK_STATE_COMPLETED", "Whole.")
+
+
+async def test_errors_have_the_codes_of_the_protocol() -> None:
+    def find_user(request: Any) -> str | None:
+        return request.headers.get("X-User", "ann")
+
+    async with run_server(make_agent("One."), authenticate=find_user) as client:
+        task = (await ask(client, "SendMessage", message=say("Go.")))["result"]["task"]
+        body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task["id"]}}
+        _, other = await client.send("POST", "/a2a", body, X_User="bob")
+        codes = [
+            (await ask(client, method, **params))["error"]["code"]
+            for method, params in [
+                ("GetTask", {"id": "task_1_../../etc"}),
+                ("GetTask", {}),
+                ("CreateTaskPushNotificationConfig", {}),
+                ("Odd", {}),
+                ("SendMessage", {"message": say("")}),
+            ]
+        ]
+    assert other["error"]["code"] == -32001
+    assert codes == [-32001, -32602, -32003, -32601, -32602]
+
+
+async def test_its_own_client_plays_a_task() -> None:
+    async with run_server(make_deployer) as client, open_sdk(client) as sdk:
+        first = [event async for event in sdk.send_message(make_request("Deploy."))]
+        id = first[0].task.id
+        waiting = await sdk.get_task(GetTaskRequest(id=id))
+        second = [event async for event in sdk.send_message(make_request("yes", task_id=id))]
+        with pytest.raises(TaskNotCancelableError):
+            await sdk.cancel_task(CancelTaskRequest(id=id))
+        with pytest.raises(TaskNotFoundError):
+            await sdk.get_task(GetTaskRequest(id="task_1_2"))
+    assert first[-1].status_update.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+    assert waiting.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+    assert second[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_its_javascript_client_plays_a_task() -> None:
+    steps = [
+        {"say": [{"text": "Deploy."}]},
+        {"answer": [{"data": {"approved": True}}]},
+        {"get": True},
+        {"cancel": True},
+    ]
+    async with run_server(make_deployer) as client:
+        told = await judge("a2a.mjs", client.url, client.token, json.dumps(steps))
+    first, second, third, fourth = told["report"]
+    assert [step["failed"] for step in (first, second, third)] == [None] * 3, told
+    assert first["kinds"][0] == second["kinds"][0] == "task"
+    assert (first["state"], second["state"]) == (6, 3), told
+    assert third["artifacts"] == 2
+    assert fourth["failed"]
+
+
+@asynccontextmanager
+async def meddle(client: Client, play: Play) -> AsyncGenerator[str]:
+    """A session in which a run is aborted or steered when so many events were shown, while the play goes on."""
+    id = await client.create()
+
+    async def watch() -> None:
+        async with client.watch(id) as events:
+            numbers = count()
+            async for _ in events:
+                number = next(numbers)
+                if number == play.abort_at:
+                    await client.send("POST", f"/sessions/{id}/abort", {})
+                if number == play.steer_at:
+                    await client.send("POST", f"/sessions/{id}/steer", {"content": "Steered."})
+
+    task = asyncio.create_task(watch())
+    try:
+        yield id
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(plays())
+async def test_every_stream_follows_the_grammar(play: Play) -> None:
+    """Cut, error, abort, steer and questions at each place."""
+    async with run_server(play.make_agent) as client, meddle(client, play) as context:
+        message = say("Go.", contextId=context)
+        frames = [frame async for frame in stream(client, "SendStreamingMessage", message=message)]
+        for approved in [*play.answers, *([True] * 20)]:
+            if "error" in frames[0]:
+                return  # a steering message was first, or the task ended before its answer came
+            state, _ = check_frames(frames)
+            if state != "TASK_STATE_INPUT_REQUIRED":
+                break
+            message = {**say("", taskId=frames[0]["task"]["id"]), "parts": [{"data": {"approved": approved}}]}
+            frames = [frame async for frame in stream(client, "SendStreamingMessage", message=message)]
+        else:
+            raise AssertionError("the run asks without an end")
