@@ -235,6 +235,24 @@ def test_a_project_cannot_vouch_for_itself(tmp_path: Path) -> None:
         McpServers.from_file(path, trust=Trust(outside / "trust.json"))
 
 
+def test_a_link_to_a_trusted_file_is_not_trusted(tmp_path: Path) -> None:
+    """failures.md L12: its programs would start in the folder of the link, with what another author put there."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    trust = Trust(tmp_path / "settings" / "trust.json")
+    path = write(ours, entry(command="./serve"))
+    with pytest.raises(UntrustedFile) as raised:
+        McpServers.from_file(path, trust=trust)
+    trust.add(path, raised.value.sha256)
+    (theirs / ".mcp.json").symlink_to("../ours/.mcp.json")
+    with pytest.raises(UntrustedFile):
+        McpServers.from_file(theirs / ".mcp.json", trust=trust)
+    # Another name of the same folder is the same project.
+    (tmp_path / "again").symlink_to(ours)
+    McpServers.from_file(tmp_path / "again" / ".mcp.json", trust=trust)
+
+
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"version": 2, "entries": {}}', '{"version": 1, "entries": {"a": 5}}']
 )
@@ -350,6 +368,9 @@ def test_what_runs_programs_is_shown_and_only_secrets_are_hidden(tmp_path: Path)
             "a: x (env: PIP_INDEX_URL=https://...@pip.example/simple)",
         ),
         ({"command": "x", "args": ["https://u:pw@h.example/"]}, "a: x https://...@h.example/"),
+        ({"command": "sh", "args": ["-c", "x https://$(evil)@h"]}, "a: sh -c 'x https://$(evil)@h'"),
+        ({"command": "sh", "args": ["-c", "x https:// ; sh evil @h"]}, "a: sh -c 'x https:// ; sh evil @h'"),
+        ({"command": "x", "env": {"A": "ssh://`evil`@h"}}, "a: x (env: A='ssh://`evil`@h')"),
         (
             {"url": "https://u:pw@h.example:8443/mcp/s/Zm9vYmFyMTIz?key=k1", "headers": {"X-Key": "s3cret"}},
             "a: https://h.example:8443/mcp/s/... (headers: X-Key)",

@@ -50,7 +50,8 @@ _PROGRAM_NAME = re.compile(
     r"RC|FILE|MODULE|LOADER|PLUGINS?|HOOKS?|WRAPPER|EXE|BIN|PROGRAM|SCRIPT)",
     re.IGNORECASE,
 )
-_USER = re.compile(r"(?<=://)[^/?#@]*(?=@)")
+# Only what a user and a password in a URL are written with: a shell's or a language's own characters stay visible.
+_USER = re.compile(r"(?<=://)[-A-Za-z0-9._~%!*+,=:]*(?=@)")
 
 
 def read_config_file(

@@ -97,34 +97,40 @@ class Trust:
 
     def allows(self, path: str | Path, content: bytes) -> bool:
         """Whether the user has trusted this file with exactly this content."""
-        real = self._resolve_path(path)
-        return self._file.read().get(_SECTION, {}).get(str(real)) == hash_content(content)
+        named = self._resolve_path(path)
+        return self._file.read().get(_SECTION, {}).get(str(named)) == hash_content(content)
 
     def add(self, path: str | Path, sha256: str) -> None:
         """Trust a file with the content that has this hash; a hash added before is replaced."""
-        real = self._resolve_path(path)
+        named = self._resolve_path(path)
         if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
             raise McpError(f"'sha256' is the hash in UntrustedFile.sha256, got {sha256!r:.100}.")
-        self._file.update(lambda entries: entries.setdefault(_SECTION, {}).update({str(real): sha256}))
+        self._file.update(lambda entries: entries.setdefault(_SECTION, {}).update({str(named): sha256}))
 
     def remove(self, path: str | Path) -> None:
         """Stop trusting a file, whatever it contains."""
-        real = self._resolve_path(path)
+        named = self._resolve_path(path)
 
         def forget(entries: dict[str, dict[str, str]]) -> None:
-            entries.get(_SECTION, {}).pop(str(real), None)
+            entries.get(_SECTION, {}).pop(str(named), None)
 
         self._file.update(forget)
 
     def _resolve_path(self, path: str | Path) -> Path:
-        """Resolve the path of a file. The list must not be in its folder: the author of the file could change it."""
-        real = Path(os.path.realpath(Path(path).expanduser()))
-        if Path(os.path.realpath(self.path)).is_relative_to(real.parent):
+        """Resolve the folder of a file. The list must not be in its folder: the author of the file could change it.
+
+        A file that is a link keeps its own name: its programs start in the folder of the link, so trust in the target,
+        in another project, says nothing about it.
+        """
+        given = Path(os.path.abspath(Path(path).expanduser()))
+        named = Path(os.path.realpath(given.parent)) / given.name
+        kept = Path(os.path.realpath(self.path))
+        if any(kept.is_relative_to(folder) for folder in (named.parent, Path(os.path.realpath(named)).parent)):
             raise McpError(
-                f"The list of trusted files, {str(self.path)!r}, is in the folder of {str(real)!r}, whose author "
+                f"The list of trusted files, {str(self.path)!r}, is in the folder of {str(named)!r}, whose author "
                 "could change the list. Keep it elsewhere: Trust(path)."
             )
-        return real
+        return named
 
 
 def hash_content(content: bytes) -> str:
