@@ -206,7 +206,7 @@ async def test_its_javascript_client_plays_a_conversation() -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
-    """Cut, error, abort, steer and questions at each place."""
+    """Cut, error and questions at each place."""
     async with run_server(play.make_agent) as client:
         headers = {"Authorization": f"Bearer {client.token}", "Idempotency-Key": "k"}
         body = {"stream": True, "messages": [user("Go.")]}
