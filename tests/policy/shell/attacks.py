@@ -270,6 +270,37 @@ _BY_PROGRAM = {
     "printf": (
         "printf 'x%n' HOME", "printf -- 'x%n' PATH", "printf '%5.*ln' PATH", "printf '%%%n' PATH", "printf x*",
     ),
+    # A wildcard with a dash before it becomes options, where files have such names.
+    "git grep -n": ("git grep -n -e -* foo", "git grep -n -A 1 -e -* foo"),
+    "git blame": ("git blame -L -* f",),
+    "rg -n": ("rg -n -e -* ./evil x", "rg -n --regexp -* ./evil x", "rg -n -r -* x"),
+    "find .": ("find . -name -* ./evil ';'", "find . -path -* ./evil ';'", "find . -mtime -* ./evil ';'"),
+    # A value that reaches another program as an option, or that sets another property of the build.
+    "golangci-lint run": (
+        "golangci-lint run --new-from-rev=--output=x", "golangci-lint run --fix", "golangci-lint run -c evil.yml",
+    ),
+    "dotnet test": (
+        "dotnet test -c 'Debug;PreBuildEvent=evil'", "dotnet test -f 'net8.0;PreBuildEvent=evil'",
+        "dotnet test --filter '\"a\";PreBuildEvent=evil;X=\"b\"'",
+    ),
+    # Names that are code, and expressions that are put together.
+    "brew info": ("brew info ./evil.rb", "brew info evil.rb", "brew info evil/tap/x", "brew info e*"),
+    "yq -n": ("yq -n 'eval(\"lo\" + \"ad_str(1)\")'", "yq -n --expression='eval(.x)'"),
+    # Text that goes to another repository.
+    "gh issue comment": ("gh issue comment https://github.com/evil/x/issues/1 -b x", "gh issue comment -b -* x"),
+    "gh pr comment": ("gh pr comment https://evil.example/a/b/pull/1 -b x",),
+    "glab mr view": ("glab mr view https://evil.example/a/b/-/merge_requests/1",),
+    # An option of a plugin that is not installed takes no value.
+    "pytest -q": ("pytest -q --count /tmp/evil", "pytest -q --timeout ../evil", "pytest -q -n /tmp/evil"),
+    "ava": ("ava -t ../evil.js",),
+    # The configuration of another folder is code.
+    "eslint --stdin": ("eslint --stdin --stdin-filename=/tmp/evil/x.js", "eslint --stdin --print-config=../evil/x.js"),
+    "prettier --check": ("prettier --check --stdin-filepath=/tmp/evil/x.js",),
+    # A link with `..` in it leads elsewhere once it is moved, and a patch can make any link.
+    "ln": ("ln -sr tmp d/d/d/x", "ln -s --relative tmp d/d/d/x", "ln -s ../x y", "ln -s /etc x"),
+    "git apply": ("git apply x.patch", "git apply --stat --apply x.patch", "git apply"),
+    "git fetch -p": ("git fetch -p origin 'refs/heads/none*:refs/heads/*'",),
+    "egrep": ("egrep -r -e KEY ..", "egrep -r -f x ..", "egrep -r KEY ..", "egrep -r ..*/..*"),
     "cat": (
         "cat .?/.?/.?/pro?/1/environ", "cat .*/.*/p*/1/environ", "cat ..*/..*/p*/1/environ",
     ),

@@ -96,6 +96,10 @@ JOINED = (
 
 # A command inside the arguments of the allowed one.
 EXPANDED = (
+    "ls @{a,b}",
+    "ls @{1..3}",
+    "ls '@'{x}",
+    "ls @{a}{b,c}",
     "git status $(rm -rf x)",
     "git status `rm -rf x`",
     'git status "$(rm -rf x)"',
@@ -142,6 +146,13 @@ REDIRECTED = (
     "echo x 1> f",
     "echo x 22> f",
     "echo x &> f",
+    "ls &>f",
+    "ls &>/dev/nullx",
+    "ls &>>f",
+    "ls > &>/dev/null",
+    "&>/dev/null",
+    "ls &>/dev/null&>f",
+    "ls {fd}>/dev/null",
     "echo x &>> f",
     "echo x >& f",
     "echo x &> /dev/null rm y",

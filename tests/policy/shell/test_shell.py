@@ -40,6 +40,8 @@ def words(*texts: str) -> Part:
         ("ls > a 2>> b < c", [Part((Word("ls"),), ("a", "b", "c"))]),
         ("ls>a b", [Part((Word("ls"), Word("b")), ("a",))]),
         ("ls a2>b", [Part((Word("ls"), Word("a2")), ("b",))]),
+        ("ls &>/dev/null; ls", [words("ls"), words("ls")]),
+        ("ls HEAD@{1}..x@{u}", [words("ls", "HEAD@{1}..x@{u}")]),
         ("ls 2>b", [Part((Word("ls"),), ("b",))]),
         ("echo caf\u00e9", [words("echo", "caf\u00e9")]),
     ],

@@ -18,11 +18,15 @@ _LIMITS = {
     ),
     "e": re.compile(r"stylish|json"),
     "t": re.compile(r"term|term-missing"),
+    "r": re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@{}./~^-]*"),
+    "p": re.compile(r"[^;,\"%]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
 # What older shells expand to `..`, such as `.?`; newer ones leave it out.
 _BACK = re.compile(r"\.(?:\.?\*+|\?\**|\[.*)", re.DOTALL)
 _LIMITED = frozenset(("none", "inside", "write", "target"))
+_SEARCHES = frozenset(("grep", "egrep", "fgrep"))
+_PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
 # Files that later change what a program or this one does.
 _PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc"))
 
@@ -76,10 +80,16 @@ class _Reader:
                 raise NeedsApproval(f"{word.text!r:.200} after an operand of {self.entry.key!r} could be one as well")
             else:
                 self._read_option(word)
-        for word in self.found.operands:
+        for word in self.found.operands[self._count_patterns() :]:
             self._check_operand(word)
         _check_count(self.entry, self.found.operands)
         return self.found
+
+    def _count_patterns(self) -> int:
+        """Count the operands at the beginning that are a pattern and no file: `grep '..' f`."""
+        if self.entry.key not in _SEARCHES or not self.found.operands or self.found.operands[0].wild >= 0:
+            return 0
+        return 0 if any(name in _PATTERN_OPTIONS for name, _ in self.found.options) else 1
 
     def _read_rest(self) -> None:
         """Read what comes after `--`: operands, or the arguments of another program."""
@@ -155,9 +165,13 @@ class _Reader:
         if value.text.startswith("-") and value.text != "-" and not option.dashed:
             # If a program took no value there, this would be an option.
             raise NeedsApproval(f"{value.text!r:.200} after {name!r} could be an option")
+        if self.entry.operands in ("inside", "write") and not option.dashed and _is_outside(value.text):
+            # An option of a plugin that is not installed takes no value, and this is an operand.
+            raise NeedsApproval(f"{value.text!r:.200} is outside the folder")
         if value.wild < 0 or "plain" in self.entry.flags:
             return
-        if value.wild == 0:
+        if value.wild == 0 or value.text.startswith("-"):
+            # `-name -*` becomes `-name -a -exec`, where files have such names.
             raise NeedsApproval(f"{value.text!r:.200} could become an option")
         if self.entry.operands != "any" or self.entry.check:
             # A wildcard becomes several words, and all but the first are operands that were not looked at.

@@ -35,6 +35,9 @@ _PS_SELECT = tuple([f"-{letter}" for letter in "CGgnpqstUu"]) + tuple(
 _SETS = re.compile(r"%[-#'+ 0-9*.hjlLtz]*n")
 _OTHER_PROTOCOLS = re.compile(r"(?:ftp|dict|ldap|imap|smtp|pop3)\.", re.IGNORECASE)
 _REGISTRY = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[^/:\\]*")
+_READS = re.compile(r"load|eval", re.IGNORECASE)
+_FORMULA = re.compile(r"[A-Za-z0-9@+_-]+(?:\.[0-9]+)*")
+_LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
 _EXPANDS = re.compile(r"[$`\"\\]")
 _CODE_HOST = re.compile(r"https://github\.com/.*|(?!.*://).*")
 _THREE_STEPS = re.compile(r"[^/]+\.[^/]+/[^/]+/[^/]+")
@@ -131,7 +134,8 @@ def _check_remote(found: Arguments) -> str | None:
     names = [word.text for word in found.operands]
     if names and names[0] not in _REMOTES:
         return f"{names[0]!r:.200} may be another repository than those of this one"
-    wrong = [name for name in names[1:] if "::" in name or name.startswith("+")]
+    # With `--prune`, a refspec with a wildcard deletes every branch that it could name.
+    wrong = [name for name in names[1:] if "::" in name or name.startswith("+") or ("*" in name and ":" in name)]
     return f"{wrong[0]!r:.200} may overwrite a branch" if wrong else None
 
 
@@ -179,8 +183,9 @@ def _check_media(found: Arguments) -> str | None:
 
 
 def _check_yq(found: Arguments) -> str | None:
+    """`load` reads another file, and `eval` runs an expression that is put together or comes from a file."""
     words = [*found.operands, *found.list_values("--expression")]
-    wrong = [word.text for word in words if "load" in word.text]
+    wrong = [word.text for word in words if _READS.search(word.text) and word.text not in ("eval", "eval-all")]
     return f"{wrong[0]!r:.200} may read another file" if wrong else None
 
 
@@ -190,6 +195,24 @@ def _check_code_host(found: Arguments) -> str | None:
         word.text for word in found.operands if not _CODE_HOST.fullmatch(word.text) or _THREE_STEPS.fullmatch(word.text)
     ]
     return f"{wrong[0]!r:.200} may be on another host" if wrong else None
+
+
+def _check_own_repository(found: Arguments) -> str | None:
+    """An address leads to any repository, and sends the text there."""
+    wrong = [word.text for word in found.operands if "://" in word.text]
+    return f"{wrong[0]!r:.200} may be in another repository" if wrong else None
+
+
+def _check_formula(found: Arguments) -> str | None:
+    """A path, an address or user/tap/name is Ruby code that is run."""
+    wrong = [word.text for word in found.operands if word.wild >= 0 or not _FORMULA.fullmatch(word.text)]
+    return f"{wrong[0]!r:.200} is not the plain name of a formula" if wrong else None
+
+
+def _check_apply(found: Arguments) -> str | None:
+    """A patch can make a link to anywhere, which later commands follow."""
+    names = {name for name, _ in found.options}
+    return None if names & _LOOKS and "--apply" not in names else "a patch can make links to other places"
 
 
 def _check_chmod(found: Arguments) -> str | None:
@@ -215,5 +238,8 @@ CHECKS: dict[str, Check] = {
     "media": _check_media,
     "yq": _check_yq,
     "codehost": _check_code_host,
+    "ownrepository": _check_own_repository,
+    "formula": _check_formula,
+    "apply": _check_apply,
 }
 """The checks by the name that the tables use; each explains what needs approval, or returns `None`."""

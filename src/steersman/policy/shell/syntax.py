@@ -19,11 +19,13 @@ _NOWHERE = "/dev/null"
 _COMMAND = re.compile(r"[A-Za-z0-9_./+-]+")
 
 # All tokens of a command, in the order in which they are tried. What no line matches is not understood:
-# `$`, backticks, backslashes, parentheses, braces, `!`, heredocs, comments, `~` and `#` and `=` at the start of a word.
+# `$`, backticks, backslashes, parentheses, braces (but for `HEAD@{1}`), `!`, heredocs, comments, `~` and `#` and `=`
+# at the start of a word. To some shells, `&>` ends a command, and what comes after the file is another one.
 _TOKEN = re.compile(
     r"""
     (?P<blank>    [ \t]+ )
   | (?P<dup>      [0-9]*>&[0-9](?=[ \t\n;&|]|\Z) )
+  | (?P<silence>  &>[ \t]*/dev/null(?=[ \t]*(?:[\n;|]|&&|\Z)) )
   | (?P<redirect> [0-9]*(?:>>?|<)[ \t]* )
   | (?P<line>     \n )
   | (?P<both>     &&|\|\| )
@@ -32,6 +34,7 @@ _TOKEN = re.compile(
   | (?P<single>   '[^'\n]*' )
   | (?P<double>   "(?:[^"\\$`!\n]|\\[^"\\$`!\n])*" )
   | (?P<tilde>    (?<=[A-Za-z0-9_\-./^@+%,])[~\#] )
+  | (?P<braced>   (?<=@)\{[A-Za-z0-9-]+\} )
   | (?P<bare>     [A-Za-z0-9_\-./:,+%@]+|[^\x00-\x7f]+ )
   | (?P<inner>    [=^] )
   | (?P<glob>     [*?\[\]] )
@@ -110,7 +113,7 @@ class _StrictParser:
             if match is None:
                 raise _NotUnderstood(_describe_unknown(command[position]))
             kind = match.lastgroup or ""
-            if kind in ("single", "double", "tilde", "bare", "inner", "glob"):
+            if kind in ("single", "double", "tilde", "braced", "bare", "inner", "glob"):
                 self._extend_word(kind, match[0])
             elif self.pieces and match[0][0].isdigit():
                 # Digits after a word belong to the word; only on their own do they belong to a redirection.
@@ -139,7 +142,7 @@ class _StrictParser:
     def _separate(self, kind: str, text: str) -> None:
         if kind == "blank":
             return
-        if kind in ("dup", "redirect"):
+        if kind in ("dup", "silence", "redirect"):
             if not self.words or self.into or text[1:2].isdigit():
                 raise _NotUnderstood(f"the redirection {text.strip()!r} is not understood here")
             self.into = kind == "redirect"

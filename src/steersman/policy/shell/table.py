@@ -16,8 +16,8 @@ A table is a text. An entry begins with the commands it is about, separated by c
 Indented lines have its options: `-abc` are three, `-n:` and `--name=` take a value, `-n?` and `--name?` may have one in
 the same word. Written twice (`-n::`, `--name==`) the value may begin with a dash. A letter after that limits the value:
 `n` a plain name, `f` a format, `e` a format of eslint, `t` a report on the terminal, `i` a path inside the workspace,
-`o` owner/repository, `s` never in the same word. `-#` is every digit, and `@name` includes a group. Lines with `!` have
-the options that need approval.
+`o` owner/repository, `p` a text that sets no property of a build, `r` a revision, `s` never in the same word. `-#` is
+every digit, and `@name` includes a group. Lines with `!` have the options that need approval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 _TABLES = ("text", "system", "git", "code", "packages", "cloud")
-_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([nfeiost])?")
+_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([nfeioprst])?")
 _CLUSTER = re.compile(r"-[A-Za-z0-9.#]{2,}")
 _VERSION = re.compile(r"[-0-9.]+$")
 _LONGEST = 4

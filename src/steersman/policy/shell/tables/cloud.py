@@ -72,11 +72,11 @@ gh search repos, gh search code, gh search commits, gh cache list, gh auth statu
   @gh -b: -o: -s: -l: --branch= --order= --sort= --language= --owner= --state= --label= --author= --visibility= --topic=
   --exclude-drafts --exclude-pre-releases --archived? --fork --source --no-archived --match= --filename= --extension=
   ! -t --show-token --hostname=
-gh pr create, gh pr comment, gh issue create, gh issue comment
+gh pr create, gh pr comment, gh issue create, gh issue comment | check=ownrepository
   -df -l: -t:: -b:: -a: -B: -H: -m: -r: --title== --body== --draft --fill --fill-first --fill-verbose --assignee=
   --base= --head= --label= --milestone= --reviewer= --dry-run
   ! -w -e -F: -R: -T: --web --editor --body-file= --repo= --template= --recover= --edit-last --delete-last --yes
-glab mr view, glab mr list, glab issue view, glab issue list, glab ci list, glab ci status
+glab mr view, glab mr list, glab issue view, glab issue list, glab ci list, glab ci status | check=ownrepository
   -c -P: -p: -F: -a: -l: --comments --all --closed --merged --label= --author= --assignee= --page= --per-page= --output=
 
 aws s3 ls, aws sts get-caller-identity, aws ec2 describe-instances, aws ec2 describe-vpcs, aws ec2 describe-subnets,

@@ -37,12 +37,12 @@ mocha, vitest, ava | operands=inside at check=audit
 eslint | operands=inside at
   -hv -f:e --max-warnings= --quiet --ext= --no-error-on-unmatched-pattern --color --no-color --debug --help --version
   --ignore-pattern= --no-ignore --no-inline-config --report-unused-disable-directives --no-eslintrc --rule= --global=
-  --env= --print-config= --format=e --stdin --stdin-filename= --no-warn-ignored
+  --env= --print-config=i --format=e --stdin --stdin-filename=i --no-warn-ignored
   ! -c: -o: --config= --rulesdir= --plugin= --parser= --resolve-plugins-relative-to= --fix --fix-dry-run --fix-type=
   ! --output-file= --cache --cache-location= --cache-file= --cache-strategy= --init --inspect-config --flag= --mcp
 prettier | operands=inside at
   -clu --check --list-different --log-level= --loglevel= --ignore-path= --ignore-unknown --no-color --no-config
-  --no-editorconfig --print-width= --tab-width= --use-tabs --single-quote --no-semi --stdin-filepath= --version --help
+  --no-editorconfig --print-width= --tab-width= --use-tabs --single-quote --no-semi --stdin-filepath=i --version --help
   ! -w --write --plugin= --plugin-search-dir= --config= --parser= --cache --cache-location= --find-config-path=
 biome check, biome lint, biome ci | operands=inside at
   --changed --staged --no-errors-on-unmatched --max-diagnostics= --diagnostic-level= --colors= --verbose
@@ -137,7 +137,7 @@ phpunit | operands=inside at
 phpstan analyse, phpstan analyze, psalm | operands=inside at
   -qvn -l: --level= --error-format=f --no-progress --memory-limit= --no-ansi --ansi --quiet --version
 golangci-lint run, staticcheck | operands=inside at
-  -v -E: -D: --fast --timeout= --enable= --disable= --enable-only= --new-from-rev= --verbose --max-issues-per-linter=
+  -v -E: -D: --fast --timeout= --enable= --disable= --enable-only= --new-from-rev=r --verbose --max-issues-per-linter=
   --max-same-issues= --tests? --color= --version --help
   ! -c: --fix --config= --out-format= --path-prefix= --cpu-profile-path= --mem-profile-path= --trace-path=
 gofmt, goimports, gofumpt | words operands=inside

@@ -186,7 +186,7 @@ git cherry-pick, git revert
   --keep-redundant-commits --mainline= --no-commit --no-edit --no-gpg-sign --no-rerere-autoupdate
   --rerere-autoupdate --signoff --strategy-option= --reference --empty=
   ! -e -S? --edit --gpg-sign? --strategy=
-git apply
+git apply | check=apply
   -3RNqvz -p: -C: --3way --check --stat --numstat --summary --index --cached --intent-to-add --reverse --whitespace=
   --recount --include= --exclude= --ignore-space-change --ignore-whitespace --inaccurate-eof --no-add --apply
   --binary --verbose --quiet --allow-empty --unidiff-zero --ours --theirs --union

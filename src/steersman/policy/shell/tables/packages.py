@@ -26,8 +26,11 @@ gem list
 
 apt list, apt show, apt search, apt policy, apt-cache policy, apt-cache show, apt-cache search, apt-cache depends,
 apt-cache rdepends, dpkg -l, dpkg -L, dpkg -s, dpkg -S, dpkg --list, dpkg --listfiles, dpkg --status, dpkg --search,
-dpkg-query -W, rpm -q, rpm -qa, rpm -qi, rpm -ql, brew list, brew info, brew outdated, apk info, pacman -Q, pacman -Qi
+dpkg-query -W, rpm -q, rpm -qa, rpm -qi, rpm -ql, apk info, pacman -Q, pacman -Qi
   -a --installed --upgradable --all-versions --names-only --versions --cask --formula --json
+
+brew list, brew info, brew outdated | check=formula
+  --installed --versions --cask --formula --json
 
 @cargo
   -qvh -F: --quiet --verbose --color= --message-format= --features= --all-features --no-default-features --locked
@@ -90,8 +93,8 @@ go fmt | words operands=inside double
   ! -mod: -modfile:
 
 dotnet build, dotnet test, dotnet list | operands=inside at
-  -ht -c: -v: -f: --configuration=n --verbosity=n --nologo --no-restore --no-build --no-incremental --framework=n
-  --filter= --list-tests --blame? --outdated --include-transitive --deprecated --vulnerable
+  -ht -c:p -v:n -f:p --configuration=n --verbosity=n --nologo --no-restore --no-build --no-incremental --framework=n
+  --filter=p --list-tests --blame? --outdated --include-transitive --deprecated --vulnerable
   ! -p: -o: -s: -l: -a: -e: -r: -d: --property= --output= --settings= --logger= --test-adapter-path= --environment=
   ! --results-directory= --diag= --runtime= --source= --collect= --arch= --os=
 

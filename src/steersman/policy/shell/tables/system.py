@@ -102,7 +102,8 @@ rm | operands=write
 rmdir | operands=write
   -pv --parents --verbose --ignore-fail-on-non-empty --help --version
 ln | operands=write
-  -sfnvrTi --symbolic --force --no-dereference --verbose --relative --no-target-directory --help --version
+  -sfnvTi --symbolic --force --no-dereference --verbose --no-target-directory --help --version
+  ! -r --relative
 chmod | operands=write check=chmod
   -cfv --changes --silent --quiet --verbose --help --version
   ! -R --recursive --reference=
