@@ -280,7 +280,8 @@ _BY_PROGRAM = {
         "golangci-lint run --new-from-rev=--output=x", "golangci-lint run --fix", "golangci-lint run -c evil.yml",
     ),
     "dotnet test": (
-        "dotnet test -c 'Debug;PreBuildEvent=evil'", "dotnet test -f 'net8.0;PreBuildEvent=evil'",
+        "dotnet test -- RunConfiguration.TestAdaptersPaths=/tmp/evil", "dotnet test -c 'Debug;PreBuildEvent=evil'",
+        "dotnet test -f 'net8.0;PreBuildEvent=evil'",
         "dotnet test --filter '\"a\";PreBuildEvent=evil;X=\"b\"'",
     ),
     # Names that are code, and expressions that are put together.

@@ -209,6 +209,12 @@ def _check_formula(found: Arguments) -> str | None:
     return f"{wrong[0]!r:.200} is not the plain name of a formula" if wrong else None
 
 
+def _check_settings(found: Arguments) -> str | None:
+    """After `--` stand settings of the test run, such as a folder with other adapters."""
+    wrong = [word.text for word in found.operands if "=" in word.text]
+    return f"{wrong[0]!r:.200} is a setting of the test run" if wrong else None
+
+
 def _check_apply(found: Arguments) -> str | None:
     """A patch can make a link to anywhere, which later commands follow."""
     names = {name for name, _ in found.options}
@@ -241,5 +247,6 @@ CHECKS: dict[str, Check] = {
     "ownrepository": _check_own_repository,
     "formula": _check_formula,
     "apply": _check_apply,
+    "settings": _check_settings,
 }
 """The checks by the name that the tables use; each explains what needs approval, or returns `None`."""

@@ -92,7 +92,7 @@ go fmt | words operands=inside double
   -n -x
   ! -mod: -modfile:
 
-dotnet build, dotnet test, dotnet list | operands=inside at
+dotnet build, dotnet test, dotnet list | operands=inside at check=settings
   -ht -c:p -v:n -f:p --configuration=n --verbosity=n --nologo --no-restore --no-build --no-incremental --framework=n
   --filter=p --list-tests --blame? --outdated --include-transitive --deprecated --vulnerable
   ! -p: -o: -s: -l: -a: -e: -r: -d: --property= --output= --settings= --logger= --test-adapter-path= --environment=
