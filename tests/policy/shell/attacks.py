@@ -287,6 +287,10 @@ _BY_PROGRAM = {
     # Names that are code, and expressions that are put together.
     "brew info": ("brew info ./evil.rb", "brew info evil.rb", "brew info evil/tap/x", "brew info e*"),
     "yq -n": ("yq -n 'eval(\"lo\" + \"ad_str(1)\")'", "yq -n --expression='eval(.x)'"),
+    # Not every command of git knows each of these options, and one that does not takes the next word for an option.
+    "git rev-list": ("git rev-list -L --output=f HEAD", "git rev-list --grep --output=f HEAD"),
+    "git diff-tree": ("git diff-tree -L --output=f HEAD", "git diff-tree -S --output=f HEAD"),
+    "git stash show": ("git stash show -G x -S --output=f",),
     # Text that goes to another repository.
     "gh issue comment": ("gh issue comment https://github.com/evil/x/issues/1 -b x", "gh issue comment -b -* x"),
     "gh pr comment": ("gh pr comment https://evil.example/a/b/pull/1 -b x",),

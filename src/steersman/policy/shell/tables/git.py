@@ -2,7 +2,7 @@
 
 TABLE = """
 @diff
-  -psuzWRDabw -U: -B? -M? -C? -X? -l: -S:: -G:: -O: -I: --patch --no-patch --unified= --output-indicator-new=
+  -psuzWRDabw -U: -B? -M? -C? -X? -l: -S: -G: -O: -I: --patch --no-patch --unified= --output-indicator-new=
   --output-indicator-old= --output-indicator-context= --raw --patch-with-raw --indent-heuristic --no-indent-heuristic
   --minimal --patience --histogram --anchored= --diff-algorithm= --stat? --stat-width= --stat-name-width=
   --stat-count= --stat-graph-width= --compact-summary --numstat --shortstat --dirstat? --cumulative
@@ -18,8 +18,8 @@ TABLE = """
   ! --output= --ext-diff --textconv
 
 @log
-  -# -igEFPcmtr -n: -L:: --max-count= --skip= --since= --after= --since-as-filter= --until= --before= --author=
-  --committer= --grep-reflog= --grep== --all-match --invert-grep --regexp-ignore-case --basic-regexp
+  -# -igEFPcmtr -n: -L: --max-count= --skip= --since= --after= --since-as-filter= --until= --before= --author=
+  --committer= --grep-reflog= --grep= --all-match --invert-grep --regexp-ignore-case --basic-regexp
   --extended-regexp --fixed-strings --perl-regexp --remove-empty --merges --no-merges --min-parents= --max-parents=
   --no-min-parents --no-max-parents --first-parent --exclude-first-parent-only --not --all --branches? --tags?
   --remotes? --glob= --exclude= --exclude-hidden= --reflog --single-worktree --ignore-missing --bisect --stdin
