@@ -422,13 +422,13 @@ def check_play(scenario: Scenario, folder: Path, ledger: Ledger) -> None:
 def plan(records: int, groups: int, *, everywhere: bool) -> Iterator[tuple[Point, bool]]:
     """Where to kill, and whether what is left is gone on with, or spoken to.
 
-    Not everywhere means: around the first and the last record, around every third one, and at every eighth otherwise.
+    Not everywhere means: around the first and the last record, around every fifth one, and at every twelfth otherwise.
     """
     for how in HOWS:
         last = groups if how.endswith("group") else records
         for number in range(1, last + 1):
-            near = number in (1, last) or number % 3 == (1 if how == "before" else 0)
-            if everywhere or (near if how in ("before", "after") else number % 8 == 1):
+            near = number in (1, last) or number % 5 == (1 if how == "before" else 0)
+            if everywhere or (near if how in ("before", "after") else number % 12 == 1):
                 point = Point(number, how)
                 first = how != "after"
                 yield point, first

@@ -47,7 +47,7 @@ async def check_with_axe(tab: Tab, where: str) -> None:
     assert bad == [], where
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1600, "light"), (800, "dark"), (380, "light"), (380, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1600, "light"), (380, "dark")])
 async def test_axe_finds_no_serious_problem(width: int, scheme: Literal["light", "dark"]) -> None:
     """Section 4: works at 380 px and 1,600 px, light and dark; nothing is wider than the window."""
     script = (answer(thinking("Hm."), TEXT, call("deploy", target="live")), error("invalid_request", "Half"))
