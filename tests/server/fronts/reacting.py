@@ -30,6 +30,7 @@ def _react(request: Any) -> Any:
 
 _TURNS: dict[str, Any] = {
     "think": answer(thinking("Hmm."), "Thought."),
+    "tell": answer("Thought.", deltas=8, pace=0.05),
     "deploy": answer("Let me see. ", call("deploy", target="live")),
     "delegate": answer(call("helper", prompt="deploy")),
     "write": answer(call("write", path="new.txt", content="one\ntwo\n")),

@@ -25,7 +25,7 @@ client.setRequestHandler(ElicitRequestSchema, () => {
 });
 await client.ping();
 seen.tools = (await client.listTools()).tools.map((tool) => tool.name);
-seen.text = read(await say(client, "think", { onprogress: (one) => seen.progress.push(one.message ?? "") }));
+seen.text = read(await say(client, "tell", { onprogress: (one) => seen.progress.push(one.message ?? "") }));
 seen.yes = read(await say(client, "deploy"));
 approved = false;
 seen.no = read(await say(client, "deploy"));
