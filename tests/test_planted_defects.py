@@ -95,7 +95,10 @@ def _checkout(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+# Each runs tests in a copy of the sources, so most of them are for `make soak`.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak if at > 1 else ()) for at, name in enumerate(DEFECTS)]
+)
 def test_a_planted_defect_is_noticed(name: str, tmp_path: Path) -> None:
     """The tests named beside a defect fail when it is there."""
     defect = DEFECTS[name]
