@@ -73,6 +73,12 @@ class LiveSession:
         """Whether a run goes on."""
         return self.agent.is_running or self._task is not None
 
+    async def settle(self) -> None:
+        """Wait for a run that has told its end and is about to be over."""
+        run = self.agent.current_run
+        if self._task is not None and (run is None or run.ending.is_closing):
+            await asyncio.wait([self._task])
+
     # Speaking
 
     async def prompt(
@@ -86,6 +92,7 @@ class LiveSession:
         """Start a run with a message, under an id of its own or `loop_id`; raises `AgentBusy` while one goes on."""
         if (known := self._find_known(key)) is not None:
             return known
+        await self.settle()
         if self.is_busy:
             raise AgentBusy("A run is going on in this session. Use steer or follow_up, or wait until it has ended.")
         if loop_id is not None:

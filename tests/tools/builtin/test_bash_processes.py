@@ -134,7 +134,7 @@ async def test_after_an_abort_nothing_is_left(make_bash: MakeBash, name: str) ->
     aborted = 0.0
     async for event in stream:
         if isinstance(event, ToolExecutionUpdate) and not aborted:
-            await until(lambda: marked(mark))  # in the midst of an exec a process shows no mark
+            await until(lambda: marked(mark), 60)  # in the midst of an exec a process shows no mark
             aborted = time.monotonic()
             agent.abort()
     result = await stream

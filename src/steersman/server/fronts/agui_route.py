@@ -59,6 +59,7 @@ async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGen
         return stream(live, translator, None, snapshot=True)
     if draining:
         raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
+    await live.settle()
     if live.is_busy:
         raise Problem(409, "A run is going on in this thread. Wait until it has ended, or answer its interrupt.")
     loop_id = body.run_id if live.hub.spans.find_start(body.run_id) is None else None
