@@ -292,14 +292,17 @@ async def test_metrics_and_health_say_what_goes_on() -> None:
 
 
 async def test_two_who_prompt_at_once_start_one_run() -> None:
-    async with run_server(make_agent("Yes.", "No.")) as client:
+    gate = Gate()
+    agent = make_agent(answer(call("wait")), "Yes.", "No.", tools=[gate.make_tool()])
+    async with run_server(agent) as client:
         id = await client.create()
 
-        async def prompt(client: Client) -> int:
+        async def prompt() -> int:
             return (await client.send("POST", f"/sessions/{id}/prompt", {"content": "Hi"}))[0]
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(prompt(client)) for _ in range(2)]
+            tasks = [group.create_task(prompt()) for _ in range(2)]
+        gate.opened.set()
         await client.collect(id)
     assert sorted(task.result() for task in tasks) == [202, 409]
 
