@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import os
 import signal
@@ -26,6 +27,16 @@ hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True,
 EXAMPLES = int(os.environ.get("STEERSMAN_EXAMPLES", "500"))
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
+
+# The tests themselves are millions of objects: they are set aside, so that no collection during a test visits them.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage again, now that all tests are known; what is there stays."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

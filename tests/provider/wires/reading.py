@@ -45,6 +45,11 @@ class Reading:
             events += decoder.feed(name, data)
         return events, decoder.finish()
 
+    def cut(self, pieces: Iterable[bytes]) -> tuple[tuple[Any, ...], ...]:
+        """The events that come with each piece, and at the end: all that the decoder sees of the pieces."""
+        reader = self._reader()
+        return *(tuple(reader.feed(piece)) for piece in pieces), tuple(reader.finish())
+
     def message_of(self, stream: bytes, **more: Any) -> AssistantMessage:
         """The message of a well-formed stream, which is what its deltas said."""
         events, message = self.read(stream, **more)

@@ -36,8 +36,13 @@ def check_splits(name: str, stream: bytes, request: Request = REQUEST) -> Any:
     reading = READINGS[name]
     whole = outcome(reading, stream, request)
     assert outcome(reading, chunks(stream, 1), request) == whole
+    seen: set[Any] = set()
     for at in range(len(stream) + 1):
-        assert outcome(reading, (stream[:at], stream[at:]), request) == whole, at
+        pieces = stream[:at], stream[at:]
+        # Most splits are inside an event: the decoder gets the same events as at the split before.
+        if (events := reading.cut(pieces)) not in seen:
+            assert outcome(reading, pieces, request) == whole, at
+            seen.add(events)
     return whole
 
 
