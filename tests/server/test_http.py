@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.server.kit import Client, Gate, check_order, make_agent, read_sse, run_server
+from tests.server.kit import Gate, check_order, make_agent, read_sse, run_server
 
 from steersman import Approval
 from steersman.testing import answer, call, error
