@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.fronts.acp.kit import NO, YES, Editor, Message, ScriptedFolders, open_editor
-from tests.server.fronts.generated import Run, runs
+from tests.server.fronts.plays import Script, scripts_with_sub_agent
 
 from steersman.types.messages import user_message
 
@@ -22,12 +22,12 @@ _ANSWERS = [YES, NO, {"outcome": {"outcome": "cancelled"}}, {"code": -32000, "me
 _PLACES = st.none() | st.integers(1, 30)
 
 
-@given(runs(), st.lists(st.sampled_from(_ANSWERS), min_size=1, max_size=4), _PLACES, _PLACES)
+@given(scripts_with_sub_agent(), st.lists(st.sampled_from(_ANSWERS), min_size=1, max_size=4), _PLACES, _PLACES)
 async def test_every_prompt_has_one_response_and_every_call_ends_before_it(
-    run: Run, answers: list[Any], cancel_at: int | None, steer_at: int | None
+    script: Script, answers: list[Any], cancel_at: int | None, steer_at: int | None
 ) -> None:
     """Exactly one response per request, nothing after it, and what was told live is what load tells."""
-    async with open_editor(ScriptedFolders(lambda _: run.make_agent())) as editor:
+    async with open_editor(ScriptedFolders(lambda _: script.make_agent())) as editor:
         session = await editor.start(Path("/"))
         given = list(answers)
         editor.answer = lambda _: given.pop(0) if len(given) > 1 else given[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.fronts.generated import Run, runs
+from tests.server.fronts.plays import Script, scripts_with_sub_agent
 
 from steersman.server.fronts.mcp.front import McpFront
 from steersman.server.sessions import Sessions
@@ -24,14 +24,14 @@ _ANSWERS: list[Any] = [
 ]
 
 
-@given(runs(), st.none() | st.sampled_from(_ANSWERS), st.none() | st.integers(0, 20), st.booleans())
+@given(scripts_with_sub_agent(), st.none() | st.sampled_from(_ANSWERS), st.none() | st.integers(0, 20), st.booleans())
 async def test_a_call_has_one_answer_and_nothing_comes_after_it(
-    run: Run, person: Any, cancel_at: int | None, told: bool
+    script: Script, person: Any, cancel_at: int | None, told: bool
 ) -> None:
     """Progress grows and comes before the answer; a call that was cancelled has none, unless it had ended before."""
     messages: list[dict[str, Any]] = []
     news = asyncio.Event()
-    sessions = Sessions(run.make_agent, MemoryStore())
+    sessions = Sessions(script.make_agent, MemoryStore())
 
     def take(message: dict[str, Any]) -> None:
         messages.append(message)
