@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.server.kit import Client
 
 from steersman import Agent, Retry, tool
 from steersman.testing import ScriptedModel, answer, call, cut, error, text, thinking
@@ -96,3 +100,25 @@ def plays() -> st.SearchStrategy[Play]:
     places = st.none() | st.integers(0, 30)
     answers = st.lists(st.booleans(), max_size=4).map(tuple)
     return st.builds(Play, _draw_turns(), answers=answers, abort_at=places, steer_at=places)
+
+
+@asynccontextmanager
+async def meddle(client: Client, play: Play, id: str) -> AsyncGenerator[str]:
+    """Abort or steer a run of a session when it has shown so many events, while the play goes on; yields its id."""
+
+    async def watch() -> None:
+        async with client.watch(id) as events:
+            number = 0
+            async for _ in events:
+                if number == play.abort_at:
+                    await client.send("POST", f"/sessions/{id}/abort", {})
+                if number == play.steer_at:
+                    await client.send("POST", f"/sessions/{id}/steer", {"content": "Steered."})
+                number += 1
+
+    task = asyncio.create_task(watch())
+    try:
+        yield id
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

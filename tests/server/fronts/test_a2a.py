@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from a2a.types import (
     TaskState,
 )
 from hypothesis import HealthCheck, given, settings
-from tests.server.fronts.plays import Play, plays
+from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
@@ -281,34 +280,11 @@ async def test_its_javascript_client_plays_a_task() -> None:
     assert fourth["failed"]
 
 
-@asynccontextmanager
-async def meddle(client: Client, play: Play) -> AsyncGenerator[str]:
-    """A session in which a run is aborted or steered when so many events were shown, while the play goes on."""
-    id = await client.create()
-
-    async def watch() -> None:
-        async with client.watch(id) as events:
-            numbers = count()
-            async for _ in events:
-                number = next(numbers)
-                if number == play.abort_at:
-                    await client.send("POST", f"/sessions/{id}/abort", {})
-                if number == play.steer_at:
-                    await client.send("POST", f"/sessions/{id}/steer", {"content": "Steered."})
-
-    task = asyncio.create_task(watch())
-    try:
-        yield id
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place."""
-    async with run_server(play.make_agent) as client, meddle(client, play) as context:
+    async with run_server(play.make_agent) as client, meddle(client, play, await client.create()) as context:
         message = say("Go.", contextId=context)
         frames = [frame async for frame in stream(client, "SendStreamingMessage", message=message)]
         for approved in [*play.answers, *([True] * 20)]:

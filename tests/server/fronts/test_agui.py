@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.server.fronts.plays import Play, plays
+from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
@@ -190,50 +188,34 @@ async def test_its_own_client_hears_of_an_error_once() -> None:
     assert second["types"][-1] == "RUN_FINISHED"
 
 
-@asynccontextmanager
-async def meddle(client: Client, play: Play) -> AsyncGenerator[None]:
-    """Abort or steer when so many events were shown, while the play goes on."""
-
-    async def watch() -> None:
-        async with client.watch("thread-1") as events:
-            numbers = count()
-            async for _ in events:
-                number = next(numbers)
-                if number == play.abort_at:
-                    await client.send("POST", "/sessions/thread-1/abort", {})
-                if number == play.steer_at:
-                    await client.send("POST", "/sessions/thread-1/steer", {"content": "Steered."})
-
-    await read_frames(client, {"runId": "run-0"})
-    task = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place."""
-    async with run_server(play.make_agent) as client, meddle(client, play):
-        frames = await read_frames_or_busy(client, {"runId": name_run(), "messages": [user("m1", "Go.")]})
-        answers = [*play.answers, *([True] * 20)]
-        for approved in answers:
-            if frames is None:
-                break
-            check_frames(frames)
-            outcome = frames[-1].get("outcome", {})
-            if outcome.get("type") != "interrupt":
-                break
-            resume = [
-                {"interruptId": one["id"], "status": "resolved", "payload": {"approved": approved}}
-                for one in outcome["interrupts"]
-            ]
-            frames = await read_frames_or_busy(client, {"runId": name_run(), "resume": resume})
-        else:
-            raise AssertionError("the run asks without an end")
+    async with run_server(play.make_agent) as client:
+        await read_frames(client, {"runId": "run-0"})
+        async with meddle(client, play, "thread-1"):
+            await check_play(client, play)
+
+
+async def check_play(client: Client, play: Play) -> None:
+    """Run a play to its end; each stream has its grammar."""
+    frames = await read_frames_or_busy(client, {"runId": name_run(), "messages": [user("m1", "Go.")]})
+    answers = [*play.answers, *([True] * 20)]
+    for approved in answers:
+        if frames is None:
+            break
+        check_frames(frames)
+        outcome = frames[-1].get("outcome", {})
+        if outcome.get("type") != "interrupt":
+            break
+        resume = [
+            {"interruptId": one["id"], "status": "resolved", "payload": {"approved": approved}}
+            for one in outcome["interrupts"]
+        ]
+        frames = await read_frames_or_busy(client, {"runId": name_run(), "resume": resume})
+    else:
+        raise AssertionError("the run asks without an end")
 
 
 async def read_frames_or_busy(client: Client, body: dict[str, Any]) -> list[Frame] | None:

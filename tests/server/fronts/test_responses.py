@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from openai import APIStatusError, AuthenticationError, BadRequestError, ConflictError, NotFoundError
 from tests.server.fronts.openai_kit import make_sdk, run_server
-from tests.server.fronts.plays import Play, plays
+from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer
 
@@ -381,34 +377,11 @@ async def test_its_javascript_client_plays_a_conversation() -> None:
     assert told["models"] == ["default"]
 
 
-@asynccontextmanager
-async def meddle(client: Client, play: Play) -> AsyncGenerator[str]:
-    """A session in which a run is aborted or steered when so many events were shown, while the play goes on."""
-    id = await client.create()
-
-    async def watch() -> None:
-        async with client.watch(id) as events:
-            numbers = count()
-            async for _ in events:
-                number = next(numbers)
-                if number == play.abort_at:
-                    await client.send("POST", f"/sessions/{id}/abort", {})
-                if number == play.steer_at:
-                    await client.send("POST", f"/sessions/{id}/steer", {"content": "Steered."})
-
-    task = asyncio.create_task(watch())
-    try:
-        yield id
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place; CLIProxyAPI#5851, llm-rosetta#56."""
-    async with run_server(play.make_agent) as client, meddle(client, play) as id:
+    async with run_server(play.make_agent) as client, meddle(client, play, await client.create()) as id:
         body = {"input": "Go.", "conversation": id, "stream": True}
         headers = {"Authorization": f"Bearer {client.token}"}
         async with client.http.post(f"{client.url}/v1/responses", json=body, headers=headers) as response:
