@@ -10,17 +10,15 @@ from pathlib import Path
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.serving.serve import close_at_end
+from steersman.cli.serving.folder import add_approval_timeout, open_folder_store, open_stderr, start_served_agent
 from steersman.cli.serving.stdio import take_stdio
-from steersman.cli.setup.settings import find_config_folder, find_session_file, get_current_folder, make_private_folder
-from steersman.cli.setup.startup import start_agent
+from steersman.cli.setup.settings import find_config_folder, get_current_folder
 from steersman.cli.terminal.stderr import StderrMessages
 from steersman.provider.models.registry import get_model
 from steersman.server.fronts.acp.editor_sessions import Workplace
 from steersman.server.fronts.acp.front import AcpFront
 from steersman.server.fronts.acp.prompts import ServerOfClient
 from steersman.server.fronts.json_rpc import INTERNAL_ERROR, RpcError
-from steersman.session.opening import open_store
 from steersman.session.stores.store import Store
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.servers import McpServers
@@ -33,17 +31,14 @@ _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this command."""
-    parser.add_argument(
-        "--approval-timeout", type=float, metavar="S", help="deny a question that has no answer after so many seconds"
-    )
+    add_approval_timeout(parser)
 
 
 async def run(options: Options) -> int:
     """Serves an editor until its end of the pipe is closed; returns the exit code."""
     arguments = options.arguments
     assert arguments is not None
-    stderr = StderrMessages(verbose=options.verbose)
-    async with close_at_end(stderr), take_stdio() as stdio:
+    async with open_stderr(options) as stderr, take_stdio() as stdio:
         front = AcpFront(Folders(options, stderr), stdio.output, approval_timeout=arguments.approval_timeout)
         try:
             stdio.read_lines(front.receive)
@@ -63,26 +58,14 @@ class Folders:
 
     def find_store(self, cwd: Path) -> Store:
         """The store that the command uses in a folder."""
-        path = find_session_file(self._options.session_dir, cwd)
-        make_private_folder(path.parent)
-        return open_store(path)
+        return open_folder_store(self._options, cwd)
 
     @asynccontextmanager
     async def start(self, cwd: Path, servers: Sequence[ServerOfClient]) -> AsyncGenerator[Workplace]:
         """Start the agent of a folder."""
-        stderr = self._stderr
         async with AsyncExitStack() as stack:
             toolsets = await self._enter_servers(cwd, servers, stack)
-            starting = start_agent(
-                self._options,
-                approve=None,
-                notify=stderr.notify,
-                progress=stderr.show_progress,
-                chosen=lambda choice: stderr.notify(choice.why),
-                keep_session=False,
-                workspace=cwd,
-                toolsets=toolsets,
-            )
+            starting = start_served_agent(self._options, self._stderr, workspace=cwd, toolsets=toolsets)
             try:
                 started = await stack.enter_async_context(starting)
             except UserError as error:

@@ -5,44 +5,30 @@ from __future__ import annotations
 import argparse
 
 from steersman.cli.arguments import Options
-from steersman.cli.serving.serve import close_at_end
+from steersman.cli.serving.folder import add_approval_timeout, open_folder_store, open_stderr, start_served_agent
 from steersman.cli.serving.stdio import take_stdio
-from steersman.cli.setup.settings import find_session_file, get_current_folder, make_private_folder
-from steersman.cli.setup.startup import start_agent
-from steersman.cli.terminal.stderr import StderrMessages
+from steersman.cli.setup.settings import get_current_folder
 from steersman.server.fronts.json_rpc import INVALID_REQUEST, encode_line
 from steersman.server.fronts.mcp.front import McpFront
 from steersman.server.sessions import Sessions
-from steersman.session.opening import open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this command."""
-    parser.add_argument(
-        "--approval-timeout", type=float, metavar="S", help="deny a question that has no answer after so many seconds"
-    )
+    add_approval_timeout(parser)
 
 
 async def run(options: Options) -> int:
     """Serves a program until it hangs up; returns the exit code."""
     arguments = options.arguments
     assert arguments is not None
-    stderr = StderrMessages(verbose=options.verbose)
     async with (
-        close_at_end(stderr),
+        open_stderr(options) as stderr,
         take_stdio() as stdio,
-        start_agent(
-            options,
-            approve=None,
-            notify=stderr.notify,
-            progress=stderr.show_progress,
-            chosen=lambda choice: stderr.notify(choice.why),
-            keep_session=False,
-        ) as started,
+        start_served_agent(options, stderr) as started,
     ):
-        path = find_session_file(options.session_dir, get_current_folder())
-        make_private_folder(path.parent)
-        sessions = Sessions(started.agent, open_store(path), approval_timeout=arguments.approval_timeout)
+        store = open_folder_store(options, get_current_folder())
+        sessions = Sessions(started.agent, store, approval_timeout=arguments.approval_timeout)
         front = McpFront(
             sessions,
             lambda message: stdio.output.write(encode_line(message)),

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import find_session_file, find_state_folder, get_current_folder, make_private_folder
-from steersman.cli.setup.startup import start_agent
-from steersman.cli.terminal.stderr import StderrMessages
+from steersman.cli.serving.folder import add_approval_timeout, open_folder_store, open_stderr, start_served_agent
+from steersman.cli.setup.settings import find_state_folder, get_current_folder, make_private_folder
 from steersman.server.server import Server, find_store, serve
 from steersman.session.stores.store import Store
 
@@ -32,27 +29,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="keep sessions here: a file, or postgresql://...; those of this folder if missing",
     )
-    parser.add_argument(
-        "--approval-timeout", type=float, metavar="S", help="deny a question that has no answer after so many seconds"
-    )
+    add_approval_timeout(parser)
 
 
 async def run(options: Options) -> int:
     """Serves until SIGTERM or Ctrl+C; returns the exit code."""
     arguments = options.arguments
     assert arguments is not None
-    stderr = StderrMessages(verbose=options.verbose)
-    async with (
-        close_at_end(stderr),
-        start_agent(
-            options,
-            approve=None,
-            notify=stderr.notify,
-            progress=stderr.show_progress,
-            chosen=lambda choice: stderr.notify(choice.why),
-            keep_session=False,
-        ) as started,
-    ):
+    async with open_stderr(options) as stderr, start_served_agent(options, stderr) as started:
         try:
             await serve(
                 started.agent,
@@ -68,15 +52,6 @@ async def run(options: Options) -> int:
                 f"Cannot listen on {arguments.host}:{arguments.port}: {error.strerror}. Choose another one with --port."
             ) from error
     return 0
-
-
-@asynccontextmanager
-async def close_at_end(stderr: StderrMessages) -> AsyncGenerator[None]:
-    """Close the messages on stderr at the end."""
-    try:
-        yield
-    finally:
-        await stderr.close()
 
 
 def load_token(path: Path) -> str:
@@ -98,11 +73,7 @@ def load_token(path: Path) -> str:
 
 
 def _open_store(options: Options, where: str | None) -> Store:
-    if where is not None:
-        return find_store(where)
-    path = find_session_file(options.session_dir, get_current_folder())
-    make_private_folder(path.parent)
-    return find_store(path)
+    return open_folder_store(options, get_current_folder()) if where is None else find_store(where)
 
 
 def _show_url(_: Server, url: str) -> None:
