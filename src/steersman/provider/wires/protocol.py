@@ -111,6 +111,12 @@ def _replace_surrogates(value: Any) -> Any:
     return value
 
 
+def decode_count(value: Any) -> int | None:
+    """Return a count of tokens as an integer; some servers send floats, some send nonsense."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return int(value) if good else None
+
+
 def memoize_by_identity(compute: Callable[[T], Result]) -> Callable[[T], Result]:
     """Compute the result once for each object; the objects must never change."""
     known: dict[int, tuple[T, Result]] = {}

@@ -15,6 +15,7 @@ import msgspec
 from steersman.provider.wires.anthropic.errors import build_malformed_error, classify_event
 from steersman.provider.wires.anthropic.events import (
     DECODERS,
+    AnthropicBlock,
     AnyEvent,
     Block,
     BlockDelta,
@@ -24,7 +25,6 @@ from steersman.provider.wires.anthropic.events import (
     MessageDelta,
     MessageHead,
     MessageStart,
-    OpenBlock,
     StopDelta,
     add_container,
     decode_delta,
@@ -34,24 +34,13 @@ from steersman.provider.wires.anthropic.events import (
     split_list,
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count
-from steersman.types.content import Content, ToolCall, replace_lone_surrogates
+from steersman.provider.wires.open_block import judge_calls
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count, decode_count
+from steersman.types.content import Content, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
-from steersman.types.stream import (
-    StreamEvent,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from steersman.types.stream import StreamEvent, StreamStart, TextDelta, TextStart, ThinkingStart, ToolCallStart
 from steersman.types.usage import Usage
 
 PAUSED = "pause_turn"
@@ -84,8 +73,8 @@ class AnthropicDecoder:
         self._model = model
         self._names = names
         self._before = before
-        self._blocks: list[OpenBlock] = []
-        self._open: dict[int, OpenBlock] = {}
+        self._blocks: list[AnthropicBlock] = []
+        self._open: dict[int, AnthropicBlock] = {}
         self._usage: dict[str, Any] = {}
         self._id: str | None = None
         self._reason: Any = None
@@ -218,9 +207,9 @@ class AnthropicDecoder:
         match block.type:
             case "text":
                 grown.citations = find_citations(raw)
-                return (TextStart(grown.at), *self._add_text(grown, block.text))
+                return (TextStart(grown.at), *grown.add_text(block.text))
             case "thinking":
-                return (ThinkingStart(grown.at), *self._add_text(grown, block.thinking))
+                return (ThinkingStart(grown.at), *grown.add_text(block.thinking))
             case "tool_use":
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
@@ -234,9 +223,9 @@ class AnthropicDecoder:
                 grown.raw = raw
         return (ThinkingStart(grown.at),)
 
-    def _add_block(self, index: int, kind: str) -> OpenBlock:
+    def _add_block(self, index: int, kind: str) -> AnthropicBlock:
         at = len(self._blocks) + (0 if self._before is None else len(self._before.content))
-        block = self._open[index] = OpenBlock(at, kind)
+        block = self._open[index] = AnthropicBlock(at, kind)
         self._blocks.append(block)
         return block
 
@@ -248,11 +237,11 @@ class AnthropicDecoder:
         kind = block.kind
         match delta.type:
             case "text_delta":
-                return self._add_text(block, delta.text) if kind == "text" else _NOTHING
+                return block.add_text(delta.text) if kind == "text" else _NOTHING
             case "input_json_delta":
-                return _NOTHING if kind in ("text", "thinking") else self._add_text(block, delta.partial_json)
+                return _NOTHING if kind in ("text", "thinking") else block.add_text(delta.partial_json)
             case "thinking_delta":
-                return self._add_text(block, delta.thinking) if kind == "thinking" else _NOTHING
+                return block.add_text(delta.thinking) if kind == "thinking" else _NOTHING
             case "signature_delta":
                 if kind == "thinking":
                     block.signature = delta.signature or block.signature
@@ -265,34 +254,16 @@ class AnthropicDecoder:
                     block.add_fields(split_fields(data).get("delta", b""))
         return _NOTHING
 
-    def _add_text(self, block: OpenBlock, text: str | None) -> tuple[StreamEvent, ...]:
-        if not text:
-            return _NOTHING
-        if block.held or not text.isascii():
-            text = block.join_surrogates(text)
-            if not text:
-                return _NOTHING
-        block.parts.append(text)
-        match block.kind:
-            case "text":
-                return (TextDelta(text, block.at),)
-            case "thinking":
-                return (ThinkingDelta(text, block.at),)
-            case "tool_use":
-                return (ToolCallDelta(text, block.at),)
-            case _:
-                return _NOTHING
-
     def _add_unannounced_delta(self, index: int, delta: Delta) -> Sequence[StreamEvent]:
         """Start a block for text or thinking whose start is missing; raises for a call, whose name is unknown."""
         if not (delta.text or delta.thinking or delta.partial_json):
             return _NOTHING  # such as an empty delta after the block stopped
         if delta.type == "text_delta":
             block = self._add_block(index, "text")
-            return (TextStart(block.at), *self._add_text(block, delta.text))
+            return (TextStart(block.at), *block.add_text(delta.text))
         if delta.type == "thinking_delta":
             block = self._add_block(index, "thinking")
-            return (ThinkingStart(block.at), *self._add_text(block, delta.thinking))
+            return (ThinkingStart(block.at), *block.add_text(delta.thinking))
         if delta.type == "input_json_delta":
             raise ProtocolError(
                 f"The server sent input for a tool call in block {index}, which it never started.",
@@ -302,23 +273,7 @@ class AnthropicDecoder:
 
     def _stop_block(self, index: int) -> Sequence[StreamEvent]:
         block = self._open.pop(index, None)
-        if block is None:
-            return _NOTHING
-        events: list[StreamEvent] = []
-        if block.held:
-            block.held = ""
-            events.extend(self._add_text(block, "\ufffd"))
-        match block.kind:
-            case "text":
-                events.append(TextEnd(block.at))
-            case "tool_use":
-                if block.given and not "".join(block.parts).strip():
-                    # The input came whole, in `content_block_start`.
-                    events.extend(self._add_text(block, _encode_input(block.given)))
-                events.append(ToolCallEnd(block.at, cast(ToolCall, block.build_content())))
-            case _:
-                events.append(ThinkingEnd(block.at))
-        return events
+        return _NOTHING if block is None else block.close()
 
     def _record_stop(self, got: MessageDelta) -> None:
         self._stopped = True
@@ -347,19 +302,7 @@ class AnthropicDecoder:
             return "error", f"The server stopped with an unknown stop_reason: {raw!r}.", "protocol"
         if reason == "refusal":
             return reason, _describe_refusal(self._details), "refused"
-        if reason == "length":
-            self._mark_cut_call(content)
-            return reason, None, None
-        calls = [block for block in content if type(block) is ToolCall]
-        if any(call.is_truncated for call in calls):
-            return "length", None, None
-        return ("tool_use" if calls else "stop"), None, None
-
-    def _mark_cut_call(self, content: list[Content]) -> None:
-        """In a truncated answer, a last call without arguments lost its arguments: mark it as cut."""
-        last = content[-1] if content else None
-        if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
-            content[-1] = msgspec.structs.replace(last, raw_arguments="")
+        return judge_calls(reason, content, self._blocks), None, None
 
 
 def _describe_refusal(details: dict[str, Any]) -> str:
@@ -374,24 +317,14 @@ def _format_stop_reason(reason: Any) -> str | None:
     return msgspec.json.encode(reason).decode()
 
 
-def _encode_input(given: Any) -> str:
-    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
-
-
 def _decode_usage(counts: dict[str, Any]) -> Usage:
     details = counts.get("output_tokens_details")
     return Usage(
-        input=_decode_count(counts.get("input_tokens")),
-        output=_decode_count(counts.get("output_tokens")),
-        cache_read=_decode_count(counts.get("cache_read_input_tokens")),
-        cache_write=_decode_count(counts.get("cache_creation_input_tokens")),
-        reasoning=_decode_count(cast(dict[str, Any], details).get("thinking_tokens"))
+        input=decode_count(counts.get("input_tokens")),
+        output=decode_count(counts.get("output_tokens")),
+        cache_read=decode_count(counts.get("cache_read_input_tokens")),
+        cache_write=decode_count(counts.get("cache_creation_input_tokens")),
+        reasoning=decode_count(cast(dict[str, Any], details).get("thinking_tokens"))
         if isinstance(details, dict)
         else None,
     )
-
-
-def _decode_count(value: Any) -> int | None:
-    """Return a count as an integer; some servers send floats, some send nonsense."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
-    return int(value) if good else None

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.wires.alternating import ASSISTANT, USER, AlternatingMessages, encode_new_messages
 from steersman.provider.wires.anthropic.schema import (
     convert_output_schema,
     convert_parameters,
@@ -28,20 +29,10 @@ from steersman.provider.wires.anthropic.written_blocks import (
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
 from steersman.provider.wires.sampling import require_accepted, warn_of_temperature
 from steersman.provider.wires.token_budget import limit_output_tokens
-from steersman.types.content import (
-    Content,
-    ImageContent,
-    TextContent,
-    ThinkingContent,
-    ToolCall,
-)
-from steersman.types.frozen import MemoList
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
-_USER = b'{"role":"user","content":['
-_ASSISTANT = b'{"role":"assistant","content":['
-_END = b"]}"
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
 _MARKS = {"5m": b',"cache_control":{"type":"ephemeral"}', "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}'}
@@ -80,7 +71,7 @@ def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens; what may change from turn to turn comes last."""
     tools = encode_tools(request.tools)
-    mark = _choose_cache_mark(model)
+    mark = choose_cache_mark(model, _MARKS)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
     encoded = encode_messages(request.messages, tools, CallIds(model))
     declared = [*tools.encoded, *map(encode_json, extra.get("tools") or ())]
@@ -116,45 +107,27 @@ def _encode_array(objects: list[bytes], mark: bytes) -> bytes:
     return insert_cache_mark(whole, mark, depth=2) if mark else whole
 
 
-def _choose_cache_mark(model: Model) -> bytes:
-    wanted = model.settings.get("cache", True)
+def choose_cache_mark(model: Model, marks: Mapping[str, bytes], *, usual: bool = True) -> bytes:
+    """Return the mark for the lifetime that the setting `cache` names; empty if the prompt cache is off."""
+    wanted = model.settings.get("cache", usual)
     if isinstance(wanted, bool):
-        return _MARKS["5m"] if wanted else b""
-    if wanted not in _MARKS:
+        return marks["5m"] if wanted else b""
+    if wanted not in marks:
         raise ValueError(f"The setting 'cache' must be False, True, '5m' or '1h', got {wanted!r}.")
-    return _MARKS[wanted]
+    return marks[wanted]
 
 
-class EncodedMessages:
+class EncodedMessages(AlternatingMessages):
     """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
-    __slots__ = (
-        "_answered", "_blocks", "_container", "_done", "_first", "_ids", "_results", "_role", "_tools", "count", "used",
-    )  # fmt: skip
+    __slots__ = ("_container", "_ids", "_tools")
 
     def __init__(self, tools: ToolSet, ids: CallIds) -> None:
-        self.count = 0
-        # The tools that were called: the API wants declarations for them.
-        self.used: dict[str, None] = {}
+        super().__init__()
         self._tools = tools
         self._ids = ids
         # The container of the code that made the last calls.
         self._container: str | None = None
-        self._done: list[bytes] = []
-        self._role = b""
-        self._results: list[bytes] = []
-        self._blocks: list[bytes] = []
-        # The first block of the answers since the last prompt, and whether results followed the last answer.
-        self._first: Content | None = None
-        self._answered = False
-
-    @property
-    def works_without_thinking(self) -> bool:
-        """Whether the current tool calls began without thinking, because of another model or with thinking off.
-
-        With a thinking budget, the API wants the answers since the last prompt to begin with signed thinking.
-        """
-        return self._answered and not (isinstance(self._first, ThinkingContent) and self._first.signature)
 
     @property
     def container(self) -> str | None:
@@ -172,36 +145,16 @@ class EncodedMessages:
             if isinstance(message, AssistantMessage):
                 self._ids.begin_answer(message)
                 self._container = None
-                if not self._answered:
-                    self._first = message.content[0] if message.content else None
-                self._answered = False
-                self._switch_role(_ASSISTANT)
+                self._begin_answer(message)
+                self._switch_role(ASSISTANT)
                 self._blocks.extend(filter(None, map(self._encode_answer_block, drop_trailing_thinking(message))))
             elif isinstance(message, ToolResultMessage):
                 self._answered = True
-                self._switch_role(_USER)
+                self._switch_role(USER)
                 self._encode_result(message)
             else:
-                self._switch_role(_USER)
+                self._switch_role(USER)
                 self._blocks.extend(filter(None, map(encode_block, message.content)))
-
-    def list_pieces(self) -> list[bytes]:
-        """Return the JSON of each message, including the last one, which may still grow."""
-        last = self._encode_open_message()
-        return [*self._done, last] if last else list(self._done)
-
-    def _switch_role(self, role: bytes) -> None:
-        if role is self._role:
-            return
-        if last := self._encode_open_message():
-            self._done.append(last)
-        self._role = role
-        self._results = []
-        self._blocks = []
-
-    def _encode_open_message(self) -> bytes:
-        blocks = [*self._results, *self._blocks]
-        return b"".join((self._role, b",".join(blocks), _END)) if blocks else b""
 
     def _encode_answer_block(self, block: Content) -> bytes | None:
         if isinstance(block, ToolCall):
@@ -236,19 +189,9 @@ def encode_messages(messages: Sequence[Message], tools: ToolSet, ids: CallIds) -
 
     With other tool names or another kind of server all messages are encoded again.
     """
-    base: object = getattr(messages, "base", None)
-    if not isinstance(base, MemoList):
-        fresh = EncodedMessages(tools, ids)
-        fresh.extend(messages)
-        return fresh
-    grown = cast(MemoList[Message], base)
-    known: EncodedMessages | None = grown.memo.get(_MEMO)
-    if known is None or not known.depends_on(tools, ids):
-        known = grown.memo[_MEMO] = EncodedMessages(tools, ids)
-    elif known.count > len(messages):
-        known = EncodedMessages(tools, ids)  # an older request again: the memo is for the newer ones
-    known.extend(grown[known.count : len(messages)])
-    return known
+    return encode_new_messages(
+        messages, _MEMO, lambda: EncodedMessages(tools, ids), lambda known: known.depends_on(tools, ids)
+    )
 
 
 def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
@@ -259,7 +202,7 @@ def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
     left = 2
     for index in range(len(pieces) - 1, -1, -1):
         piece = pieces[index]
-        if piece.startswith(_USER):
+        if piece.startswith(USER):
             pieces[index] = insert_cache_mark(piece, mark, depth=3)
             left -= 1
             if not left:

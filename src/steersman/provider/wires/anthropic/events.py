@@ -6,16 +6,9 @@ from typing import Any
 
 import msgspec
 
-from steersman.types.content import (
-    Content,
-    TextContent,
-    ThinkingContent,
-    ToolCall,
-    escape_lone_surrogates,
-    parse_tool_call,
-    replace_lone_surrogates,
-    split_trailing_surrogate,
-)
+from steersman.provider.wires.open_block import OpenBlock
+from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, parse_tool_call
+from steersman.types.stream import StreamEvent
 
 OPAQUE = "anthropic_block"
 """`ThinkingContent.field` of a block of an unknown type; its JSON is kept in `signature`, byte for byte."""
@@ -160,28 +153,22 @@ def _join_texts(first: msgspec.Raw, second: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(a[:-1] + b[1:]) if a.startswith(b'"') and b.startswith(b'"') else second
 
 
-class OpenBlock:
-    """A block while its deltas arrive."""
+class AnthropicBlock(OpenBlock):
+    """A block with what only this API has: citations, input that comes whole, and fields of unknown types."""
 
-    __slots__ = ("at", "citations", "given", "held", "id", "kind", "name", "parts", "raw", "signature")
+    __slots__ = ("citations", "given", "raw")
 
     def __init__(self, index: int, kind: str) -> None:
-        self.at = index
-        self.kind = kind
-        self.parts: list[str] = []
-        # A high surrogate whose low surrogate comes with the next delta.
-        self.held = ""
-        self.signature: str | None = None
-        self.id = ""
-        self.name = ""
+        super().__init__(index, kind)
         self.given: Any = None
         self.raw = b""
         self.citations: list[msgspec.Raw] = []
 
-    def join_surrogates(self, text: str) -> str:
-        """Join a surrogate pair that was split between deltas; a high surrogate at the end is held back."""
-        text, self.held = split_trailing_surrogate(self.held + text)
-        return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
+    def close(self) -> list[StreamEvent]:
+        """End the block; input that came whole, in `content_block_start`, is shown first."""
+        if self.kind == "tool_use" and self.given and not self.held and not "".join(self.parts).strip():
+            return [*self.add_text(_encode_input(self.given)), *super().close()]
+        return super().close()
 
     def add_fields(self, delta: bytes | msgspec.Raw) -> None:
         """Add a delta of an unknown type to a block of an unknown type; the delta of a compaction holds all of it."""
@@ -215,3 +202,7 @@ class OpenBlock:
         except (msgspec.DecodeError, TypeError):
             return self.raw.decode()
         return msgspec.json.encode(fields).decode()
+
+
+def _encode_input(given: Any) -> str:
+    return given if isinstance(given, str) else msgspec.json.encode(given).decode()

@@ -10,7 +10,7 @@ import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,6 @@ from steersman.provider.wires.bedrock.events import (
     BlockStop,
     MessageStop,
     Metadata,
-    OpenBlock,
     Reasoning,
     ServerBlock,
     ToolStart,
@@ -30,24 +29,13 @@ from steersman.provider.wires.bedrock.events import (
 )
 from steersman.provider.wires.bedrock.frames import EXCEPTION
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count
-from steersman.types.content import Content, TextContent, ToolCall, replace_lone_surrogates
+from steersman.provider.wires.open_block import OpenBlock, judge_calls
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count, decode_count
+from steersman.types.content import Content, TextContent, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
-from steersman.types.stream import (
-    StreamEvent,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from steersman.types.stream import StreamEvent, StreamStart, TextStart, ThinkingStart, ToolCallStart
 from steersman.types.usage import Usage
 
 _NOTHING: tuple[StreamEvent, ...] = ()
@@ -186,7 +174,7 @@ class BedrockDecoder:
                     f"The server sent input for a tool call in block {index}, which it never started.",
                     provider=self._model.provider,
                 )
-            return self._grow(block, delta.tool_use.input or "")
+            return block.add_text(delta.tool_use.input or "")
         if delta.reasoning_content is not None:
             return self._add_reasoning(index, delta.reasoning_content)
         block = self._open.get(index)
@@ -204,7 +192,7 @@ class BedrockDecoder:
             closed = self._stop_block(index)
             block = self._add_block(index, OpenBlock(len(self._blocks), kind))
             begun = (*closed, TextStart(block.at) if kind == "text" else ThinkingStart(block.at))
-        return (*begun, *self._grow(block, text)) if begun else self._grow(block, text)
+        return (*begun, *block.add_text(text)) if begun else block.add_text(text)
 
     def _add_reasoning(self, index: int, given: Reasoning) -> Sequence[StreamEvent]:
         if given.text is not None:
@@ -227,40 +215,9 @@ class BedrockDecoder:
             block.signature = f"{block.signature or ''}{added}"
         return events
 
-    def _grow(self, block: OpenBlock, text: str) -> tuple[StreamEvent, ...]:
-        if not text:
-            return _NOTHING
-        if block.held or not text.isascii():
-            text = block.join_surrogates(text)
-            if not text:
-                return _NOTHING
-        block.parts.append(text)
-        match block.kind:
-            case "text":
-                return (TextDelta(text, block.at),)
-            case "thinking":
-                return (ThinkingDelta(text, block.at),)
-            case "tool_use":
-                return (ToolCallDelta(text, block.at),)
-            case _:
-                return _NOTHING
-
     def _stop_block(self, index: int) -> Sequence[StreamEvent]:
         block = self._open.pop(index, None)
-        if block is None:
-            return _NOTHING
-        events: list[StreamEvent] = []
-        if block.held:
-            block.held = ""
-            events.extend(self._grow(block, "\ufffd"))
-        match block.kind:
-            case "text":
-                events.append(TextEnd(block.at))
-            case "tool_use":
-                events.append(ToolCallEnd(block.at, cast(ToolCall, block.build_content())))
-            case _:
-                events.append(ThinkingEnd(block.at))
-        return events
+        return _NOTHING if block is None else block.close()
 
     def _classify_stop(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
         """Return our stop reason, with the message and the kind of error if it is one."""
@@ -274,19 +231,7 @@ class BedrockDecoder:
             return "error", f"The server stopped with an unknown stopReason: {raw!r}.", "protocol"
         if reason == "refusal":
             return reason, _describe_refusal(raw, content), "refused"
-        if reason == "length":
-            self._mark_cut_call(content)
-            return reason, None, None
-        calls = [block for block in content if type(block) is ToolCall]
-        if any(call.is_truncated for call in calls):
-            return "length", None, None
-        return ("tool_use" if calls else "stop"), None, None
-
-    def _mark_cut_call(self, content: list[Content]) -> None:
-        """In a truncated answer, a last call without arguments lost its arguments: mark it as cut."""
-        last = content[-1] if content else None
-        if type(last) is ToolCall and not "".join(self._blocks[-1].parts).strip():
-            content[-1] = msgspec.structs.replace(last, raw_arguments="")
+        return judge_calls(reason, content, self._blocks), None, None
 
 
 def _describe_refusal(raw: str, content: Sequence[Content]) -> str:
@@ -315,13 +260,8 @@ def _join_base64(first: str, second: str) -> str:
 def _decode_usage(counts: dict[str, Any]) -> Usage:
     """Return the usage; input tokens are without those of the cache."""
     return Usage(
-        input=_decode_count(counts.get("inputTokens")),
-        output=_decode_count(counts.get("outputTokens")),
-        cache_read=_decode_count(counts.get("cacheReadInputTokens")),
-        cache_write=_decode_count(counts.get("cacheWriteInputTokens")),
+        input=decode_count(counts.get("inputTokens")),
+        output=decode_count(counts.get("outputTokens")),
+        cache_read=decode_count(counts.get("cacheReadInputTokens")),
+        cache_write=decode_count(counts.get("cacheWriteInputTokens")),
     )
-
-
-def _decode_count(value: Any) -> int | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
-    return int(value) if good else None

@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.wires.anthropic.encode import build_options as build_claude_options
+from steersman.provider.wires.anthropic.encode import choose_cache_mark
 from steersman.provider.wires.bedrock.messages import EncodedMessages, add_cache_points, encode_messages
 from steersman.provider.wires.bedrock.schema import Family, Traits, convert_tool_schema, find_name, find_traits
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
@@ -64,7 +65,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     """Return the request body and its limit on output tokens; what may change from turn to turn comes last."""
     require_accepted("bedrock", model, options)
     traits = find_traits(model)
-    mark = _choose_cache_mark(model, traits)
+    mark = choose_cache_mark(model, _MARKS, usual=traits.cache)
     tools = encode_tools(request.tools)
     encoded = encode_messages(request.messages, tools.names, tools, status=traits.status)
     head: dict[str, Any] = {}
@@ -84,15 +85,6 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     body = b"".join((begin, b'"messages":[', b",".join(pieces), b"]", end))
     limit: Any = cast(dict[str, Any], tail.get("inferenceConfig") or {}).get("maxTokens")
     return body, limit if isinstance(limit, int) else None
-
-
-def _choose_cache_mark(model: Model, traits: Traits) -> bytes:
-    wanted = model.settings.get("cache", traits.cache)
-    if isinstance(wanted, bool):
-        return _MARKS["5m"] if wanted else b""
-    if wanted not in _MARKS:
-        raise ValueError(f"The setting 'cache' must be False, True, '5m' or '1h', got {wanted!r}.")
-    return _MARKS[wanted]
 
 
 def _build_tool_config(

@@ -1,4 +1,4 @@
-"""The events of the Converse API that are decoded, and a block while its deltas arrive."""
+"""The events of the Converse API that are decoded, and the blocks of the server's own tools."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.types.content import (
-    Content,
-    TextContent,
-    ThinkingContent,
-    escape_lone_surrogates,
-    parse_tool_call,
-    replace_lone_surrogates,
-    split_trailing_surrogate,
-)
+from steersman.provider.wires.open_block import OpenBlock
+from steersman.types.content import Content, ThinkingContent
 
 OPAQUE = "bedrock_block"
 """`ThinkingContent.field` of a block of the server's own tools; its JSON is kept in `signature`."""
@@ -98,36 +91,6 @@ DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
 """A JSON decoder for each event; unknown fields are skipped."""
 
 decode_delta = DECODERS[BlockDelta].decode
-
-
-class OpenBlock:
-    """A block while its deltas arrive."""
-
-    __slots__ = ("at", "held", "id", "kind", "name", "parts", "signature")
-
-    def __init__(self, index: int, kind: str) -> None:
-        self.at = index
-        self.kind = kind
-        self.parts: list[str] = []
-        # A high surrogate whose low surrogate comes with the next delta.
-        self.held = ""
-        self.signature: str | None = None
-        self.id = ""
-        self.name = ""
-
-    def join_surrogates(self, text: str) -> str:
-        """Join a surrogate pair that was split between deltas; a high surrogate at the end is held back."""
-        text, self.held = split_trailing_surrogate(self.held + text)
-        return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
-
-    def build_content(self) -> Content:
-        """Build the content block."""
-        text = "".join(self.parts)
-        if self.kind == "text":
-            return TextContent(text)
-        if self.kind == "tool_use":
-            return parse_tool_call(self.id, self.name, text)
-        return ThinkingContent(text, self.signature, redacted=self.kind == "redacted_thinking")
 
 
 class ServerBlock(OpenBlock):

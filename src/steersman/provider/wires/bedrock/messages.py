@@ -9,20 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
+from steersman.provider.wires.alternating import ASSISTANT, END, USER, AlternatingMessages, encode_new_messages
 from steersman.provider.wires.bedrock.events import OPAQUE
 from steersman.provider.wires.protocol import ToolNames, encode_json
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-_USER = b'{"role":"user","content":['
-_ASSISTANT = b'{"role":"assistant","content":['
-_END = b"]}"
 _MEMO = "bedrock"
 _NO_OUTPUT = encode_json({"text": "(no output)"})
 
@@ -34,32 +31,16 @@ def encode_call_id(call_id: str) -> str:
     return f"x-{blake2b(call_id.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
 
-class EncodedMessages:
+class EncodedMessages(AlternatingMessages):
     """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
-    __slots__ = (
-        "_answered", "_blocks", "_done", "_first", "_names", "_results", "_role", "count", "status", "tools", "used",
-    )  # fmt: skip
+    __slots__ = ("_names", "status", "tools")
 
     def __init__(self, names: ToolNames, tools: object, *, status: bool) -> None:
-        self.count = 0
+        super().__init__()
         self.tools = tools
         self.status = status
-        # The tools that were called: the API wants declarations for them.
-        self.used: dict[str, None] = {}
         self._names = names
-        self._done: list[bytes] = []
-        self._role = b""
-        self._results: list[bytes] = []
-        self._blocks: list[bytes] = []
-        # The first block of the answers since the last prompt, and whether results followed the last answer.
-        self._first: Content | None = None
-        self._answered = False
-
-    @property
-    def works_without_thinking(self) -> bool:
-        """Whether the current tool calls began without thinking; Claude then refuses a thinking budget."""
-        return self._answered and not (isinstance(self._first, ThinkingContent) and self._first.signature)
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Encode more messages."""
@@ -69,15 +50,10 @@ class EncodedMessages:
                 self._add_answer(message)
             elif isinstance(message, ToolResultMessage):
                 self._answered = True
-                self._switch_role(_USER)
+                self._switch_role(USER)
                 self._add_result(message)
             else:
-                self._add_blocks(_USER, filter(None, map(_encode_block, message.content)))
-
-    def list_pieces(self) -> list[bytes]:
-        """Return the JSON of each message, including the last one, which may still grow."""
-        last = self._encode_open_message()
-        return [*self._done, last] if last else list(self._done)
+                self._add_blocks(USER, filter(None, map(_encode_block, message.content)))
 
     def _add_blocks(self, role: bytes, blocks: Iterable[bytes]) -> None:
         """Add the blocks of a message; one without blocks is left out, so that the roles still alternate."""
@@ -86,28 +62,13 @@ class EncodedMessages:
             self._switch_role(role)
             self._blocks.extend(found)
 
-    def _switch_role(self, role: bytes) -> None:
-        if role is self._role:
-            return
-        if last := self._encode_open_message():
-            self._done.append(last)
-        self._role = role
-        self._results = []
-        self._blocks = []
-
-    def _encode_open_message(self) -> bytes:
-        blocks = [*self._results, *self._blocks]
-        return b"".join((self._role, b",".join(blocks), _END)) if blocks else b""
-
     def _add_answer(self, message: AssistantMessage) -> None:
-        if not self._answered:
-            self._first = message.content[0] if message.content else None
-        self._answered = False
+        self._begin_answer(message)
         content = list(message.content)
         # The API refuses an answer that ends with thinking.
         while content and _is_thinking(content[-1]):
             content.pop()
-        self._add_blocks(_ASSISTANT, filter(None, map(self._encode_answer_block, content)))
+        self._add_blocks(ASSISTANT, filter(None, map(self._encode_answer_block, content)))
 
     def _encode_answer_block(self, block: Content) -> bytes | None:
         if isinstance(block, ToolCall):
@@ -139,26 +100,19 @@ def encode_messages(messages: Sequence[Message], names: ToolNames, tools: object
 
     `tools` is what the names depend on: with other tools all messages are encoded again.
     """
-    base: object = getattr(messages, "base", None)
-    if not isinstance(base, MemoList):
-        fresh = EncodedMessages(names, tools, status=status)
-        fresh.extend(messages)
-        return fresh
-    grown = cast(MemoList[Message], base)
-    known: EncodedMessages | None = grown.memo.get(_MEMO)
-    if known is None or known.tools is not tools or known.status != status:
-        known = grown.memo[_MEMO] = EncodedMessages(names, tools, status=status)
-    elif known.count > len(messages):
-        known = EncodedMessages(names, tools, status=status)  # an older request again: the memo is for the newer ones
-    known.extend(grown[known.count : len(messages)])
-    return known
+    return encode_new_messages(
+        messages,
+        _MEMO,
+        lambda: EncodedMessages(names, tools, status=status),
+        lambda known: known.tools is tools and known.status == status,
+    )
 
 
 def add_cache_points(pieces: list[bytes], mark: bytes) -> list[bytes]:
     """Put a cache point at the end of the last two user messages; the earlier one finds the last request's again."""
-    users = [index for index, piece in enumerate(pieces) if piece.startswith(_USER)]
+    users = [index for index, piece in enumerate(pieces) if piece.startswith(USER)]
     for index in users[-2:]:
-        pieces[index] = b"".join((pieces[index][: -len(_END)], b",", mark, _END))
+        pieces[index] = b"".join((pieces[index][: -len(END)], b",", mark, END))
     return pieces
 
 

@@ -1,0 +1,111 @@
+"""A content block while its deltas arrive, for the APIs that stream an answer block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from steersman.types.content import (
+    Content,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    escape_lone_surrogates,
+    parse_tool_call,
+    replace_lone_surrogates,
+    split_trailing_surrogate,
+)
+from steersman.types.messages import StopReason
+from steersman.types.stream import (
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    ThinkingDelta,
+    ThinkingEnd,
+    ToolCallDelta,
+    ToolCallEnd,
+)
+
+_NOTHING: tuple[StreamEvent, ...] = ()
+
+
+class OpenBlock:
+    """A block of text, thinking or a tool call, or of a kind that only its wire knows."""
+
+    __slots__ = ("at", "held", "id", "kind", "name", "parts", "signature")
+
+    def __init__(self, index: int, kind: str) -> None:
+        self.at = index
+        self.kind = kind
+        self.parts: list[str] = []
+        # A high surrogate whose low surrogate comes with the next delta.
+        self.held = ""
+        self.signature: str | None = None
+        self.id = ""
+        self.name = ""
+
+    def add_text(self, text: str | None) -> tuple[StreamEvent, ...]:
+        """Add the text of a delta; returns the events that show it."""
+        if not text:
+            return _NOTHING
+        if self.held or not text.isascii():
+            text = self._join_surrogates(text)
+            if not text:
+                return _NOTHING
+        self.parts.append(text)
+        match self.kind:
+            case "text":
+                return (TextDelta(text, self.at),)
+            case "thinking":
+                return (ThinkingDelta(text, self.at),)
+            case "tool_use":
+                return (ToolCallDelta(text, self.at),)
+            case _:
+                return _NOTHING
+
+    def close(self) -> list[StreamEvent]:
+        """End the block; returns its last events."""
+        events: list[StreamEvent] = []
+        if self.held:
+            self.held = ""
+            events.extend(self.add_text("\ufffd"))
+        match self.kind:
+            case "text":
+                events.append(TextEnd(self.at))
+            case "tool_use":
+                events.append(ToolCallEnd(self.at, cast(ToolCall, self.build_content())))
+            case _:
+                events.append(ThinkingEnd(self.at))
+        return events
+
+    def build_content(self) -> Content:
+        """Build the content block."""
+        text = "".join(self.parts)
+        if self.kind == "text":
+            return TextContent(text)
+        if self.kind == "tool_use":
+            return parse_tool_call(self.id, self.name, text)
+        return ThinkingContent(text, self.signature, redacted=self.kind == "redacted_thinking")
+
+    def _join_surrogates(self, text: str) -> str:
+        """Join a surrogate pair that was split between deltas; a high surrogate at the end is held back."""
+        text, self.held = split_trailing_surrogate(self.held + text)
+        return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
+
+
+def judge_calls(reason: StopReason, content: list[Content], blocks: Sequence[OpenBlock]) -> StopReason:
+    """Return the stop reason that the calls of an answer show, whatever the server says: truncated, or to be run.
+
+    In an answer that was cut, a last call without arguments lost its arguments: it is marked as cut.
+    """
+    if reason == "length":
+        last = content[-1] if content else None
+        if type(last) is ToolCall and not "".join(blocks[-1].parts).strip():
+            content[-1] = msgspec.structs.replace(last, raw_arguments="")
+        return "length"
+    calls = [block for block in content if type(block) is ToolCall]
+    if any(call.is_truncated for call in calls):
+        return "length"
+    return "tool_use" if calls else "stop"
