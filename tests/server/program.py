@@ -1,17 +1,95 @@
-"""A server in a process of its own, for tests that kill it: `python -m tests.server.program STORE PORT TOKEN KIND`."""
+"""A server in a process of its own, for tests that kill it.
+
+Its processes are forked from one that has imported everything: to start Python anew takes longer than such a test.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
+import signal
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
-from tests.server.kit import deploy
+from aiohttp import ClientSession
+from tests.server.kit import Client, deploy
 
 from steersman import Agent
 from steersman.server import Server, serve
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.messages import ToolResultMessage
+
+TOKEN = "a-token-that-stays-the-same"
+_processes = get_context("forkserver")
+_processes.set_forkserver_preload([__name__])
+
+
+class Program:
+    """A server that can be killed and started again on its port."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._arguments = (str(folder / "sessions.db"), self.port, kind)
+        self._process: BaseProcess | None = None
+
+    async def start(self) -> None:
+        """Start it, and wait until it listens."""
+        ready, tell = _processes.Pipe(duplex=False)
+        with ready:
+            with tell:
+                self._process = _processes.Process(target=run, args=(*self._arguments, tell), daemon=True)
+                await asyncio.to_thread(self._process.start)
+            await _wait_until_readable(ready.fileno())
+            assert str(self.port) in ready.recv()
+
+    async def end(self, number: signal.Signals = signal.SIGKILL) -> int | None:
+        """End it by a signal, if it runs; returns its exit code."""
+        process = self._process
+        assert process is not None
+        assert process.pid is not None
+        if process.exitcode is None:
+            os.kill(process.pid, number)
+            await _wait_until_readable(process.sentinel)
+            process.join()
+        return process.exitcode
+
+
+async def _wait_until_readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+@asynccontextmanager
+async def run_program(folder: Path, kind: str) -> AsyncGenerator[tuple[Program, Client]]:
+    """A server in a process of its own, and a client of it."""
+    program = Program(folder, kind)
+    await program.start()
+    try:
+        async with ClientSession() as http:
+            yield program, Client(http, f"http://127.0.0.1:{program.port}", TOKEN)
+    finally:
+        await program.end()
+
+
+def run(store: str, port: int, kind: str, tell: Connection[str, Any]) -> None:
+    """Serve until a signal comes; `tell` gets the URL once it listens."""
+
+    def show(_: Server, url: str) -> None:
+        tell.send(url)
+
+    asyncio.run(serve(lambda: make_agent(kind), store=store, port=port, token=TOKEN, started=show, grace=0.2))
 
 
 def make_agent(kind: str) -> Agent:
@@ -25,13 +103,3 @@ def make_agent(kind: str) -> Agent:
         return answer("Let me see. ", call("deploy", target="live"))
 
     return Agent(ScriptedModel(play, repeat_last=True).model, tools=[deploy])
-
-
-def show(_: Server, url: str) -> None:
-    """Tell the test that the server listens."""
-    print(url, flush=True)
-
-
-if __name__ == "__main__":
-    store, port, token, kind = sys.argv[1:]
-    asyncio.run(serve(lambda: make_agent(kind), store=store, port=int(port), token=token, started=show, grace=0.2))

@@ -2,62 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import socket
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
-from tests.server.kit import Client, Event, check_order
+from tests.server.kit import Event, check_order
+from tests.server.program import run_program
 
 pytestmark = pytest.mark.real_time
-TOKEN = "a-token-that-stays-the-same"
-ROOT = Path(__file__).parents[2]
-
-
-class Program:
-    """A server that can be killed and started again on its port."""
-
-    def __init__(self, folder: Path, kind: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._store = folder / "sessions.db"
-        self._kind = kind
-        self.process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Start it, and wait until it listens."""
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.server.program", str(self._store), str(self.port), TOKEN, self._kind),
-            stdout=asyncio.subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        assert self.process.stdout is not None
-        assert str(self.port).encode() in await self.process.stdout.readline()
-
-    async def end(self, number: signal.Signals) -> int:
-        """End it by a signal; returns its exit code."""
-        assert self.process is not None
-        self.process.send_signal(number)
-        return await self.process.wait()
-
-
-@asynccontextmanager
-async def run_program(folder: Path, kind: str) -> AsyncGenerator[tuple[Program, Client]]:
-    program = Program(folder, kind)
-    await program.start()
-    try:
-        async with ClientSession() as http:
-            yield program, Client(http, f"http://127.0.0.1:{program.port}", TOKEN)
-    finally:
-        if program.process is not None and program.process.returncode is None:
-            await program.end(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +31,12 @@ needs_browser = pytest.mark.skipif(
 SLOWLY = 20_000
 """The most milliseconds that a condition may take on a busy machine."""
 
+HURRY = 'sessionStorage.setItem("steersman.pace", "0.1");'
+"""The page waits a tenth as long before it connects again or reads the list of sessions."""
+
 expect.set_options(timeout=SLOWLY)
+current_browser: ContextVar[Browser] = ContextVar("current_browser")
+"""The browser of the test that runs; conftest.py sets it."""
 
 
 @dataclass
@@ -87,38 +93,36 @@ class Tab:
 
 @asynccontextmanager
 async def open_browser() -> AsyncGenerator[Browser]:
-    """A browser of its own for each test: nothing is left behind."""
+    """A browser, for all tests of a worker: to start one takes longer than most tests."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=BROWSER, args=FLAGS, timeout=4 * SLOWLY)
         try:
             yield browser
         finally:
             await browser.close()
 
 
-async def open_tab(browser: Browser, client: Client, *, width: int = 1280, init: str | None = None) -> Tab:
-    """A new tab that is logged in; `init` is a script that runs before those of the page."""
-    context = await browser.new_context(viewport={"width": width, "height": 800})
-    page = await context.new_page()
-    page.set_default_timeout(SLOWLY)
-    tab = Tab(page, client)
-    page.on("pageerror", lambda error: tab.errors.append(str(error)))
-    page.on("request", tab.note_request)
-    if init is not None:
-        await page.add_init_script(init)
-    await tab.log_in()
-    return tab
-
-
 @asynccontextmanager
-async def open_page(client: Client, *, width: int = 1280, init: str | None = None) -> AsyncGenerator[Tab]:
-    """A browser with one tab; in the end the scripts of the page must have made no mistake."""
-    async with open_browser() as browser:
-        tab = await open_tab(browser, client, width=width, init=init)
+async def open_page(client: Client, *, width: int = 1280, init: str = "") -> AsyncGenerator[Tab]:
+    """A new tab that is logged in; in the end the scripts of the page must have made no mistake.
+
+    `init` is a script that runs before those of the page.
+    """
+    context = await current_browser.get().new_context(viewport={"width": width, "height": 800})
+    try:
+        page = await context.new_page()
+        page.set_default_timeout(SLOWLY)
+        tab = Tab(page, client)
+        page.on("pageerror", lambda error: tab.errors.append(str(error)))
+        page.on("request", tab.note_request)
+        await page.add_init_script(HURRY + init)
+        await tab.log_in()
         yield tab
         assert tab.errors == []
         origin = urlsplit(client.url).netloc
         assert [url for url in tab.requests if urlsplit(url).netloc != origin and not url.startswith("data:")] == []
+    finally:
+        await context.close()
 
 
 class Proxy:

@@ -29,30 +29,38 @@ x = 1  # y
 ```
 """
 AXE = JUDGES / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = "async (options) => (await axe.run({ resultTypes: ['violations'], ...options })).violations"
+# Only the contrast is another one in the other colours.
+VARIANTS: list[tuple[int, Literal["light", "dark"], dict[str, Any]]] = [
+    (1600, "light", {}),
+    (1600, "dark", {"runOnly": ["color-contrast"]}),
+    (380, "dark", {}),
+    (380, "light", {"runOnly": ["color-contrast"]}),
+]
 
 
 async def check_with_axe(tab: Tab, where: str) -> None:
-    """Fail if axe-core finds a serious or critical problem."""
-    if not AXE.exists():
-        pytest.skip("axe-core is not installed: `make test` does it where npm is.")
-    script = AXE.read_text("utf-8")
+    """Fail if axe-core finds a serious or critical problem at 380 or 1,600 px, light or dark."""
     if not await tab.page.evaluate("() => typeof axe === 'object'"):
-        await tab.page.evaluate(script)
-    found: list[dict[str, Any]] = await tab.page.evaluate("async () => (await axe.run()).violations")
-    bad = [
-        (one["id"], [(node["target"], node["failureSummary"]) for node in one["nodes"]][:3])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
-    assert bad == [], where
+        await tab.page.evaluate(AXE.read_text("utf-8"))
+    for width, scheme, options in VARIANTS:
+        await tab.page.set_viewport_size({"width": width, "height": 800})
+        await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        found: list[dict[str, Any]] = await tab.page.evaluate(RUN_AXE, options)
+        bad = [
+            (one["id"], [(node["target"], node["failureSummary"]) for node in one["nodes"]][:3])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert bad == [], f"{where}, {width} px, {scheme}"
+        assert await tab.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1600, "light"), (380, "dark")])
-async def test_axe_finds_no_serious_problem(width: int, scheme: Literal["light", "dark"]) -> None:
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make test` does it where npm is")
+async def test_axe_finds_no_serious_problem() -> None:
     """Section 4: works at 380 px and 1,600 px, light and dark; nothing is wider than the window."""
     script = (answer(thinking("Hm."), TEXT, call("deploy", target="live")), error("invalid_request", "Half"))
-    async with run_server(make_agent(*script)) as client, open_page(client, width=width) as tab:
-        await tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    async with run_server(make_agent(*script)) as client, open_page(client) as tab:
         await expect(tab.find("#empty")).to_be_visible()
         await check_with_axe(tab, "empty")
         await tab.say("Go.")
@@ -61,11 +69,10 @@ async def test_axe_finds_no_serious_problem(width: int, scheme: Literal["light",
         await tab.find(".answer-approve").click()
         await expect(tab.find(".note-error")).to_be_visible()
         await tab.page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
-        if width < 1240:
-            await tab.find("#open-inspector").click()
-            await expect(tab.find("#inspector")).to_be_visible()
+        await tab.page.set_viewport_size({"width": 380, "height": 800})
+        await tab.find("#open-inspector").click()
+        await expect(tab.find("#inspector")).to_be_visible()
         await check_with_axe(tab, "after an error")
-        assert await tab.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
 async def test_the_page_works_by_keyboard_alone() -> None:

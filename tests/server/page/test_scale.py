@@ -30,7 +30,7 @@ new MutationObserver((_, observer) => {
 # Scroll up through 40 screens, a frame at a time; the row that is read must move exactly as far as was scrolled.
 SCROLL_UP = """async () => {
   const scroller = document.querySelector("#scroller");
-  const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+  const nextFrame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
   const jumps = [];
   let longest = 0;
   for (let step = 0; step < 120; step++) {

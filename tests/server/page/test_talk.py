@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 from tests.server.kit import Gate, make_agent, run_server
-from tests.server.page.kit import needs_browser, open_page
+from tests.server.page.kit import Tab, needs_browser, open_page
 
 from steersman import Agent, tool
 from steersman.testing import ScriptedModel, answer, call, error, thinking
@@ -57,32 +57,47 @@ async def test_a_run_is_steered_and_a_follow_up_is_queued() -> None:
         )
 
 
-@pytest.mark.parametrize(("key", "status"), [("y", "done"), ("n", "denied"), ("a", "done")])
-async def test_a_question_is_answered_by_key(key: str, status: str) -> None:
-    """Section 4: approvals as cards with the preview and y, n, always in this session."""
-    script = (answer(call("deploy", target="live")), "So be it.", answer(call("deploy", target="live")), "Twice.")
+async def test_a_question_is_answered_by_key_or_by_button() -> None:
+    """Section 4: approvals as cards with the preview and y, n, always in this session; a denial has a reason."""
+    asks = answer(call("deploy", target="live"))
+    script = (asks, "Yes.", asks, "No.", asks, "No, since.", asks, "Always.", asks, "Not asked.")
     async with run_server(make_agent(*script)) as client, open_page(client) as tab:
+        for key, status, said in (("y", "done", "Yes."), ("n", "denied", "No.")):
+            await tab.say("Deploy.")
+            await check_question(tab)
+            await tab.page.keyboard.press(key)
+            await check_decision(tab, status, said)
         await tab.say("Deploy.")
-        await expect(tab.find(".approval .preview")).to_contain_text('"target": "live"')
-        await expect(tab.find("#status")).to_have_text("needs your answer")
-        await tab.find("#text").press("y")  # typing is no answer
-        await expect(tab.find("#text")).to_have_value("y")
-        await tab.find("#text").fill("")
-        await tab.find("#text").press("Escape")
-        await expect(tab.find(".approval")).to_be_focused()
-        await tab.page.keyboard.press(key)
-        await tab.wait_until_idle()
-        await expect(tab.find(".approval")).to_have_count(0)
-        await expect(tab.find(".tool")).to_have_attribute("data-status", status)
-        await expect(tab.answer).to_contain_text("So be it.")
-        await tab.say("Again.")
-        if key != "a":
-            await tab.find(".approval .reason").fill("not on a Friday")
-            await tab.find(".answer-deny").click()
-        await expect(tab.answer).to_contain_text("Twice.")
-        if key != "a":
-            await tab.find(".tool").last.locator("summary").click()
-            await expect(tab.find(".tool").last).to_contain_text("not on a Friday")
+        await tab.find(".approval .reason").fill("not on a Friday")
+        await tab.find(".answer-deny").click()
+        await check_decision(tab, "denied", "No, since.")
+        await tab.find(".tool").last.locator("summary").click()
+        await expect(tab.find(".tool").last).to_contain_text("not on a Friday")
+        await tab.say("Deploy.")
+        await check_question(tab)
+        await tab.page.keyboard.press("a")
+        await check_decision(tab, "done", "Always.")
+        await tab.say("Deploy.")
+        await check_decision(tab, "done", "Not asked.")
+
+
+async def check_question(tab: Tab) -> None:
+    """A question is shown, typing is no answer to it, and Escape leads from the box to it."""
+    await expect(tab.find(".approval .preview")).to_contain_text('"target": "live"')
+    await expect(tab.find("#status")).to_have_text("needs your answer")
+    await tab.find("#text").press("y")
+    await expect(tab.find("#text")).to_have_value("y")
+    await tab.find("#text").fill("")
+    await tab.find("#text").press("Escape")
+    await expect(tab.find(".approval")).to_be_focused()
+
+
+async def check_decision(tab: Tab, status: str, said: str) -> None:
+    """The call ended so, the model has said this, and no question is left."""
+    await expect(tab.answer).to_contain_text(said)
+    await tab.wait_until_idle()
+    await expect(tab.find(".approval")).to_have_count(0)
+    await expect(tab.find(".tool").last).to_have_attribute("data-status", status)
 
 
 async def test_a_run_is_stopped_and_continued() -> None:

@@ -1,6 +1,6 @@
 // The page: it puts its parts together, follows the address, and draws once a frame what has changed.
 
-import { ApiError, read } from "./app/api.js";
+import { ApiError, PACE, read } from "./app/api.js";
 import { getText } from "./app/format.js";
 import { Session } from "./app/session.js";
 import { Approvals } from "./view/approvals.js";
@@ -13,7 +13,7 @@ import { Notices } from "./view/notices.js";
 import { Sidebar } from "./view/sidebar.js";
 import { setUpTheme } from "./view/theme.js";
 
-const LIST_EVERY = 5_000;
+const LIST_EVERY = 5_000 * PACE;
 
 class Page {
   constructor() {

@@ -1,7 +1,10 @@
 // Requests to the server. Each that acts has a key, and is sent again with the same key after a network failure.
 
-const FIRST_WAIT = 300;
-const LONGEST_WAIT = 5_000;
+/** Waits are this part of what is usual; a test that waits for a reconnect makes it small. */
+export const PACE = Number(sessionStorage.getItem("steersman.pace")) || 1;
+
+const FIRST_WAIT = 300 * PACE;
+const LONGEST_WAIT = 5_000 * PACE;
 const GIVE_UP_AFTER = 120_000;
 const BUSY = new Set([502, 503, 504]);
 
