@@ -9,7 +9,6 @@ import secrets
 import signal
 from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -20,6 +19,7 @@ from steersman.server.fronts.openai import chat_route, responses_route
 from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
 from steersman.server.http.api import Api, reply
+from steersman.server.http.page_files import read_page
 from steersman.server.http.problems import Problem, find_status, make_response
 from steersman.server.http.routes import ROUTES, Respond, describe_api
 from steersman.server.sessions import Agents, Sessions
@@ -36,7 +36,6 @@ GRACE: Final = 30.0
 _BEAT = 10.0
 # A connection without a complete request for so long is closed: it may only be there to hold it (slowloris).
 _REQUEST_SECONDS = 20.0
-_PAGE = Path(__file__).parent / "page"
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -100,8 +99,7 @@ class Server:
         app.router.add_get("/metrics", self._show_metrics)
         app.router.add_get("/openapi.json", self._show_openapi)
         app.router.add_get("/", self._show_page)
-        if _PAGE.is_dir():
-            app.router.add_static("/page/", _PAGE)
+        app.router.add_get("/page/{version}/{name:.+}", self._show_file)
         for front in (agui_route, responses_route, chat_route, a2a_route):
             front.add_routes(app.router, self.sessions)
         mcp_clients = mcp_route.add_routes(app.router, self.sessions)
@@ -143,7 +141,7 @@ class Server:
         handler = request.match_info.handler
         if route.resource is not None and route.resource.canonical.endswith(a2a_route.CARD):
             return True
-        return handler in (self._show_page, self._show_health) or isinstance(route.resource, web.StaticResource)
+        return handler in (self._show_page, self._show_file, self._show_health)
 
     async def _keep_time(self, _: web.Application) -> AsyncGenerator[None]:
         """While the application runs: signs of life for watchers, and sessions that nobody uses are closed."""
@@ -170,9 +168,10 @@ class Server:
             secure = request.secure
             found.set_cookie(COOKIE, self.access.cookie, httponly=True, samesite="Strict", path="/", secure=secure)
             raise found
-        if not _PAGE.is_dir():
-            return web.Response(text="Steersman is running. The API is described in /openapi.json.")
-        return web.FileResponse(_PAGE / "index.html", headers=_SECURITY_HEADERS)
+        return read_page().show_index(request)
+
+    async def _show_file(self, request: web.Request) -> web.Response:
+        return read_page().show_file(request)
 
     async def _show_health(self, _: web.Request) -> web.Response:
         state = "draining" if self.sessions.draining else "ok"
